@@ -3,7 +3,7 @@
 The adjacency is a scipy matrix to which edges are appended one by one; scores and the choice of
 targets are loops over nodes in Python; whenever the graph has changed, it is normalised in scipy
 and turned into a torch sparse tensor of coordinates, which is what the model multiplies by. Weights
-of the attacked model get gradients that nobody reads. It shares no code with the package.
+of the attacked model get gradients that no one reads. It shares no code with the package.
 """
 
 import numpy as np

@@ -29,7 +29,7 @@ def by_turns(
         runs: What to time, by name.
         repeat: Rounds that count.
         warm_up: Rounds before that do not.
-        clock: `time.process_time` for that of the processor, which waits for nobody.
+        clock: `time.process_time` for that of the processor, which waits for no one.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(warm_up + repeat):

@@ -102,7 +102,7 @@ def program(
     whole: bool = False,
     **options: float | str,
 ) -> Callable[[], torch.Tensor]:
-    """An epoch of one of `PROGRAMS`; arguments as of `build`.
+    """An epoch of one of `PROGRAMS`; arguments are those of `build`.
 
     Args:
         name: Of the program.

@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[float, tuple[str, ...]]] = {
 
 
 def run(folder: str, *words: str) -> None:
-    """Run Python to its end, whatever its exit status; a mistyped option is an error."""
+    """Run Python to its end, with any exit status; a mistyped option is an error."""
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     subprocess.run([sys.executable, *words], cwd=folder, env=environment, check=False, **streams)

@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _threads(on_graph: str) -> dict[str, Step]:
-    """An epoch on a dataset, or a step on communities of so many edges, on 1 and 2 threads."""
+    """An epoch on a dataset, or a step on communities of `edges` edges, on 1 and 2 threads."""
     if on_graph.isdigit():
         run = step_on(communities(int(on_graph)))
     else:

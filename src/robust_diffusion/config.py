@@ -35,7 +35,7 @@ def find_published(argument: str) -> str:
 
 
 def _unless(given: Any, default: Any) -> Any:
-    """`${unless:${.other},default}` in `conf/`: a default that gives way to another key."""
+    """`${unless:${.other},default}` in `conf/`: a default that another key overrides."""
     return default if given is None else None
 
 

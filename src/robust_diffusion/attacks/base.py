@@ -173,7 +173,7 @@ class Attack(ABC):
         needs: What the attack asks of the model: predictions, a gradient with respect to the
             features or to the edge weights.
         is_worst_case: The attack measures how far a model can be brought down at all. It is
-            handed the true classes under every threat model.
+            passed the true classes under every threat model.
         changes_features: A modification that may also change features, within
             `budget.node_ratio`; the others flip edges alone.
 

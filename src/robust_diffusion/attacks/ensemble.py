@@ -129,7 +129,7 @@ class Parts:
             graph: The graph that it found.
 
         Returns:
-            What it found; `None` if it was given up, its gradient missing or not finite.
+            What it found; `None` if it was dropped, its gradient missing or not finite.
         """
 
         def judged() -> Artifact:
@@ -163,7 +163,7 @@ class Parts:
         return found
 
     def _give_up(self, name: str, reason: str) -> None:
-        log.warning("%s: given up: %s", name, reason)
+        log.warning("%s: dropped: %s", name, reason)
         self.given_up[name] = reason
 
 

@@ -101,7 +101,7 @@ class Problem:
             for plain, rows in zip(*results, strict=True):
                 atol = 1e-4 * plain.abs().max().item()
                 torch.testing.assert_close(rows, plain, rtol=1e-3, atol=atol)
-        except Exception:  # of anybody's forward, which the attack will meet with plain rows
+        except Exception:  # of anyone's forward, which the attack will meet with plain rows
             return False
         return True
 
@@ -126,7 +126,7 @@ class Problem:
         if not torch.isfinite(logits).all():
             raise AttackError(
                 f"attack={self.attack}: the model's logits on the clean graph are not finite; "
-                "train it anew"
+                "train it again"
             )
         return logits
 
@@ -275,7 +275,7 @@ class Problem:
         """True if the logits depend on weights, as autograd sees it; `None` if 1 is no weight."""
         ones = self.x.new_ones(self.edge_index.size(1)).requires_grad_()
         try:
-            # Seeded, so that a model that samples draws alike, and nobody else draws otherwise.
+            # Seeded, so that a model that samples draws alike, and no one else draws otherwise.
             with torch.no_grad(), seeded(0):
                 plain = model(self.x, self.edge_index)
             with torch.enable_grad(), seeded(0):
@@ -285,7 +285,7 @@ class Problem:
             slope = None
             if logits.requires_grad:
                 (slope,) = torch.autograd.grad(logits.square().sum(), ones, allow_unused=True)
-        except Exception:  # of anybody's layers, which may know neither weights nor masks
+        except Exception:  # of anyone's layers, which may know neither weights nor masks
             return None
         return slope is not None and bool(slope.any())
 

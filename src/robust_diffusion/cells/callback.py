@@ -85,7 +85,7 @@ class PrintResults(Callback):
 
 def callback_of(experiment: str) -> PrintResults:
     """The callback that shows an experiment's results; of an unknown one, that of all others."""
-    # Looked for among files that are there, since a name may come from anybody's records.
+    # Looked for among files that are there, since a name may come from anyone's records.
     known = {path.stem: path for path in CONFIG_DIR.glob("experiment/*.yaml")}
     own: Any = None
     if experiment in known:

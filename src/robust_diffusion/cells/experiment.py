@@ -139,7 +139,7 @@ class _Cell:
     def recorded_before(self) -> Record | None:
         """The finished record of the same cell, with a reference to it appended, if there is one.
 
-        None is looked for if all is to be computed anew.
+        None is looked for if all is to be recomputed.
         """
         name = self.record["cell"]
         found = None if self.store.refresh else finished_record(self.path, name)
@@ -197,7 +197,7 @@ def _measure(cfg: DictConfig, cell: _Cell) -> Callable[..., Any]:
     description = f"{record['dataset']} {model_name(record)}"
     if cfg.timing:
         if HydraConfig.get().runtime.choices.get("hydra/launcher", "basic") != "basic":
-            log.warning("hydra/launcher: cells that run side by side disturb each other's times")
+            log.warning("hydra/launcher: parallel runs disturb each other's times")
         parts = {"model": model, "fit": fit, "seed": cfg.seed, "description": description}
         return partial(instantiate(cfg.timing), **parts)
     key = with_content(settings_of_config(record["config"]), record.get("user_files", {}), code={})

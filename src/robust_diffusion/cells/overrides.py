@@ -165,7 +165,7 @@ def _unused(key: str, value: str, cfg: DictConfig, choices: Mapping[str, Any]) -
     """The reason why nothing reads an override, if nothing does."""
     part = key.split(".")[0]
     source, model = cfg.data.source, choices["model"]
-    # One that is missing is told of by whoever needs it.
+    # A missing one is reported where it is needed.
     if key.startswith("dataset.source.") and source and source != cfg.dataset.source:
         scale = choices.get("scale", "full")
         return f"{key}={value}: scale={scale} draws a small graph instead; drop one of them"

@@ -30,7 +30,7 @@ DONE = ".cells-done"
 class SweepProgress(Callback):
     """Logs after each cell of a sweep how many are done, of how many, and the time left.
 
-    The count lies in the sweep's folder, one byte per cell, since cells may run side by side in
+    The count lies in the sweep's folder, one byte per cell, since runs may be parallel, in
     processes of their own: `.`, `f` of a cell that failed, or `r` of one that was done before,
     which tells nothing of how long one takes.
     """

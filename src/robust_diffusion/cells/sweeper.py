@@ -52,7 +52,7 @@ def plan(
         params: Per option its values in Hydra's grammar, such as `1,2,10` or `range(5)`.
         grids: Further options, one product each.
         typed: Overrides of the command line; of several values each is a cell of its own.
-        max_cells: Thin the sweep to about that many cells: to two seeds or one, and if they are
+        max_cells: Thin the sweep to about this number of runs: to two seeds or one, and if they are
             still too many, so that every other option still runs with each of its values.
         stand_ins: Dataset -> another one, which runs where that one does if it is typed.
 
@@ -114,7 +114,7 @@ def without_lacking_keys(
 ) -> list[list[str]]:
     """The cells, each less the keys that the chosen option of their group lacks.
 
-    A key that no option has stays, an error of whoever composes the cell.
+    A key that no option has stays, and composing the run raises an error.
     """
     overrides = list(dict.fromkeys(override for cell in cells for override in cell))
     lacking: dict[str, set[str]] = {}

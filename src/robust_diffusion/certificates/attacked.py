@@ -47,12 +47,12 @@ def attack_smoothed(
     Args:
         count: Has the classifier, the scheme, and the seed.
         subject: The same classifier, its graph and targets.
-        data: The graph as it was handed over.
+        data: The graph as it was passed.
         attacks: By name, at least one.
         store: Keeps the attacked graphs; `None` to keep none.
         bounds: Of the clean graph, as are the votes.
         votes: By target and class.
-        feature_limits: As of `certify`, as are `draws`, its `attack_draws`, and `local`.
+        feature_limits: See `certify`, also for `draws` (its `attack_draws`) and `local`.
         draws: Of the smoothed form.
         local: One target at a time.
     """
@@ -120,6 +120,6 @@ def _budget(
             f"certificate.budgets={total}: the target nodes have {edges} edges in all, and attacks "
             "flip no more than that"
         )
-    # The middle of the ratios that are read as so many flips.
+    # The middle of the ratios that are read as this number of flips.
     ratio = min(1.0, (total + 0.5) / edges)
     return Budget(0, 0, feature_limits, node_ratio=0, edge_ratio=ratio)

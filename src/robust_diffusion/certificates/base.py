@@ -68,7 +68,7 @@ class Smoothing(ABC):
         draws: Sequence[int],
         edge_weight: Float[Tensor, " e"] | None = None,
     ) -> tuple[Int[Tensor, "2 s"], Float[Tensor, " s"] | None]:
-        """Noisy graphs side by side: node v of the i-th is node v + i n.
+        """Noisy graphs in one batch: node v of the i-th is node v + i n.
 
         Args:
             edge_index: Edges, both directions, without self-loops or duplicates.
@@ -95,7 +95,7 @@ class Smoothing(ABC):
 
     @abstractmethod
     def survival(self, degrees: int | NDArray[np.int64]) -> Any:
-        """Probability that a node keeps any of so many edges."""
+        """Probability that a node keeps any of `edges` edges."""
 
     def certified_at(self, bounds: ClassBounds, total: int) -> Bool[np.ndarray, " t"]:
         """Nodes certified against every mix of one of `budgets`."""
@@ -117,7 +117,7 @@ def copied(
     num_nodes: int,
     edge_weight: Float[Tensor, " e"] | None,
 ) -> tuple[Int[Tensor, "2 s"], Float[Tensor, " s"] | None]:
-    """The kept edges of each copy of a graph, copies side by side, and their weights."""
+    """The kept edges of each copy of a graph in one batch, and their weights."""
     device = edge_index.device
     copy, edge = (torch.from_numpy(of).to(device) for of in kept.nonzero())
     weights = None if edge_weight is None else edge_weight[edge]

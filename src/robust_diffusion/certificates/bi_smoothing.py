@@ -28,7 +28,7 @@ class BiSmoothing(Smoothing):
 
     s = (p_n + (1 - p_n) p_e^m)^k,
 
-    whatever the noise does to the clean graph: edges to deleted nodes are gone as well, and losing
+    under any noise on the clean graph: edges to deleted nodes are gone as well, and losing
     one edge makes no other loss less probable (Harris' inequality), so injected nodes may also be
     joined with each other. There the noisy graph is that of the clean graph, so
 
@@ -92,17 +92,17 @@ class BiSmoothing(Smoothing):
             yield {"edges_per_node": edges, "nodes": nodes}
 
     def certified(self, bounds: ClassBounds, budget: Mapping[str, int]) -> Bool[np.ndarray, " t"]:
-        """Nodes certified against so many injected nodes; see `Smoothing`."""
+        """Nodes certified against a number of injected nodes; see `Smoothing`."""
         s = isolation(self.p_e, self.p_n, budget["nodes"], budget["edges_per_node"])
         found: NDArray[np.bool_] = s * (bounds.lower - bounds.upper + 1) > 1 + SLACK
         return found
 
     def mixes(self, total: int) -> Sequence[Mapping[str, int]]:
-        """So many injected nodes of the first number of edges."""
+        """Injected nodes of the first number of edges."""
         return [{"edges_per_node": self.edges[0], "nodes": total}]
 
     def survival(self, degrees: int | NDArray[np.int64]) -> Any:
-        """Probability that a node keeps any of so many edges, to nodes that are there too."""
+        """Probability that a node keeps any of its edges, to nodes that are there too."""
         there = 1 - self.p_n
         return there * (1 - (1 - there * (1 - self.p_e)) ** degrees)
 

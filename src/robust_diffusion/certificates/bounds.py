@@ -53,7 +53,7 @@ def class_bounds(
     """Bounds from two independent sets of votes.
 
     The first set names the class; the second bounds the probability of that class from below and
-    of each other class from above, C bounds at alpha / C (Bonferroni). What is left by the named
+    of each other class from above, C bounds at alpha / C (Bonferroni). What remains from the named
     class bounds the others as well.
 
     Reference: Bojchevski, Gasteiger and Günnemann 2020, arXiv:2008.12952.

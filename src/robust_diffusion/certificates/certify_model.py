@@ -78,7 +78,7 @@ def certify(
             the clean graph. The certificate has no limit.
         attack_draws: Draws of the smoothed classifier that attacks differentiate, at least 1.
         local: Attack targets one at a time, each with the whole budget (of flips, at most as many
-            as it has edges): so many, drawn from those with edges, and no other is certified; 0
+            as it has edges): this number, drawn from those with edges, and no other is certified; 0
             for all targets and attacks on all of them together.
         seed: Of all random choices, in 0..2^32 - 1.
         device: Where to run; `None` for where the model is.
@@ -157,7 +157,7 @@ def _degrees(subject: Subject) -> Int[Tensor, " t"]:
 
 
 def _sample(subject: Subject, number: int, seed: int) -> Int[Tensor, " s"]:
-    """So many of the targets that have edges, ascending."""
+    """Draw `count` of the targets that have edges, ascending."""
     possible = subject.targets[_degrees(subject) > 0]
     if number > len(possible):
         raise ConfigError(f"local={number}: {len(possible)} target nodes have edges; give fewer")

@@ -35,7 +35,7 @@ def heat_bound(
     *,
     t_end: NonNegative = 1.0,
 ) -> HeatBound:
-    """The change of heat flow that one change of edges makes at most, whatever the features are.
+    """The change of heat flow that one change of edges makes at most, for any features.
 
     Both graphs are given, so that nothing is said of any other change.
 

@@ -166,7 +166,7 @@ def _in_double(model: nn.Module, x: Tensor, edge_index: Tensor) -> _Graph:
         try:
             double = copy.deepcopy(model).double()
             return _Graph(double, x.double(), edge_index, double(x.double(), edge_index))
-        except Exception:  # of anybody's module
+        except Exception:  # of anyone's module
             return _Graph(model, x, edge_index, model(x, edge_index))
 
 

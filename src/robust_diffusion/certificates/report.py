@@ -89,7 +89,7 @@ class CertificateReport:
         locality: Influence of nodes without edges, none of which `bi_smoothing` assumes.
         attacked: By budget, if attacks were run.
         seed: Of all draws.
-        dataset: Name of the datamodule's dataset; "" of a graph of one's own.
+        dataset: Name of the datamodule's dataset; "" for your own graph.
         clean_graph: Hash of features, edges, classes and targets.
         weights: Hash of the model's weights.
         seconds: Wall time by step of this call.
@@ -159,7 +159,7 @@ class CertificateReport:
         return self.scheme.certified(self.bounds, budget)
 
     def certified_accuracy(self, total: int) -> float:
-        """Share of the targets that are right whatever an attack does with this total, in 0..1."""
+        """Share of the targets that stay right under any attack with this total, in 0..1."""
         return self._right(self.scheme.certified_at(self.bounds, total))
 
     def to_frame(self) -> pd.DataFrame:
@@ -257,7 +257,7 @@ def read_certificates(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]
                     read_limited(file, LARGEST)
                 )  # deep nesting is an error of its own
             except (OSError, ValueError) as error:
-                raise DataError(f"{file}: cannot be read ({error}); write it anew") from error
+                raise DataError(f"{file}: cannot be read ({error}); write it again") from error
             if problem := misfit(_Saved, record):
                 raise DataError(
                     f"{file}: not a report of this version ({problem}); run certify again"

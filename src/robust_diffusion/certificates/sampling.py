@@ -44,7 +44,7 @@ def noisy_logits(
     edge_weight: Float[Tensor, " e"] | None = None,
     edgeless: Float[Tensor, "n c"] | None = None,
 ) -> Float[Tensor, "b n c"]:
-    """Logits on several noisy graphs, in one pass over all of them side by side.
+    """Logits on several noisy graphs, in one pass over all of them.
 
     With the logits of the graph without edges as `edgeless`, nodes that the noise leaves without
     edges have these, and the pass is over the others alone: one in a hundred under bi-smoothing.
@@ -91,7 +91,7 @@ class VoteCounter:
         targets: Nodes whose classes are counted.
         seed: Of all draws.
         store: Keeps the counts of each hundred draws; `None` to keep none.
-        key: Whatever else tells the model from others.
+        key: Anything else that distinguishes the model from others.
         per_pass: Graphs of one pass, of nodes with edges alone; 1 for whole graphs, one at a time.
             See `graphs_per_pass`.
         progress: Show a bar on a terminal, or log a line a minute.

@@ -107,7 +107,7 @@ class SparseSmoothing(Smoothing):
             yield {"additions": added, "deletions": deleted}
 
     def certified(self, bounds: ClassBounds, budget: Mapping[str, int]) -> Bool[np.ndarray, " t"]:
-        """Nodes certified against so many additions and deletions; see `Smoothing`."""
+        """Nodes certified against a number of additions and deletions; see `Smoothing`."""
         clean, attacked = flip_regions(
             self.p_plus, self.p_minus, budget["additions"], budget["deletions"]
         )
@@ -119,7 +119,7 @@ class SparseSmoothing(Smoothing):
         return [{"additions": added, "deletions": total - added} for added in range(total + 1)]
 
     def survival(self, degrees: int | NDArray[np.int64]) -> Any:
-        """Probability that a node keeps any of so many edges; joined pairs are none of them."""
+        """Probability that a node keeps any of its edges; joined pairs are none of them."""
         return 1 - self.p_minus**degrees
 
 

@@ -25,7 +25,7 @@ BIBLIOGRAPHY = Path(__file__).parents[1] / "references.bib"
 SOURCE = re.compile(r"(?:arXiv|doi|OpenReview):[\w./-]*\w")
 
 OWN = "of this project"
-"""Words of the reference of what nobody else has published."""
+"""Words of the reference of what no one else has published."""
 
 
 def run_cite_command(arguments: Sequence[str]) -> None:

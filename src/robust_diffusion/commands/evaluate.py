@@ -62,7 +62,7 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         "--each",
         type=int,
         metavar="EDGES",
-        help="attack every target by itself, within so many edges of its own; what it says is an "
+        help="attack every target by itself, within this number of edges; what it says is an "
         "edge's flip or, of an injecting attack, a new node",
     )
     reports.add_argument(

@@ -89,7 +89,7 @@ class EdgeIndexes:
         return torch.equal(there.sort().values, back.sort().values)
 
     def compact(self, copies: int = 1) -> CompactIndexes:
-        """The edges as 32-bit integers, so many copies side by side, for one product per head."""
+        """The edges as 32-bit integers, `copies` times, for one product per head."""
         return self.kept(("compact", copies), lambda: self._repeated(copies))
 
     def _repeated(self, copies: int) -> CompactIndexes:
@@ -197,7 +197,7 @@ class Graph:
 
     @property
     def unweighted(self) -> bool:
-        """True if all weights are known to be 1, and nobody asks for their gradient."""
+        """True if all weights are known to be 1, and no one asks for their gradient."""
         # A graph made from this one by `replace` has other weights, but keeps `ones`.
         if self.weight is not self.ones or self.weight.requires_grad:
             return False

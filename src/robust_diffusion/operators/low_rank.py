@@ -160,7 +160,7 @@ def _exact_gradient(grad: Tensor, z: Tensor, factors: LowRank, graph: Graph) -> 
 
 
 def _conjugate_gradients(apply: Any, right: Tensor) -> Tensor:
-    """Solve apply(x) = right column by column, all columns side by side."""
+    """Solve apply(x) = right for all columns at once."""
     x = torch.zeros_like(right)
     residual = right.clone()
     direction = residual.clone()

@@ -15,7 +15,7 @@ from robust_diffusion.operators.spmm import spmm
 from robust_diffusion.system.by_tensor import ByTensor
 
 NODES_AT_A_TIME = 256
-"""Nodes whose walks are followed at once: tensors of n times so many entries."""
+"""Nodes whose walks are followed at once: tensors of n times this many entries."""
 
 SCORES_AT_A_TIME = 64
 """The same for PageRank, whose many steps are fastest in cache."""
@@ -31,7 +31,7 @@ def return_probabilities(graph: Graph, steps: int) -> Float[Tensor, "n k"]:
 
     Self-loops do not count, so that the first is 0; all are 0 at a node without other edges. They
     are exact, in time O(k n e), and are found once per edge list, or once per tensor of weights
-    that are not all 1. Where these ask for their gradient they are found anew, and the backward
+    that are not all 1. Where these ask for their gradient they are recomputed, and the backward
     pass follows the walks again instead of keeping n x n entries of each step.
 
     Reference: Random walk positional encoding, Dwivedi et al. 2021, arXiv:2110.07875.

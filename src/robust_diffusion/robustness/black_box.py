@@ -82,7 +82,7 @@ class BlackBox:
 class Poisoning(BlackBox):
     """The attacker changes the graph before the victim is trained on it.
 
-    The victim is trained anew on each attacked graph, from the cell's seed, and tested on it.
+    The victim is retrained on each attacked graph, from the cell's seed, and tested on it.
     Every node is attacked, so that any pair may be flipped, and `budget.edge_ratio` is a share of
     all edges. The attacker knows the classes of the train nodes, its surrogates' predictions
     elsewhere, and not the victim. Its surrogates are trained on the clean graph.

@@ -52,11 +52,11 @@ def attack_each(
     bound of what suffices, as a certificate's radius is a lower bound.
 
     Args:
-        model: As of `evaluate`; its adaptive form is attacked.
-        data: The clean graph, as of `evaluate`.
+        model: Trained model (see `evaluate`); its adaptive form is attacked.
+        data: The clean graph (see `evaluate`).
         max_edges: Most edges for each target, at least 1.
         kind: `modification` | `injection`.
-        nodes: The targets, as of `evaluate`.
+        nodes: The targets (see `evaluate`).
         feature_limits: Of injected nodes; `None` for those of the graph.
         seed: Of a model that samples.
         device: Where to run; `None` for where the model is.
@@ -68,7 +68,7 @@ def attack_each(
         attack and missing where `max_edges`, the last column, did not suffice.
 
     Raises:
-        RobustDiffusionError: As of `evaluate`; for one, the model has no gradient.
+        RobustDiffusionError: Any error of `evaluate`; or the model has no gradient.
 
     Examples:
         >>> from robust_diffusion import GCN, attack_each
@@ -120,7 +120,7 @@ def right_by_edges(
     """Share of the targets still right after 0, 1, ... edges of each, in 0..1.
 
     Args:
-        found: As of `attack_each`.
+        found: Result of `attack_each`.
         by: `degree` | `margin`: a column for each of `groups` shares of the targets, and one of
             those whose value is missing; all if `None`.
         groups: At least 1.
@@ -229,6 +229,6 @@ class _OneByOne:
         return torch.where(mean[int(other)] > mean[int(own)], high, low)
 
     def margin(self, i: int, x: Float[Tensor, "m f"], edges: Int[Tensor, "2 e"]) -> float:
-        """Margin of the target; above 0, it is lost."""
+        """Margin of the target; above 0, it is misclassified."""
         with torch.no_grad():
             return float(margins(self.problem.logits(x, edges), self.problem.labels)[i])

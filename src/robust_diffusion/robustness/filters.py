@@ -44,7 +44,7 @@ def filtered(
         model: That the report is of.
         report: As `evaluate` returns it, or `RobustnessReport.load` reads it.
         shares: Shares of all nodes that are cut off, rounded up to whole nodes, each in (0, 1].
-        neighbors: As of `outlier_scores`.
+        neighbors: Nodes that a node is compared with (see `outlier_scores`).
         seed: Of a model that samples.
 
     Returns:

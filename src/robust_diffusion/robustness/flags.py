@@ -319,7 +319,7 @@ def parts_given_up(of: Attempt) -> Iterator[Flag]:
     if reasons:
         number = f"{len(reasons)} of {len(reasons) + len(of.graph.part_accuracy)}"
         text = "; ".join(dict.fromkeys(reasons.values()))
-        yield Flag("parts_given_up", f"{number} parts given up: {text}")
+        yield Flag("parts_given_up", f"{number} parts dropped: {text}")
 
 
 def part_flags(accuracies: Mapping[str, float], clean: float) -> Iterator[Flag]:

@@ -42,7 +42,7 @@ def set_up_process(threads: int | str, backend: Any = None) -> None:
 
 
 def build_model(config: Mapping[str, Any], in_channels: int, out_channels: int) -> nn.Module:
-    """An untrained model of a configuration, whose `_target_` may be anybody's class.
+    """An untrained model of a configuration, whose `_target_` may be anyone's class.
 
     Raises:
         ConfigError: It cannot be built so.

@@ -150,7 +150,7 @@ class RobustnessReport:
             the worst case (`auto`) always takes the true ones.
         seed: Of all random choices.
         flags: Of the model on the clean graph.
-        dataset: Name of the datamodule's dataset; "" of a graph of one's own.
+        dataset: Name of the datamodule's dataset; "" for your own graph.
         clean_graph: Hash of features, edges, classes and target nodes.
         weights: Hash of the model's weights, by which a zoo knows it.
         notes: What a reader should know of the model that is no flaw.
@@ -434,7 +434,7 @@ def _clean(folder: Path, fingerprint: str) -> Data:
 
 
 def interval(accuracy: float, count: int) -> str:
-    """Wilson's 95 % interval, in %, of an accuracy on so many nodes drawn from many."""
+    """Return Wilson's 95 % interval, in %, of an accuracy on `count` nodes drawn from many."""
     from scipy.stats import binomtest  # late: it takes a quarter of a second
 
     found = binomtest(round(accuracy * count), count).proportion_ci(method="wilson")

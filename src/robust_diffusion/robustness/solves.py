@@ -49,7 +49,7 @@ TOLERATED = 1.5
 """Steps longer than the longest stable one by this factor are told: both are estimates."""
 
 UNSETTLED = 1e-3
-"""Change by a corrector's last iteration, relative to the state, that is told."""
+"""Change by a corrector's last iteration, relative to the state, that is flagged."""
 
 LARGEST_GROWTH = 1e3
 """Growth of the norm beyond which a solve has diverged: diffusion alone makes no norm larger."""

@@ -168,7 +168,7 @@ def thinned(
     edges: float = 0.9,
     injected: float = 0.5,
 ) -> Int[Tensor, "2 e2"]:
-    """A random part of a graph's edges, the same of a clean graph and of an attacked one."""
+    """A random part of a graph's edges, equal for a clean graph and an attacked one."""
     generator = torch.Generator().manual_seed(seed)
     low, high = edge_index.cpu().min(0).values, edge_index.cpu().max(0).values
     keys, place = torch.unique(low * num_nodes + high, return_inverse=True)

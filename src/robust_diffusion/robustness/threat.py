@@ -71,7 +71,7 @@ class WhiteBox:
 
     Args:
         name: `white_box`, or `adaptive` where the defence is made differentiable first.
-        labels: As of `BlackBox`, the predictions being the victim's.
+        labels: See `BlackBox`; predictions are those of the model itself.
         adjoint: Differentiate the PDE by the adjoint equation, or directly; `None` as the victim
             is configured.
         gradient: What the attacker differentiates a defender's re-weighting or truncation by;

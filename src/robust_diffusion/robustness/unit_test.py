@@ -35,13 +35,13 @@ def unit_test(
     has shown nothing yet: attack it by `evaluate`.
 
     Args:
-        model: As of `evaluate`.
-        data: The clean graph that the zoo's graphs were made of, as of `evaluate`.
+        model: Trained model (see `evaluate`).
+        data: The clean graph that the zoo's graphs were made of (see `evaluate`).
         dataset: Its name in the zoo.
         nodes: Target nodes of the zoo's graphs; `test` suffices for a datamodule of `open_dataset`.
         seed: Of a model that samples.
         device: Where to run; `None` for where the model is.
-        directory: Folder of the zoo, as of `load_model`.
+        directory: Folder of the zoo (see `load_model`).
 
     Returns:
         A frame, the most harmful graph first: `made_on`, the model of the zoo; `attack`;

@@ -48,7 +48,7 @@ class ZooEntry:
     seed: int  # of its training and of the attacks
     file: FileName  # its weights, beside the index
     sha256: str
-    graph: FileName  # the most harmful attacked graph, likewise
+    graph: FileName  # the most harmful attacked graph, and its hash
     graph_sha256: str
     weights: str  # hash of the weights, by which a report names the model
     cell: str  # id of the published record of the attack that did most
@@ -139,11 +139,11 @@ class Zoo:
         try:
             found = file_hash(path)
         except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror}); get it anew") from error
+            raise DataError(f"{path}: cannot be read ({error.strerror}); get it again") from error
         if found != sha256:
             raise DataError(
                 f"{path}: has SHA-256 {found[:16]}..., and the index says {sha256[:16]}...; get it "
-                "anew"
+                "again"
             )
         return path
 
@@ -190,7 +190,7 @@ def build_recorded(
     """
     _check_config(config, where)
     try:
-        with seeded(0):  # the draws of its first weights are nobody's
+        with seeded(0):  # the draws of its first weights are no one's
             return build_model(config, in_channels, out_channels)
     except ConfigError as error:
         raise DataError(f"{where}: {error}") from error

@@ -1,4 +1,4 @@
-"""Values that are found once for a tensor, and anew when somebody has written to it."""
+"""Values that are found once for a tensor, and again when someone has written to it."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 def written_whole(path: Path, *, locked: bool = False) -> Iterator[Path]:
     """A temporary name to write to; what is there at the end reaches the disk and is renamed.
 
-    After an error, or if nothing is there at the end, `path` stays as it was. Where nobody else
+    After an error, or if nothing is there at the end, `path` stays as it was. Where no one else
     writes it at the same time (`locked`), one temporary name will do, and what a killed process
     left under it is written over.
     """
@@ -94,7 +94,7 @@ def file_lock(path: Path) -> FileLock:
 def locked(path: Path, *, waits_for: str) -> Iterator[None]:
     """Hold a lock file, removed at the end; who has to wait for another process says for what.
 
-    A process that dies holds nobody up.
+    A process that dies holds no one up.
     """
     lock = file_lock(path)
     try:

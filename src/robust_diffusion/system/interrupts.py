@@ -17,15 +17,15 @@ Seconds = Annotated[float, Ge(0.001), Le(10**8)]
 """Range of a time limit; a timer rounds less to 0, which is none, and does not take much more."""
 
 REPEAT = 10.0
-"""Seconds after which the end of a time limit is called out again, if nobody has heard it."""
+"""Seconds after which the end of a time limit is called out again, if no one has heard it."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, in the middle of whatever ran; passes wherever Ctrl-C does."""
+    """SIGTERM, in the middle of any code; passes wherever Ctrl-C does."""
 
 
 class _OutOfTime(BaseException):
-    """Raised in the middle of whatever runs; no `except Exception` on the way may hold it up."""
+    """Raised in the middle of any code; no `except Exception` on the way may hold it up."""
 
 
 def end_on_sigterm() -> None:
@@ -41,7 +41,7 @@ def end_on_sigterm() -> None:
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """End the `with` block, by a `TrainingError`, after so many seconds; `None` for no limit.
+    """End the `with` block, by a `TrainingError`, after `seconds`; `None` for no limit.
 
     Raises:
         ConfigError: No such number, or no clock that can interrupt, as outside the main thread.

@@ -15,12 +15,12 @@ ROOTS = "ROBUST_DIFFUSION_ROOTS"
 
 PORTABLE = {**LIBRARIES, ROOTS: "exact"}
 """Environment by which those of AMD round as Intel's do: besides, MKL takes no roots and arc
-tangents. It starts them, whatever the environment, from a reciprocal root that each maker's
+tangents. It starts them, in any environment, from a reciprocal root that each maker's
 processors approximate in their own way. Records without it are older."""
 
 
 def active_settings() -> dict[str, str]:
-    """The variables of `PORTABLE` that are set, to whatever value."""
+    """The variables of `PORTABLE` that are set, to any value."""
     return {key: value for key in PORTABLE if (value := os.environ.get(key))}
 
 

@@ -28,7 +28,7 @@ class Progress:
 
     Args:
         name: What is done.
-        total: Steps in all, as far as that is known; the time left goes by it.
+        total: Steps in all, as far as that is known; the time left follows from it.
         unit: Of the steps, for the lines.
         shown: False shows nothing at all.
     """
@@ -53,7 +53,7 @@ class Progress:
         )
 
     def __call__(self, steps: int = 0, *, free: int = 0, note: str = "") -> None:
-        """Tell of so many more steps.
+        """Advance the progress bar by `steps`.
 
         Args:
             steps: Of them all.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def tensor_hash(*tensors: Tensor) -> str:
-    """Return a hash of the tensors' types, shapes and values, whatever their device."""
+    """Return a hash of the tensors' types, shapes and values, not their device."""
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(f"{tensor.dtype} {list(tensor.shape)}\n".encode())

@@ -61,7 +61,7 @@ def on_one(build: Callable[..., pl.Trainer], trainer: pl.Trainer) -> pl.Trainer:
 
 
 class Outcome(pl.Callback):
-    """Epochs and best score of a training, handed over in a file.
+    """Epochs and best score of a training, passed in a file.
 
     Processes of several devices hand back only the weights and the path of the checkpoint. They
     also compute as this process does: by the same backend and arithmetic.

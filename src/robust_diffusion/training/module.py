@@ -20,7 +20,7 @@ from robust_diffusion.operators import sparse_input
 from robust_diffusion.system.by_tensor import ByTensor
 
 Attacker = Callable[[Data], Data]
-"""Attacks the train view, or a batch of it, anew at each call; the clean nodes come first."""
+"""Attacks the train view, or a batch of it, again at each call; the clean nodes come first."""
 
 
 @runtime_checkable
@@ -28,10 +28,10 @@ class Adversary(Protocol):
     """Attacks the graph that a model is trained on, while it is trained.
 
     The loss of training is (1 - s) clean + s attacked, with s the `attacked_share`. The attacker is
-    handed the train view and nothing else, so that no validation or test node is ever seen.
+    passed the train view and nothing else, so that no validation or test node is ever seen.
 
     Early stopping and the best epoch go by clean validation nodes. Going by validation nodes that
-    are attacked likewise would keep the epoch at which that attacker lags the most.
+    are attacked in the same way would keep the epoch at which that attacker lags the most.
 
     Attributes:
         attacked_share: s, in (0, 1].
@@ -48,7 +48,7 @@ class NodeClassification(pl.LightningModule):
 
     The model maps (x, edge_index) to logits, also `degree` if it normalises by degree. A checkpoint
     holds the weights and the arguments but for the model, which
-    `load_from_checkpoint(path, model=model)` is handed.
+    `load_from_checkpoint(path, model=model)` receives.
 
     Args:
         model: Any model.
@@ -81,7 +81,7 @@ class NodeClassification(pl.LightningModule):
         model_config: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        # Not handed to the logger, which has the whole configuration.
+        # Not passed to the logger, which has the whole configuration.
         self.save_hyperparameters(ignore=["model", "adversary"], logger=False)
         self.model = model
         self.num_classes = num_classes

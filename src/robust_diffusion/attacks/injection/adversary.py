@@ -34,7 +34,7 @@ class InjectionAdversary:
 
     Their edges and the features that they start from are drawn, and last for some epochs. In each
     of these, Adam goes on from where it was and takes a few steps against the model as it is by
-    then, so that a few steps per epoch do the work of many. Then all is drawn anew.
+    then, so that a few steps per epoch do the work of many. Then all is redrawn.
 
     The steps go through the model in eval mode, by the gradient that it gives. Degrees of the whole
     graph, which `fidelity.degree_leak` hands to a training, are left out of attacked passes.
@@ -46,7 +46,7 @@ class InjectionAdversary:
         node_ratio: Injected nodes per training node, above 0; at least one is injected.
         edges_per_target: Edges injected at each training node on average, at least 1.
         num_steps: Gradient steps per epoch, at least 1.
-        epochs_per_draw: Epochs after which edges and features are drawn anew, at least 1.
+        epochs_per_draw: Epochs after which edges and features are redrawn, at least 1.
         attacked_share: Share of the attacked loss in the loss of training, in (0, 1].
         loss: Raised by the steps; see `attacks.losses`.
         edges: How the new nodes share out their edges; see `sharing`.

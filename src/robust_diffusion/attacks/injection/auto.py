@@ -96,13 +96,13 @@ class AutoInjection(Ensemble):
     model and through its adaptive form, and a search that asks for no gradient and so catches a
     model that hides its own. Edges are one for each target, four, and all that the budget allows,
     these with and without links among the new nodes: none is always worse. After each rung of steps
-    the less harmful parts are given up; the others go on from the best features that they have met.
+    the less harmful parts are dropped; the others go on from the best features that they have met.
     The best by each way of sharing, and the next best, then go on as long as that pays, and move
     their edges from targets that are lost without them to those that are nearest to being lost. All
     stop where no target is left.
 
     Every part's accuracy is kept in `PerturbedGraph.part_accuracy`. A part whose gradient is
-    missing or not finite is given up with a warning in the log.
+    missing or not finite is dropped with a warning in the log.
 
     Reference: in the manner of AutoAttack, Croce and Hein 2020, arXiv:2003.01690, with successive
     halving, Jamieson and Talwalkar 2016, arXiv:1502.07943.
@@ -254,7 +254,7 @@ def _run(
     placement: Placement,
     compute: Callable[[], tuple[Placement, Found]],
 ) -> tuple[Placement, Found] | None:
-    """Edges and features that a part found; `None` if it was given up."""
+    """Edges and features that a part found; `None` if it was dropped."""
 
     def packed() -> Artifact:
         placement, found = compute()

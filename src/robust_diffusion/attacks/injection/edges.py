@@ -139,7 +139,7 @@ class AGIA(EdgeAttack):
     Args:
         step_size: Change of each feature in one step, positive, in normalised units.
         num_steps: Gradient steps on the features per fit, at least 0.
-        num_rounds: Times that a batch's edges are chosen anew, at least 0.
+        num_rounds: Times that a batch's edges are chosen again, at least 0.
         learning_rate: Adam's on the edge weights, positive.
         num_edge_steps: Gradient steps on the edge weights per round, at least 0.
         batch_ratio: Share of the injected nodes that goes in at a time, in (0, 1].
@@ -147,7 +147,7 @@ class AGIA(EdgeAttack):
         homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
 
     Deviation: The authors' code lets the weights leave [0, 1] and adds an L1 penalty to the loss
-    where this projects; it begins the features anew after each round, and caps no loss.
+    where this projects; it begins the features again after each round, and caps no loss.
 
     Examples:
         >>> from robust_diffusion import AGIA
@@ -212,7 +212,7 @@ class MetaGIA(EdgeAttack):
     Args:
         step_size: Change of each feature in one step, positive, in normalised units.
         num_steps: Gradient steps on the features per fit, at least 0.
-        num_rounds: Times that a batch's edges are chosen anew, at least 0.
+        num_rounds: Times that a batch's edges are chosen again, at least 0.
         swap_ratio: Largest share of a batch's edges that one round exchanges, in (0, 1].
         batch_ratio: Share of the injected nodes that goes in at a time, in (0, 1].
         loss_cap: Cross-entropy from which a target counts as lost, above 0; see `EdgeAttack`.
@@ -220,7 +220,7 @@ class MetaGIA(EdgeAttack):
 
     Deviation: The authors' code flips edges one by one and evens out the total afterwards, so
     that a node may end with more edges than it is allowed; exchanges keep every node's number. It
-    begins the features anew in each round, looks at no loss before it flips, and caps none.
+    begins the features again in each round, looks at no loss before it flips, and caps none.
 
     Examples:
         >>> from robust_diffusion import MetaGIA

@@ -144,10 +144,10 @@ class Placement:
         left_out: float,
         generator: torch.Generator,
     ) -> "Placement":
-        """With the edges of all targets still right placed anew, by what each is seen to need.
+        """With the edges of all targets still right placed again, by what each is seen to need.
 
         The gains tell how many edges a target needs to be lost. Those that need fewest come first;
-        what is left over goes round once more.
+        what is left over goes round again.
 
         Args:
             problem: The attacked model.

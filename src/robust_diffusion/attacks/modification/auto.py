@@ -64,7 +64,7 @@ PGD_STEPS = 100
 """Steps of PGD as it is run by itself."""
 
 SEARCH_PASSES = 2
-"""Forward passes of a search without gradients, per step of a part that is never given up."""
+"""Forward passes of a search without gradients, per step of a part that is never dropped."""
 
 CANDIDATES = 32
 """Nodes that are drawn for the other end of a new edge, of which the best is taken."""
@@ -84,13 +84,13 @@ class AutoModification(Ensemble):
     where no target is left.
 
     Every part's accuracy is kept in `PerturbedGraph.part_accuracy`. A part whose gradient is
-    missing or not finite is given up, and named in `given_up`.
+    missing or not finite is dropped, and named in `given_up`.
 
     Reference: in the manner of AutoAttack, Croce and Hein 2020, arXiv:2003.01690; flips as in
     Geisler et al. 2021, arXiv:2110.14038, and Gosch et al. 2023, arXiv:2306.15427.
 
     Args:
-        num_steps: Gradient steps of a part that is never given up, at least 1.
+        num_steps: Gradient steps of a part that is never dropped, at least 1.
 
     Examples:
         >>> from robust_diffusion import GCN, AutoModification, Budget, attack
@@ -204,7 +204,7 @@ class AutoModification(Ensemble):
 def _run_alone(
     parts: Parts, form: str, attack: ModificationAttack, draws: Tensor, about: str = ""
 ) -> str | None:
-    """Run an attack as it is run by itself; the part's name, if it was not given up."""
+    """Run an attack as it is run by itself; the part's name, if it was not dropped."""
     problem, generator = parts.forms[form], torch.Generator()
     generator.set_state(draws)
     name = f"{form}: {attack.name}{about}"

@@ -15,7 +15,7 @@ from robust_diffusion.errors import AttackError, ConfigError
 
 
 class GivenGraph(ModificationAttack):
-    """The attacked graph that somebody else made of the same clean one, from its file.
+    """The attacked graph that someone else made of the same clean one, from its file.
 
     The file is read as `robust-diffusion audit` reads it, and audited and counted as any attack's
     graph is; nothing in it is run.

@@ -47,9 +47,9 @@ class _WithEdges(GRBCDAtTargets):
 
 
 class MetaGRBCD(GRBCD):
-    """GRBCD on a model that is trained anew in every step, for victims trained on the result.
+    """GRBCD on a model that is retrained in every step, for victims trained on the result.
 
-    Each step draws the model's matrices anew, trains it for some epochs of Adam on the graph so
+    Each step draws the model's matrices again, trains it for some epochs of Adam on the graph so
     far, and flips those edges at targets and pairs of a random block that raise the loss most at
     the nodes that it is not trained on, by the gradient through all of that training. Adaptive: the
     model may be the victim's own, a flow among them, which runs by `backend=reference` and direct
@@ -68,7 +68,7 @@ class MetaGRBCD(GRBCD):
         num_steps: Steps, at least 1; no more are taken than there are flips.
         loss: What the flips raise, as of `GRBCD`.
 
-    Deviation: Vectors and numbers, such as biases, start as the handed model has them.
+    Deviation: Vectors and numbers, such as biases, start as the passed model has them.
 
     Examples:
         >>> from robust_diffusion import MetaGRBCD

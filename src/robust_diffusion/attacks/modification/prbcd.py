@@ -135,7 +135,7 @@ class PRBCD(BlockCoordinateAttack):
     """Projected randomized block coordinate descent on the edges.
 
     The flips of a random block of pairs are relaxed to weights in [0, 1], take gradient steps
-    projected onto the budget, and pairs of low weight are drawn anew; at the end flips are sampled
+    projected onto the budget, and pairs of low weight are redrawn; at the end flips are sampled
     from the weights, and the most harmful sample is kept.
 
     Reference: algorithm 1, Geisler et al. 2021, arXiv:2110.14038.
@@ -143,7 +143,7 @@ class PRBCD(BlockCoordinateAttack):
     Args:
         block_size: Pairs drawn at a time, with repetitions, at least 1.
         num_steps: Gradient steps, at least 1.
-        resampling_ratio: Share of the steps that draw pairs anew, in (0, 1].
+        resampling_ratio: Share of the steps that redraw pairs, in (0, 1].
         learning_rate: Scaled by flips per node, positive; the authors take 100, PyG 1000.
         loss: What the flips raise: `prob_margin` | `tanh_margin` | `margin` | `masked`, the
             last the cross-entropy of those targets that are still right.
@@ -232,7 +232,7 @@ def within_limits(
         pairs: Different pairs of nodes.
         weights: In 0..1.
         limits: Of every node.
-        worth: The room at the nodes is handed out from the largest down.
+        worth: The room at the nodes is returned from the largest down.
     """
     room = limits.tolist()
     cut = weights.tolist()

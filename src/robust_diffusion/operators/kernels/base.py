@@ -21,7 +21,7 @@ class Modulation:
     right: float  # exponent of the gradient norm at the source
     residual: bool  # the gradient norm of the authors' code, |A z - z|, instead of the text's
     floor: float  # lower bound, positive; of what, see `operators.gradient_norm`
-    ceiling: float  # upper bound likewise; infinity for none
+    ceiling: float  # upper bound of the same; infinity for none
 
 
 @dataclass(frozen=True, eq=False)

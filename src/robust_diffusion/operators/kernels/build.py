@@ -25,7 +25,7 @@ FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
 ARITHMETIC = ("-fno-math-errno", "-fno-trapping-math")
 
 TIMEOUT = 300
-"""Seconds after which a compiler is given up."""
+"""Seconds after which a compiler is stopped."""
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def cache_folder() -> Path:
 
 
 def _compiler() -> tuple[str, ...]:
-    """The compiler's command, with whatever options come with it in CXX."""
+    """The compiler's command, with the options that CXX has."""
     if named := shlex.split(os.environ.get("CXX", "")):
         if shutil.which(named[0]) is None:
             raise BuildError(f"CXX={shlex.join(named)}: no such compiler; name another or unset it")
@@ -74,7 +74,7 @@ def _compiler() -> tuple[str, ...]:
 
 
 def _identity(compiler: Sequence[str]) -> str:
-    """A hash of whatever shapes the library: source, flags, compiler and instruction set."""
+    """A hash of all that shapes the library: source, flags, compiler and instruction set."""
     # The predefined macros tell both the compiler's version and what this processor can do, so
     # that a cache shared between machines serves none of them another's instructions.
     macros = _run(*compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull)
@@ -88,7 +88,7 @@ def _identity(compiler: Sequence[str]) -> str:
 def _compile(compiler: Sequence[str], real: str, path: Path) -> None:
     start = time.perf_counter()
     source = str(SOURCES / "kernels.cpp")
-    with written_whole(path, locked=True) as part:  # so that nobody loads half a library
+    with written_whole(path, locked=True) as part:  # so that no one loads half a library
         _run(*compiler, *FLAGS, *_arithmetic(), f"-DREAL={real}", source, "-o", str(part))
     log.info("kernels for %s built in %.1f s: %s", real, time.perf_counter() - start, path)
 

@@ -35,7 +35,7 @@ class Kernels:
     [n, 2, h, c], keys and queries of h heads; of edges `weight` [e] and `scores` [e, h].
     `with_weight` asks for the gradient by the weights, too. Another backend is a subclass.
 
-    Heads are copies of the graph side by side, so that one call does all of them. Where no edge
+    Heads are copies of the graph in one batch, so that one call does all of them. Where no edge
     has a weight, `None` stands for the weights, and nothing is multiplied by 1.
     """
 

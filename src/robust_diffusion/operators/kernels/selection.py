@@ -77,7 +77,7 @@ def current_backend(device: str = "cpu") -> str:
 
 
 def kernels_for(*tensors: Tensor, heads: int = 1) -> Kernels | None:
-    """Kernels of the backend in effect, for tensors of this device and type, and so many heads.
+    """Return the kernels of the active backend for this device, type and number of heads.
 
     `None` where only the equations as they are written will do: under `reference`, for numbers of
     other than 32 or 64 bits, and for those of mixed types, which autocast makes of them.
