@@ -70,7 +70,7 @@ def test_the_search_catches_models_that_hide_their_gradient(
     assert found.part.startswith("search")
     at_random = found.part_accuracy.get("white box: random_flip", 0.8)
     assert accuracy(model, found) < at_random - 0.05
-    assert ("given up" in caplog.text) == (model is not rounded)
+    assert ("dropped" in caplog.text) == (model is not rounded)
 
 
 def test_it_stops_where_no_target_is_left() -> None:

@@ -78,7 +78,7 @@ class Budget:
     def injected_degrees(self) -> list[int]:
         """Edges that each injected node may have.
 
-        A total below nodes times edges per node is shared out evenly; what is left over goes, one
+        A total below nodes times edges per node is shared out evenly; the rest goes, one
         edge each, to the nodes injected first.
         """
         k, m = self.max_injected_nodes, self.max_edges_per_injected_node

@@ -44,7 +44,7 @@ class Ensemble(Attack):
         generator: torch.Generator,
         keep: Keep = lambda _, compute: compute(),
     ) -> PerturbedGraph:
-        """Run the parts that `keep` does not have; all else is as of `Attack`.
+        """Run the parts that `keep` does not have; see `Attack` for the rest.
 
         Parts are asked for in order, and each has its number in its name, so that none is asked
         for twice.

@@ -1,7 +1,7 @@
 """Losses of an attack, one number for each target; the attack raises their mean.
 
 With z the logits and y the class that the target is driven away from, the logit margin is
-m = max over c != y of z_c - z_y: above 0, the target is lost. The plain cross-entropy grows without
+m = max over c != y of z_c - z_y: above 0, the target is wrong. The plain cross-entropy grows without
 end at targets that are lost, which then take all of an attack's effort, and it is largest where
 every target has one and the same class. The others avoid that, but for the label's own logit, which
 falls without end at every target alike.
@@ -67,7 +67,7 @@ def prob_margin(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Floa
 
 
 def own_logit(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
-    """-z_y: the label's own logit, whatever becomes of the others.
+    """-z_y: the label's own logit, regardless of the others.
 
     Reference: The default of GRB 0.1.0, which hands logits to `nll_loss` as if they were logarithms
     of probabilities; GRB's later code takes the cross-entropy.

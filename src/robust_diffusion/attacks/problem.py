@@ -141,7 +141,7 @@ class Problem:
 
     @cached_property
     def labels(self) -> Int[Tensor, " t"]:
-        """The same of the target nodes."""
+        """Classes of the target nodes."""
         return self.all_labels[self.targets]
 
     def logits(
@@ -218,7 +218,7 @@ class Problem:
         """
         model: Any = self.model
         while _takes_three(model):
-            # A wrapper of this package passes on whatever it is given.
+            # A wrapper of this package passes on all that it is given.
             own = type(model).__module__.startswith("robust_diffusion.")
             if not (own and hasattr(model, "model")):
                 break

@@ -100,7 +100,7 @@ class InjectionAdversary:
         return InjectionAttacker(self, model)
 
     def budget(self, num_targets: int, feature_range: tuple[float, float]) -> Budget:
-        """Limits on a view of so many scored nodes, whose features are in this range."""
+        """Limits on a view with this number of scored nodes and range of features."""
         return Budget(
             max(1, round(self.node_ratio * num_targets)),
             num_targets,

@@ -109,7 +109,7 @@ class Placement:
         return gains, margin.detach()
 
     def margins(self, problem: Problem, features: Float[Tensor, "k f"]) -> Float[Tensor, " t"]:
-        """The targets' logit margins on the graph with these edges; above 0, a target is lost."""
+        """The targets' logit margins on the graph with these edges; above 0 means misclassified."""
         x = problem.fixed_rows.followed_by(features)
         with torch.no_grad():
             return margins(problem.logits(x, self.edges(problem.edge_index)), problem.labels)
@@ -147,7 +147,7 @@ class Placement:
         """With the edges of all targets still right placed again, by what each is seen to need.
 
         The gains tell how many edges a target needs to be lost. Those that need fewest come first;
-        what is left over goes round again.
+        the rest goes round again.
 
         Args:
             problem: The attacked model.

@@ -241,7 +241,7 @@ class Flips:
     Args:
         pairs: Different pairs u < v.
         logits: Of all nodes.
-        margins: Of the targets, above 0 where one is lost.
+        margins: Of the targets, above 0 if misclassified.
         rank: Smaller is more harmful.
     """
 
@@ -261,7 +261,7 @@ def search(
 ) -> Int[Tensor, "2 e"]:
     """Random search among flips at targets that are nearest to being lost.
 
-    Each step gives up flips at which no target is lost, tries others, at first half of all that
+    Each step drops flips at which no target is wrong, tries others, at first half of all that
     may be made and at last one, and keeps what is more harmful. A new edge leads to a node of the
     class that the target takes for second best, drawn at random, among the targets, or by
     similar features, which a defence may ask for; a removed one comes from a node of the same
@@ -302,7 +302,7 @@ def _judged(problem: Problem, x: Tensor, pairs: Tensor) -> Flips:
 
 
 def _kept(problem: Problem, best: Flips, count: int, generator: torch.Generator) -> Tensor:
-    """So many of the flips, those first at which a target is lost."""
+    """Return `count` of the flips, first those at misclassified targets."""
     lost = membership(problem.targets[best.margins > 0], best.logits.size(0))
     drawn = torch.rand(best.pairs.size(1), generator=generator, dtype=torch.float32).to(lost.device)
     order = (lost[best.pairs].any(0) + drawn).argsort(descending=True)
@@ -312,7 +312,7 @@ def _kept(problem: Problem, best: Flips, count: int, generator: torch.Generator)
 def _tried(
     problem: Problem, x: Tensor, best: Flips, count: int, generator: torch.Generator
 ) -> Tensor:
-    """At most so many further flips, at the targets that are nearest to being lost."""
+    """Return at most `count` more flips, at the targets closest to being misclassified."""
     device, n = x.device, x.size(0)
     right = (best.margins <= 0).nonzero().squeeze(1)
     noise = torch.rand(right.numel(), generator=generator, dtype=torch.float32).to(x)

@@ -123,7 +123,7 @@ def flipped(
 
     Args:
         before: Edges, both directions.
-        after: The same of the other graph.
+        after: Those of the other graph.
         num_nodes: Number of nodes n of both.
     """
     ids = torch.cat([undirected_edge_numbers(edges, num_nodes) for edges in (before, after)])

@@ -20,7 +20,7 @@ class GivenGraph(ModificationAttack):
     The file is read as `robust-diffusion audit` reads it, and audited and counted as any attack's
     graph is; nothing in it is run.
 
-    Reference: of this project; cite whoever made the graph.
+    Reference: of this project; cite the source of the graph.
 
     Args:
         path: `*adj*.npz` or `*adj*.pkl`, n x n, with or without `features*.npy`; must be given.

@@ -66,7 +66,7 @@ class MetaGRBCD(GRBCD):
         training_rate: Adam's in each training, above 0.
         block_size: Pairs drawn at a time beside the edges, at least 1. Memory grows with it.
         num_steps: Steps, at least 1; no more are taken than there are flips.
-        loss: What the flips raise, as of `GRBCD`.
+        loss: What the flips raise (see `GRBCD`).
 
     Deviation: Vectors and numbers, such as biases, start as the passed model has them.
 
