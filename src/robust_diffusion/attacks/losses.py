@@ -1,10 +1,10 @@
 """Losses of an attack, one number for each target; the attack raises their mean.
 
 With z the logits and y the class that the target is driven away from, the logit margin is
-m = max over c != y of z_c - z_y: above 0, the target is wrong. The plain cross-entropy grows without
-end at targets that are lost, which then take all of an attack's effort, and it is largest where
-every target has one and the same class. The others avoid that, but for the label's own logit, which
-falls without end at every target alike.
+m = max over c != y of z_c - z_y: above 0, the target is wrong. The plain cross-entropy grows
+without end at misclassified targets, which then absorb the effort of an attack, and it is largest
+if all targets have one and the same class. The others avoid that, except for the label's own logit,
+which falls without end at every target alike.
 """
 
 from collections.abc import Callable, Mapping

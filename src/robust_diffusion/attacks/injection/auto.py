@@ -50,7 +50,7 @@ SEARCH_SHARE = 1 / 8
 """Mutations of each search, per step of `num_steps`."""
 
 LAST_SHARE, REALLOCATIONS, REFIT_SHARE, MOST_ROUNDS = 1 / 4, 3, 1 / 12, 16
-"""The best go on by this share of the steps, then by this many reallocations of edges, each with this
+"""The best go on by this share of the steps, then by this many moves of edges, each with this
 share of them, and how often at most."""
 
 GAIN, ENOUGH = 0.005, 0.01
