@@ -80,7 +80,7 @@ def fits(line: Line, made: dict[str, Any]) -> bool:
 
 @cache
 def covering_all_grids() -> list[list[str]]:
-    """Cells of all tables, of which each brings an override that none before it has."""
+    """Runs of all tables, of which each brings an override that none before it has."""
     return covering(itertools.chain.from_iterable(map(cells, RUN)))
 
 

@@ -146,7 +146,7 @@ def test_a_killed_cell_is_run_again_whatever_the_launcher(cli: Cli, launcher: st
     if launcher == "cores":
         (failed,) = [record for record in before if "error" in record]
         assert (failed["seed"], failed["error_kind"]) == (1, "WorkerError")
-        assert f"cell 1 failed: {failed['error']}" in said
+        assert f"run 1 failed: {failed['error']}" in said
     again = cli(*SWEEP, "seed=0,1", "time_limit=10000")
     assert again.status == 0, again.err
     assert again.records[: len(before)] == before
@@ -191,7 +191,7 @@ def test_a_sweep_that_is_ended_leaves_no_process_and_is_taken_up_where_it_was(
     assert again.records[: len(before)] == before
     assert_each_done_once(again.records, seeds)
     assert len(again.table) == len(seeds)
-    assert f"{len(seeds)} of {len(seeds)} cells done" in again.err
+    assert f"{len(seeds)} of {len(seeds)} runs done" in again.err
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 240) -> None:

@@ -165,7 +165,7 @@ def test_a_fault_or_a_defect_in_one_cell_is_one_failure_and_the_others_go_on(
     outcome = cli("-m", "flow=heat", "seed=0,1", *tiny_clean)
     assert outcome.status == 1
     assert "Traceback" not in outcome.err
-    assert "2 of 2 cells done, 1 failed\n" in outcome.err
+    assert "2 of 2 runs done, 1 failed\n" in outcome.err
     (line,) = [line for line in outcome.err.splitlines() if line.startswith("cell 0 failed: ")]
     assert words in line
     failed, done = outcome.records
@@ -251,5 +251,5 @@ def test_a_clock_that_is_put_back_promises_nothing(
     logging.getLogger("robust_diffusion").setLevel(logging.INFO)
     outcome = cli("-m", "flow=heat", "seed=0,1", *tiny_clean)
     assert outcome.status == 0
-    assert "1 of 2 cells done\n" in outcome.err  # and no time that is left
+    assert "1 of 2 runs done\n" in outcome.err  # and no time that is left
     assert ["accuracy" in record for record in outcome.records] == [True, True]

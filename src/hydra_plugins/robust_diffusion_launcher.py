@@ -75,7 +75,7 @@ class ProcessLauncher(Launcher):
         places = self.places(len(waiting))
         threads = str(max(1, (os.cpu_count() or 1) // len(places)))
         shared = {name: os.environ.get(name, threads) for name in THREADS}
-        log.info("%d cells, %d at a time", len(waiting), len(places))
+        log.info("%d runs, %d at a time", len(waiting), len(places))
         executors = [_executor(shared | place) for place in places]
         idle = list(range(len(places)))
         running: dict[Future[JobReturn], tuple[int, Sequence[str], int]] = {}
@@ -125,7 +125,7 @@ class ProcessLauncher(Launcher):
         def record(cfg: DictConfig) -> None:
             message = "its process was killed or crashed, as for want of memory"
             record_failure(cfg, message, "WorkerError")
-            log.error("cell %s failed: %s", number, message)
+            log.error("run %s failed: %s", number, message)
 
         returned = self._run(number, overrides, record)
         self._configure_log()
@@ -139,7 +139,7 @@ class ProcessLauncher(Launcher):
             # Parallel runs write to one terminal.
             formatters = config.hydra.job_logging.get("formatters") or {}
             if short := formatters.get("short"):
-                short.format = f"cell {number}, seed {config.seed}: {short.format}"
+                short.format = f"run {number}, seed {config.seed}: {short.format}"
         HydraConfig.instance().set_config(config)
         return run_job(
             hydra_context=self.hydra_context,

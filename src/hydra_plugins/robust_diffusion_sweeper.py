@@ -71,9 +71,9 @@ class _LaunchingSweeper(Sweeper):
             if library not in ("ray", "submitit") and not isinstance(error, ConnectionError):
                 raise
             said = (str(error).splitlines() or [type(error).__name__])[0]
-            remedy = "finished cells are kept: ask for the sweep again"
+            remedy = "finished runs are kept: ask for the sweep again"
             raise TrainingError(
-                f"hydra/launcher: a cell or its cluster is gone ({said}); {remedy}"
+                f"hydra/launcher: a run or its cluster is gone ({said}); {remedy}"
             ) from error
         for job in jobs:
             _ = job.return_value

@@ -57,7 +57,7 @@ def cell(cfg: DictConfig) -> float | None:
         # The traceback of an expected error would say nothing that its message does not.
         if multirun:
             number, shown = HydraConfig.get().job.num, wants_traceback()
-            log.error("cell %s failed: %s", number, message, exc_info=shown)  # noqa: TRY400
+            log.error("run %s failed: %s", number, message, exc_info=shown)  # noqa: TRY400
         elif wants_traceback():
             raise
         else:

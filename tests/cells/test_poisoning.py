@@ -1,4 +1,4 @@
-"""Cells of threat=poisoning: the victim is trained anew on what an attack has made."""
+"""Runs of threat=poisoning: the victim is trained anew on what an attack has made."""
 
 from collections.abc import Callable
 from functools import partial

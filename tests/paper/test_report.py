@@ -89,7 +89,7 @@ def test_the_page_has_what_the_records_fill_and_loads_nothing(tmp_path: Path) ->
     text = render_report(study(), figures=tmp_path)
     page = Page(text)
     expected = ["Claims", "Agreement with the paper", "readings", "worst-case", "mine"]
-    assert page.headings == [*expected, "Failed cells", "Tables of arXiv:2209.07754"]
+    assert page.headings == [*expected, "Failed runs", "Tables of arXiv:2209.07754"]
     images = [found for tag, found in page.tags if tag == "img"]
     assert [image["alt"] for image in images] == ["models", "broken", "flows"]
     assert all((image["src"] or "").startswith("data:image/svg+xml;base64,") for image in images)

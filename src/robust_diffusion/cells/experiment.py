@@ -105,7 +105,7 @@ def run_and_record(cfg: DictConfig) -> Record:
     # Of two sweeps in one folder, one computes a cell, and the other waits for it.
     name = cell.record["cell"]
     lock = cell.path.with_name(f".{cell.path.name}.{name}.lock")
-    with locked(lock, waits_for=f"cell {name}"):
+    with locked(lock, waits_for=f"run {name}"):
         if found := cell.recorded_before():
             return found
         with time_limit(cfg.time_limit):
@@ -145,10 +145,10 @@ class _Cell:
         found = None if self.store.refresh else finished_record(self.path, name)
         if found is None:
             return None
-        log.info("cell %s: done %s; --force repeats it", name, found.get("time"))
+        log.info("run %s: done %s; --force repeats it", name, found.get("time"))
         if found.get("code") != self.record["code"]:
             log.warning(
-                "cell %s: recorded before the code of data, models, training or attacks changed; "
+                "run %s: recorded before the code of data, models, training or attacks changed; "
                 "--force repeats it",
                 name,
             )

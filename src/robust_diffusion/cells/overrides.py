@@ -131,7 +131,7 @@ def check_parts(cfg: DictConfig) -> None:
     """Refuse a configuration with a part deleted, or a part that is no object."""
     for key in OmegaConf.load(CONFIG_DIR / "config.yaml"):
         if key not in ("defaults", "hydra") and key not in cfg:
-            raise ConfigError(f"~{key!s}: every cell reads it; leave this out")
+            raise ConfigError(f"~{key!s}: every run reads it; leave this out")
     parts = {key: cfg[key] for key in PARTS}
     for key in (key for key in MEMBERS if key in cfg):
         if not isinstance(cfg[key], DictConfig):
@@ -172,13 +172,13 @@ def _unused(key: str, value: str, cfg: DictConfig, choices: Mapping[str, Any]) -
     if part in UNREAD_BY_TIMING and cfg.timing:
         return f"{key}={value}: timing trains and attacks nothing; drop it"
     if part == "certificate" and value != "none":
-        return f"{key}={value}: no cell reads it; write certify first"
+        return f"{key}={value}: no run reads it; write certify first"
     if part in ("surrogate", "surrogates") and "surrogates" not in cfg.threat:
         return f"{key}={value}: threat={choices['threat']} attacks the victim itself; drop it"
     if key == "threat.name":
         return f"{key}={value}: names what threat={choices['threat']} is; set threat instead"
     if key.startswith("fidelity.") and not _is_read(cfg, key):
-        return f"{key}={value}: no part of this cell reads it; drop it"
+        return f"{key}={value}: no part of this run reads it; drop it"
     if part not in ("flow", "solver"):
         return None
     if "flow" not in cfg.model:

@@ -72,7 +72,7 @@ class SweepProgress(Callback):
         # None are left or none was computed yet, or the clock was put back.
         left = f", about {duration(seconds)} left" if computed and seconds > 0 else ""
         failed = f", {of} failed" if (of := cells.count(b"f")) else ""
-        log.info("%d of %d cells done%s%s", done, plan["cells"], failed, left)
+        log.info("%d of %d runs done%s%s", done, plan["cells"], failed, left)
 
 
 def _tell_cost(config: DictConfig, cells: Sequence[Sequence[str]]) -> None:
@@ -94,12 +94,12 @@ def _tell_cost(config: DictConfig, cells: Sequence[Sequence[str]]) -> None:
     overrides = [dict(of.lstrip("+").split("=", 1) for of in cell if "=" in of) for cell in cells]
     seconds, unlike = estimate([features(*chosen, of) for of in overrides], own, code_hash())
     if cells and unlike == len(cells):
-        log.info("%d cells; no record of this machine tells how long they take", unlike)
+        log.info("%d runs; no record of this machine tells how long they take", unlike)
         return
     some = f": {len(cells) - unlike} of them" if unlike else ","
     rest = f", {unlike} like none recorded" if unlike else ""
     time_, on = duration(seconds / places), f"{places} core{'s' * (places > 1)}"
-    log.info("%d cells%s about %s on %s%s", len(cells), some, time_, on, rest)
+    log.info("%d runs%s about %s on %s%s", len(cells), some, time_, on, rest)
 
 
 def _outcome(config: DictConfig, start: int) -> bytes:
@@ -135,7 +135,7 @@ def shown_progress(directory: Path) -> Iterator[None]:
         yield
         return
     plan = json.loads((directory / PLAN).read_text(encoding="utf-8"))
-    with Progress("sweep", plan["cells"], "cells") as tell:
+    with Progress("sweep", plan["cells"], "runs") as tell:
         watcher = threading.Thread(target=watch, args=(tell,), daemon=True)
         watcher.start()
         try:

@@ -125,7 +125,7 @@ def without_lacking_keys(
         without = sorted(option for option in options if not _has(compose([option]), key))
         if 0 < len(without) < len(options):
             told = " or ".join(without)
-            log.warning("%s: left out of cells with %s, which have no such key", key, told)
+            log.warning("%s: left out of runs with %s, which have no such key", key, told)
             lacking[key] = set(without)
     return [[o for o in cell if lacking.get(_key(o), set()).isdisjoint(cell)] for cell in cells]
 

@@ -36,13 +36,13 @@ def run_cite_command(arguments: Sequence[str]) -> None:
     """
     parser = argparse.ArgumentParser(
         prog="robust-diffusion cite",
-        description="Print BibTeX of what a cell uses: model, flow, attacks, surrogates, dataset.",
+        description="Print BibTeX of what a run uses: model, flow, attacks, surrogates, dataset.",
     )
     parser.add_argument(
         "overrides",
         nargs="*",
         metavar="key=value",
-        help="of the cell, as flow=beltrami attack=auto",
+        help="of the run, as flow=beltrami attack=auto",
     )
     # Values are not checked, for which classes would be imported.
     cfg, _ = composed(parser.parse_args(arguments).overrides, read=())

@@ -56,7 +56,7 @@ def run_compare_command(arguments: Sequence[str]) -> None:
         of = f" of both {' and '.join(chosen.models)}" if chosen.models else ""
         files = ", ".join(chosen.records or [DEFAULT_RECORDS])
         raise DataError(
-            f"{chosen.experiment}: no finished cells{of} in {files} at "
+            f"{chosen.experiment}: no finished runs{of} in {files} at "
             f"scale={chosen.scale}; there are {', '.join(known) or 'none of any experiment'}; "
             f"experiment={chosen.experiment} runs it"
         )

@@ -14,7 +14,7 @@ GROUPS = {
     "threat": "model that the attacker sees",
     "surrogate": "stand-ins that a black-box attacker trains, such as [gcn,mlp]",
     "fidelity": "equations of the paper, or what the authors' code computes",
-    "experiment": "study of several cells: a table of the paper, or a question of its own",
+    "experiment": "study of several runs: a table of the paper, or a question of its own",
     "scale": "full length, or a check that everything runs",
     "certificate": "noise and budgets of the command certify",
     "batching": "train on the whole graph at once, or on clusters of it",
@@ -23,7 +23,7 @@ GROUPS = {
     "trainer": "device that trains",
     "logger": "place of the training curves",
     "callbacks": "Lightning callbacks of the training",
-    "hydra/launcher": "with -m, where cells run; default: one after another",
+    "hydra/launcher": "with -m, where runs execute; default: one after another",
     "hydra/sweeper": "with -m, what a sweep runs besides products of options",
 }
 """Content of each config group that is meant for the command line."""

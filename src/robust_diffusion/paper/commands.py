@@ -129,7 +129,7 @@ def run_report_command(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(
         prog="robust-diffusion report",
         description="Write the tables of the paper that the records fill, with charts, claims, "
-        "worst cases, comparisons and failed cells, as one HTML file that loads nothing; nothing "
+        "worst cases, comparisons and failed runs, as one HTML file that loads nothing; nothing "
         "is run.",
     )
     add_records_option(parser)

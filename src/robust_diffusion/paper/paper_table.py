@@ -80,11 +80,11 @@ def remarks(layout: Layout, entries: Sequence[Entry], records: Runs) -> list[str
             f"printed; Holm-corrected over the table's {comparisons} comparisons."
         )
     if options := _options(layout, cells):
-        said = (f"{option} in {n} of {len(cells)} cells" for option, n in options.items())
+        said = (f"{option} in {n} of {len(cells)} runs" for option, n in options.items())
         lines.append(f"Options beyond the table's: {'; '.join(said)}.")
     if len(codes := {record.get("code") for record in cells} - {None}) > 1:
         named = _list(record.get("code") for record in cells)
-        lines.append(f"Cells of {len(codes)} versions of the code: {named}.")
+        lines.append(f"Runs of {len(codes)} versions of the code: {named}.")
     if layout.kind == "accuracy":
         datasets = {entry.keys["dataset"] for entry in entries}
         lines += [
@@ -135,7 +135,7 @@ def _times(layout: Layout, cells: Sequence[Record], states: Mapping[Any, int]) -
     places = Counter(
         ", ".join([t["device"], *_threads(t), f"backend {t['backend']}"]) for t in timings
     )
-    named = [f"{place} ({n} of {len(cells)} cells)" for place, n in places.items()]
+    named = [f"{place} ({n} of {len(cells)} runs)" for place, n in places.items()]
     seeds = ", means over the seeds" if len({record["seed"] for record in cells}) > 1 else ""
     lines = [
         f"Timed on {'; '.join(named if len(places) > 1 else places)}.",

@@ -107,7 +107,7 @@ def _failed(records: Sequence[Record]) -> Sections:
     failed = [record for record in latest_by_cell(records).values() if "error" in record]
     if failed:
         cells = pd.DataFrame(failed).reindex(columns=FAILED).fillna("-")
-        yield "Failed cells", ResultTable("A sweep that asks again runs them again.", cells, [], [])
+        yield "Failed runs", ResultTable("A sweep that asks again runs them again.", cells, [], [])
 
 
 def _charts(tables: Mapping[int, PaperTable], counted: Runs) -> Pictures:

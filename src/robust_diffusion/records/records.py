@@ -234,7 +234,7 @@ def by_experiment(
             place = {"overrides": line.get("overrides", {}), "job": line.get("job", 0)}
             runs[cell] = latest[cell] | place
     for cell in sorted(missing):
-        log.warning("cell %s: only a reference is there, its record is not; left out", cell)
+        log.warning("run %s: only a reference is there, its record is not; left out", cell)
     return {name: list(runs.values()) for name, runs in asked.items()}
 
 
@@ -393,7 +393,7 @@ def check_records(found: Mapping[Path, Sequence[Record]]) -> list[Record]:
             elif latest[record["cell"]] is record:
                 lines = (line.number for line in record_lines(path) if line.record == record)
                 raise DataError(
-                    f"{path}: line {next(lines, '?')}, cell {record['cell']}: {problem}; `records "
-                    "repair` moves it to a separate file, --force runs the cell again"
+                    f"{path}: line {next(lines, '?')}, run {record['cell']}: {problem}; `records "
+                    "repair` moves it to a separate file, --force repeats the run"
                 )
     return checked

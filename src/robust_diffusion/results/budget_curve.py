@@ -110,7 +110,7 @@ def show_budgets(records: Sequence[Record]) -> ResultTable:
     """
     frame = budget_curve(records)
     if frame.empty:
-        return ResultTable("no finished cell", pd.DataFrame({"model": []}), ["model"], [])
+        return ResultTable("no finished run", pd.DataFrame({"model": []}), ["model"], [])
     blocks = [*differing(frame, ["dataset", "variant"]), "edges"]
     frame["height"] = -frame.groupby(CURVE)["above_mlp"].transform("mean")
     frame = frame.sort_values([*blocks, "height"], kind="stable")

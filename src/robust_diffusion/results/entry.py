@@ -200,8 +200,8 @@ def _marks(
     if len(codes) > 1:
         yield Mark("code", f"seeds of {len(codes)} versions of the code: {', '.join(codes)}")
     if found.left_out:
-        cells = "cell" if found.left_out == 1 else "cells"
-        yield Mark("settings", f"{found.left_out} {cells} of other settings left out")
+        runs_word = "run" if found.left_out == 1 else "runs"
+        yield Mark("settings", f"{found.left_out} {runs_word} of other settings left out")
     if budget is not None and graph != CLEAN:
         for own in sorted({_declared(run.record) for run in runs} - {budget}):
             text = "budget {} x {}, reported {} x {}".format(*own, *budget)

@@ -24,7 +24,7 @@ from robust_diffusion.records.records import (
 from robust_diffusion.results.evidence import outcomes_of
 
 COLUMNS: Mapping[str, tuple[str, str]] = {
-    "cell": ("object", "id of the cell"),
+    "cell": ("object", "id of the run"),
     "experiment": ("object", "experiment that ran it, or `none`"),
     "scale": ("object", "`full` or `smoke`"),
     "dataset": ("object", "name of the dataset"),
@@ -43,7 +43,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "budget": ("object", "declared limits, a `Budget`"),
     "nodes": ("Int64", "most injected nodes"),
     "edges": ("Int64", "most edges of each injected node"),
-    "attack": ("object", "`clean`, or the name of the attack; none in a cell that failed"),
+    "attack": ("object", "`clean`, or the name of the attack; none in a run that failed"),
     "accuracy": ("float64", "accuracy on the test nodes of that graph, in 0..1"),
     "chance": ("float64", "accuracy under random injection or random flips"),
     "transfer": ("float64", "accuracy under an attack crafted on surrogates"),
@@ -58,8 +58,8 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "flags": ("object", "set of codes that speak against the accuracy as a bound"),
     "victim_flags": ("object", "set of such codes of the model itself"),
     "validation": ("float64", "accuracy on the clean validation nodes, in 0..1"),
-    "seconds": ("float64", "median time of one step, in a cell that timed it"),
-    "error": ("object", "reason of a failure; none of a finished cell"),
+    "seconds": ("float64", "median time of one step, in a run that timed it"),
+    "error": ("object", "reason of a failure; none of a finished run"),
     "record": ("object", "the whole record"),
 }
 """Columns of `frame`: the type of each, and its meaning."""

@@ -30,7 +30,7 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
     tables = {name: _table(of) for name, of in found.items()}
     tables = {name: table for name, table in tables.items() if not table.empty}
     if not tables:
-        return ResultTable("no finished cell", pd.DataFrame({"model": []}), ["model"], [])
+        return ResultTable("no finished run", pd.DataFrame({"model": []}), ["model"], [])
     first, *_ = tables.values()
     notes = [
         f"! {model}, {name}: not a bound: {flags}"

@@ -224,7 +224,7 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     """
     table = worst_case_table(worst_cases(named_by_settings(narrow_frame(records))))
     if table.empty:
-        return ResultTable("no finished cell", pd.DataFrame({"model": []}), ["model"], [])
+        return ResultTable("no finished run", pd.DataFrame({"model": []}), ["model"], [])
     headings = HEADINGS | ({} if table["nodes"].any() else {"chance": "random flips"})
     table["budget"] = table["budget"].map(limits_in_words)
     keys = [*differing(table, ["dataset", "variant", "budget"]), "model"]
