@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     )
     from robust_diffusion.data import GraphDataModule as GraphDataModule
     from robust_diffusion.data.inventory import open_dataset as open_dataset
-    from robust_diffusion.robustness.each import attack_each as attack_each
+    from robust_diffusion.robustness.single_target import attack_each as attack_each
     from robust_diffusion.robustness.filters import filtered as filtered
-    from robust_diffusion.robustness.each import right_by_edges as right_by_edges
+    from robust_diffusion.robustness.single_target import right_by_edges as right_by_edges
     from robust_diffusion.robustness.evaluate_model import attack as attack, evaluate as evaluate
     from robust_diffusion.records.records import (
         latest_by_cell as latest_by_cell,
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from robust_diffusion.robustness.black_box import BlackBox as BlackBox
     from robust_diffusion.robustness.black_box import Poisoning as Poisoning
     from robust_diffusion.robustness.threat import WhiteBox as WhiteBox
-    from robust_diffusion.robustness.unit_test import unit_test as unit_test
+    from robust_diffusion.robustness.transfer_check import unit_test as unit_test
     from robust_diffusion.robustness.zoo import load_model as load_model
     from robust_diffusion.flows import (
         ACMP as ACMP,

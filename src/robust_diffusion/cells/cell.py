@@ -25,7 +25,7 @@ from robust_diffusion.robustness.perturbed import (
     evaluate_on,
     runs_on,
 )
-from robust_diffusion.robustness.solves import solves_of, warn_of_steps
+from robust_diffusion.robustness.solver_diagnostics import solves_of, warn_of_steps
 from robust_diffusion.robustness.subject import Task, budget_of, writes_into_inputs
 from robust_diffusion.robustness.threat import Seeding, ThreatModel, TrainedModel
 from robust_diffusion.robustness.trained import ModelTraining, Recipe
@@ -47,7 +47,7 @@ class CellResult:
     val_accuracy: float  # best validation accuracy, in 0..1
     epochs: int  # epochs trained
     nfe: int  # right-hand-side evaluations in one forward pass on the clean test graph
-    solves: dict[str, float | None]  # growth and stability; see `robustness.solves`
+    solves: dict[str, float | None]  # growth and stability; see `robustness.solver_diagnostics`
     seconds: dict[str, float]  # wall time of each phase, whenever it ran
     forwards: dict[str, int]  # per attack, forward passes of the attacked model
     split: str  # hash of the split

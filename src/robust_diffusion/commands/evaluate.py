@@ -18,11 +18,11 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.results.markdown import print_table
 from robust_diffusion.robustness import evaluate
-from robust_diffusion.robustness.each import attack_each, right_by_edges
 from robust_diffusion.robustness.filters import filtered
 from robust_diffusion.robustness.load import load_checkpoint
+from robust_diffusion.robustness.single_target import attack_each, right_by_edges
 from robust_diffusion.robustness.subject import attacks_of
-from robust_diffusion.robustness.unit_test import unit_test
+from robust_diffusion.robustness.transfer_check import unit_test
 from robust_diffusion.system.files import write_whole
 
 READ = frozenset(

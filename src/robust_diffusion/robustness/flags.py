@@ -33,7 +33,7 @@ from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.models.checked import TRIAL_SEED, sees_edges
 from robust_diffusion.models.variants import with_solver
 from robust_diffusion.robustness.flag_codes import OF_THE_NUMBER, Code
-from robust_diffusion.robustness.solves import LARGEST_GROWTH
+from robust_diffusion.robustness.solver_diagnostics import LARGEST_GROWTH
 from robust_diffusion.robustness.subject import Task, accuracy
 
 Outdone = Literal["weaker_than_chance", "weaker_than_transfer"]

@@ -23,7 +23,7 @@ from robust_diffusion.attacks.ensemble import Ensemble
 from robust_diffusion.errors import AttackError
 from robust_diffusion.records.content import by_content, computed_by
 from robust_diffusion.records.store import ArtifactStore
-from robust_diffusion.robustness.effort import Effort, expected_forwards
+from robust_diffusion.robustness.attack_cost import Effort, expected_forwards
 from robust_diffusion.robustness.flag_codes import OF_THE_GRAPH
 from robust_diffusion.robustness.flags import (
     Attempt,

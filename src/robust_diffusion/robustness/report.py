@@ -16,7 +16,7 @@ from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
 from robust_diffusion.attacks.base import Kind
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.schema import Schema, Share, first_problem
-from robust_diffusion.robustness.effort import plot_traces
+from robust_diffusion.robustness.attack_cost import plot_traces
 from robust_diffusion.robustness.flags import Flag
 from robust_diffusion.robustness.subject import graph_hash
 from robust_diffusion.robustness.threat import Labels

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robust_diffusion.attacks import TDGIA, Budget, PerturbedGraph, spent_budget
-from robust_diffusion.attacks.injection.sharing import defect_score, spread_over_classes
+from robust_diffusion.attacks.injection.edge_allocation import defect_score, spread_over_classes
 from robust_diffusion.data.sources import citation_like_graph
 from tests.attacks import contract
 from tests.attacks.contract import clean

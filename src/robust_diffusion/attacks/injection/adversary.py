@@ -10,8 +10,8 @@ from robust_diffusion.attacks.base import clean_graph, frozen
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Ascent, Steps
 from robust_diffusion.attacks.injection.base import connect
-from robust_diffusion.attacks.injection.sharing import SHARINGS, SharingName
-from robust_diffusion.attacks.injection.starts import STARTS, StartName
+from robust_diffusion.attacks.injection.edge_allocation import SHARINGS, SharingName
+from robust_diffusion.attacks.injection.feature_init import STARTS, StartName
 from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import (

@@ -13,7 +13,7 @@ from robust_diffusion.attacks.base import Graph, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Adam, Ascent, Rule, Sign
 from robust_diffusion.attacks.injection.base import InjectionAttack, connect, draw_targets
-from robust_diffusion.attacks.injection.starts import STARTS, StartName
+from robust_diffusion.attacks.injection.feature_init import STARTS, StartName
 from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import NonNegative, Positive, Steps

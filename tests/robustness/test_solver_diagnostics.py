@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from robust_diffusion.flows import Hang, Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN, GraphPDE
-from robust_diffusion.robustness.solves import LARGEST_GROWTH, solves_of, warn_of_steps
+from robust_diffusion.robustness.solver_diagnostics import LARGEST_GROWTH, solves_of, warn_of_steps
 
 pytestmark = pytest.mark.faults
 
