@@ -1,7 +1,7 @@
 """Checks of any model, and the conditions under which one is run."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -163,7 +163,8 @@ class TriedModel:
         with buffers_restored(self.model), frozen(self.model), ExitStack() as stack:
             stack.enter_context(self.safe_inputs())
             if not is_of_this_package(self.model):
-                stack.callback(self.model.register_forward_hook(_check_output).remove)
+                hook = self.model.register_forward_hook(_check_output, with_kwargs=True)
+                stack.callback(hook.remove)
             if self.gives_probabilities:
                 stack.callback(self.model.register_forward_hook(_logarithm).remove)
             yield
@@ -173,10 +174,15 @@ def _copied(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(a.clone() if isinstance(a, Tensor) else a for a in args)
 
 
-def _check_output(model: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+def _check_output(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any
+) -> None:
+    x = args[0] if args else kwargs.get("x")
+    if not isinstance(x, Tensor):  # called by names of its own
+        return
     _check_logits(
         output,
-        args[0].size(0),
+        x.size(0),
         f"model: {type(model).__name__} does not return logits on every call",
     )
 
