@@ -104,7 +104,7 @@ class Effort:
     def report_reuse(self) -> None:
         """Log how many parts the cache had since the last call."""
         if self._reused:
-            log.info("%d parts done before, taken from the store", self._reused)
+            log.info("%d parts: reusing cached results", self._reused)
             self._reused = 0
 
     def since(self, forwards: int = 0, seconds: float = 0.0, steps: int = 0) -> dict[str, Any]:

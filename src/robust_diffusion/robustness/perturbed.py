@@ -202,11 +202,14 @@ class Attacker:
             raise AttackError(f"surrogates[{run.made_on}]: {error}") from error
         if run.is_control:
             task.once(known, model, lambda: made.accuracy)
-        _tell(f"{run.label}, crafted on {run.made_on}" if run.made_on else run.label, made.flags)
-        change = f"{100 * made.clean_accuracy:.2f} % -> {100 * made.accuracy:.2f} %"
+        name = f"{run.label}, crafted on {run.made_on}" if run.made_on else run.label
+        if made.reused:  # its warnings were logged when it was made, and stand in the record
+            log.info("%s: reusing the cached graph", name)
+            return made
+        _tell(name, made.flags)
+        change = f"{100 * made.clean_accuracy:.2f} -> {100 * made.accuracy:.2f} %"
         cost = f"{made.effort['forwards']} forward passes, {made.effort['seconds']:.1f} s"
-        cost += ", taken from the store" * made.reused
-        log.info("%s: accuracy of the attacked model %s in %s", run.label, change, cost)
+        log.info("%s: accuracy %s in %s", name, change, cost)
         return made
 
     def _crafted(self, run: Run) -> tuple[PerturbedGraph, Mapping[str, Any], str, bool]:

@@ -99,7 +99,7 @@ class ModelTraining:
         }
         artifact, reused = self.store.get_or_compute("model", key, train)
         if reused:
-            log.info("%s: trained before, taken from the store", description)
+            log.info("%s: reusing cached weights", description)
         model = self.untrained(recipe.build)
         numbers = dict(artifact.metadata)
         model.load_state_dict(artifact.tensors | numbers.pop("extra_state", {}))
