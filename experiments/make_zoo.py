@@ -32,7 +32,6 @@ from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.results.evidence import KIND, SEEN, attack_in_words
 from robust_diffusion.results.frame import model_name
 from robust_diffusion.results.leaderboard import thorough_runs
-from robust_diffusion.results.markdown import print_table
 from robust_diffusion.robustness.load import load_weights
 from robust_diffusion.robustness.subject import subject_of
 from robust_diffusion.robustness.zoo import (
@@ -46,6 +45,7 @@ from robust_diffusion.system.arithmetic import set_up_arithmetic
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
 from robust_diffusion.system.files import write_whole
 from robust_diffusion.system.hashes import file_hash
+from robust_diffusion.system.markdown import print_table
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 ZOO = PUBLISHED / "zoo"

@@ -29,10 +29,10 @@ from robust_diffusion.paper.render import render_markdown
 from robust_diffusion.paper.studies import studies
 from robust_diffusion.records.records import Record, encoded, latest_by_cell, reference_to
 from robust_diffusion.results.leaderboard import show_leaderboard
-from robust_diffusion.results.markdown import markdown_table
 from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.system.files import write_whole
+from robust_diffusion.system.markdown import markdown_table
 
 RESULTS = Path(__file__).with_name("results")
 README = Path(__file__).with_name("README.md")

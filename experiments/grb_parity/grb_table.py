@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from robust_diffusion.results.markdown import markdown_table
+from robust_diffusion.system.markdown import markdown_table
 
 NAMES = {"gcn": "GCN", "gin": "GIN", "appnp": "APPNP", "gat": "GAT"}
 ATTACKS = {"speit": "SPEIT", "pgd": "PGD", "fgsm": "FGSM", "random": "random", "tdgia": "TDGIA"}

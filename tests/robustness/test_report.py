@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from safetensors.torch import load_file
 from torch_geometric.data import Data
 
@@ -73,6 +74,30 @@ def test_of_equals_an_unflagged_attack_is_the_worst_and_chance_is_no_bound(order
         assert worst in (None, report.worst)
         assert report.worst.is_bound == is_bound
         assert str(report).count("no bound") == (not is_bound)
+
+
+def test_a_report_is_a_collection_of_attacks() -> None:
+    assert "random" in REPORT
+    assert "tdgia" not in REPORT
+    assert [attack.name for attack in REPORT] == ["random", "pgd/GCN 2"]
+    assert len(REPORT) == 2
+
+
+def test_a_table_has_the_same_numbers_in_every_format() -> None:
+    odd = replace(REPORT, model="<b>", notes=["a < b"])
+    for text in (str(odd), odd.to_markdown(), odd._repr_html_()):
+        for shown in ("80.00", "75.00", "25.00", "budget_unspent", "worst: pgd/GCN 2, no bound"):
+            assert shown in text
+    assert "<b>" not in odd._repr_html_()
+    assert "a &lt; b" in odd._repr_html_()
+
+
+def test_bars_are_accuracies_and_the_line_is_the_mlp() -> None:
+    axes = Figure().subplots()
+    REPORT.plot(axes, mlp=0.6)
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([80, 75, 25])
+    assert [bool(bar.get_hatch()) for bar in axes.patches] == [False, False, True]
+    assert axes.lines[0].get_xdata()[0] == pytest.approx(60)
 
 
 def test_what_is_saved_is_read_again(tmp_path: Path) -> None:

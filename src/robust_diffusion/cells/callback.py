@@ -24,10 +24,10 @@ from robust_diffusion.records.records import (
     read_records,
 )
 from robust_diffusion.results.budget_curve import show_budgets
-from robust_diffusion.results.markdown import print_table
 from robust_diffusion.results.table import rank, summarize
 from robust_diffusion.results.targets import show_targets
 from robust_diffusion.results.worst_case import show_worst_cases
+from robust_diffusion.system.markdown import print_table
 
 Tagged = tuple[pd.DataFrame, list[str]]
 """A table, and the tags that tell it apart from others of its sweep."""

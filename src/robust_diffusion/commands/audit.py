@@ -27,11 +27,11 @@ from robust_diffusion.data.folders import dataset_names
 from robust_diffusion.data.inventory import open_dataset
 from robust_diffusion.data.sources.pyg import checked_graph
 from robust_diffusion.errors import DataError
-from robust_diffusion.results.markdown import print_table
 from robust_diffusion.robustness.load import build_model, load_weights
 from robust_diffusion.robustness.report import REPORT, RobustnessReport
 from robust_diffusion.robustness.subject import graph_hash, subject_of
 from robust_diffusion.robustness.zoo import Zoo
+from robust_diffusion.system.markdown import print_table
 from robust_diffusion.system.tensor_hashes import state_hash
 
 TOLERANCE = 1.5

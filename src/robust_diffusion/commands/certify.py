@@ -17,13 +17,13 @@ from robust_diffusion.commands.evaluate import READ as OF_EVALUATE
 from robust_diffusion.commands.evaluate import composed_model
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.results.markdown import print_table
 from robust_diffusion.robustness.load import (
     build_model,
     load_checkpoint,
     set_up_process,
     train_composed,
 )
+from robust_diffusion.system.markdown import print_table
 from robust_diffusion.system.threads import set_threads
 
 READ = OF_EVALUATE - {"threat"} | {"certificate", "threads", "trainer", "training"}

@@ -13,10 +13,10 @@ from robust_diffusion.commands.reading import (
 from robust_diffusion.errors import DataError
 from robust_diffusion.records.records import by_experiment
 from robust_diffusion.results.comparison import compare, describe_comparison
-from robust_diffusion.results.markdown import print_table
 from robust_diffusion.results.paired import compare_worst_cases
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import recorded_on
+from robust_diffusion.system.markdown import print_table
 
 
 def run_compare_command(arguments: Sequence[str]) -> None:

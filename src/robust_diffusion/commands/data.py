@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from robust_diffusion.data.folders import list_datasets, verify_files
-from robust_diffusion.results.markdown import print_table
+from robust_diffusion.system.markdown import print_table
 
 
 def run_data_command(arguments: Sequence[str]) -> None:

@@ -16,7 +16,6 @@ from torch import nn
 from robust_diffusion.cells.overrides import composed
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.results.markdown import print_table
 from robust_diffusion.robustness import evaluate
 from robust_diffusion.robustness.filters import filtered
 from robust_diffusion.robustness.load import load_checkpoint
@@ -24,6 +23,7 @@ from robust_diffusion.robustness.single_target import attack_each, right_by_edge
 from robust_diffusion.robustness.subject import attacks_of
 from robust_diffusion.robustness.transfer_check import unit_test
 from robust_diffusion.system.files import write_whole
+from robust_diffusion.system.markdown import print_table
 
 READ = frozenset(
     [

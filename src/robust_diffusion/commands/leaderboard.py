@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from robust_diffusion.commands.reading import add_records_option, read_chosen
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.results.leaderboard import show_leaderboard
-from robust_diffusion.results.markdown import print_table
+from robust_diffusion.system.markdown import print_table
 
 
 def run_leaderboard_command(arguments: Sequence[str]) -> None:

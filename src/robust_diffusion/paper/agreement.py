@@ -11,8 +11,8 @@ from robust_diffusion.paper.axes import AXES
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render import to_frame
 from robust_diffusion.results.entry import BAND, ROUNDING
-from robust_diffusion.results.markdown import aligned
 from robust_diffusion.results.numbers import MINUS, p_value, signed, spread
+from robust_diffusion.system.markdown import aligned
 
 INTRODUCTION = (
     f"**Agreement with the paper.** Entries whose mean lies within {BAND:g} pooled standard "

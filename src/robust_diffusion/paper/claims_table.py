@@ -10,9 +10,9 @@ import pandas as pd
 
 from robust_diffusion.paper.axes import label_of
 from robust_diffusion.paper.claims import PUBLISHED, Claim, Claims, Finding, Judgement
-from robust_diffusion.results.markdown import markdown_table
 from robust_diffusion.results.numbers import MINUS, p_value
 from robust_diffusion.results.significance import RULE
+from robust_diffusion.system.markdown import markdown_table
 
 
 def legend(alpha: float, worst_of: str) -> str:

@@ -15,9 +15,9 @@ from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.paper.paper_table import PaperTable, build_table, published
 from robust_diffusion.paper.render import render_csv, render_html, render_latex, render_markdown
-from robust_diffusion.results.markdown import markdown_table, print_table
 from robust_diffusion.results.runs import Runs
 from robust_diffusion.system.files import write_whole
+from robust_diffusion.system.markdown import markdown_table, print_table
 
 FIDELITIES = tuple(sorted(path.stem for path in CONFIG_DIR.glob("fidelity/*.yaml")))
 """Variants of the paper: its equations, and the authors' released code."""

@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,6 +23,7 @@ from robust_diffusion.robustness.subject import graph_hash
 from robust_diffusion.robustness.threat import Labels
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
 from robust_diffusion.system.files import read_limited, write_whole
+from robust_diffusion.system.markdown import markdown_table
 from robust_diffusion.system.tensor_hashes import tensor_hash
 
 if TYPE_CHECKING:
@@ -211,6 +213,15 @@ class RobustnessReport:
         known = ", ".join(attack.name for attack in self.attacks)
         raise ConfigError(f"attack={name}: not in this report; use one of {known}")
 
+    def __contains__(self, name: object) -> bool:
+        return any(attack.name == name for attack in self.attacks)
+
+    def __iter__(self) -> Iterator[AttackReport]:
+        return iter(self.attacks)
+
+    def __len__(self) -> int:
+        return len(self.attacks)
+
     def to_frame(self) -> "pd.DataFrame":
         """One row for the clean graph and one per attack; accuracies in 0..1."""
         import pandas as pd
@@ -242,10 +253,10 @@ class RobustnessReport:
         first = pd.DataFrame([clean | dict.fromkeys(COUNTS, 0)])
         return pd.concat([first[frame.columns], frame], ignore_index=True)
 
-    def __str__(self) -> str:
-        """The table of `to_frame`, accuracies in %, between lines that say of what.
+    def _table(self) -> "pd.DataFrame":
+        """Return the table of `to_frame` as text, accuracies in %.
 
-        Few targets tell little of others: below `FEW` of them, 95 % intervals say how little.
+        With fewer than `FEW` targets it has 95 % intervals, since few say little about others.
         """
         frame = self.to_frame()
         shown = frame[["attack"]].copy()
@@ -259,10 +270,26 @@ class RobustnessReport:
         shown["forwards"] = frame["forwards"]
         shown["seconds"] = [f"{value:.1f}" for value in frame.seconds]
         shown["flags"] = frame["flags"]
+        return shown
+
+    def _around(self, table: str) -> str:
+        """Return a table between the lines that say what was measured and what is the worst."""
         title = f"{self.model}, {self.num_targets} target nodes, {self.threat}, {self._labels()}"
         worst = f"worst: {self.worst.name}" + ("" if self.worst.is_bound else ", no bound")
-        table = shown.to_string(index=False)
         return "\n".join([title, f"allowed: {self._allowed()}", table, worst, *self.notes])
+
+    def __str__(self) -> str:
+        return self._around(self._table().to_string(index=False))
+
+    def to_markdown(self) -> str:
+        """Return the table of `print(report)` as Markdown."""
+        table = self._table()
+        return self._around(f"\n{markdown_table(table, ['attack', 'flags'])}\n")
+
+    def _repr_html_(self) -> str:
+        lines = self._around("\n").split("\n\n")
+        before, after = (escape(text).strip().replace("\n", "<br>") for text in lines)
+        return f"<p>{before}</p>{self._table().to_html(index=False)}<p>{after}</p>"
 
     def _labels(self) -> str:
         """Classes that the attacks went by, controls apart, which go by none."""
@@ -290,21 +317,36 @@ class RobustnessReport:
                 limits.append(f"features of {100 * of.node_ratio:g} % moved by {of.epsilon:g}")
         return ", ".join(limits)
 
-    def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Lowest accuracy in % that each attack had met, against its forward passes.
+    def plot(self, ax: "Axes | None" = None, *, mlp: float | None = None) -> "Axes":
+        """Draw the accuracy in % on the clean graph and under each attack, as bars.
 
-        By Matplotlib (`pip install 'robust-diffusion[report]'`).
+        Needs Matplotlib (`pip install 'robust-diffusion[report]'`). Flagged bars are hatched.
+
+        Args:
+            ax: Where to draw; `None` for a new figure.
+            mlp: Accuracy in 0..1 of an MLP on the same targets, drawn as a dashed line.
+        """
+        ax = ax or _new_axes()
+        frame = self.to_frame()
+        bars = ax.barh(frame["attack"], 100 * frame["accuracy"], color="#4477aa")
+        for bar, flags, control in zip(bars, frame["flags"], frame["is_control"], strict=True):
+            bar.set(hatch="//" if flags else None, alpha=0.5 if control else 1.0)
+        if mlp is not None:
+            ax.axvline(100 * mlp, color="#1b1b1b", ls="--", lw=1, label=f"MLP {100 * mlp:.1f} %")
+            ax.legend()
+        ax.set(xlim=(0, 100), xlabel="accuracy in %", title=self.model)
+        ax.invert_yaxis()
+        return ax
+
+    def plot_effort(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the lowest accuracy in % that each attack had reached, against forward passes.
+
+        Needs Matplotlib (`pip install 'robust-diffusion[report]'`).
 
         Args:
             ax: Where to draw; `None` for a new figure.
         """
-        if ax is None:
-            try:
-                from matplotlib import pyplot as plt
-            except ModuleNotFoundError as error:
-                remedy = "pip install 'robust-diffusion[report]'"
-                raise ConfigError(f"report.plot: needs Matplotlib; {remedy}") from error
-            ax = plt.subplots(layout="constrained")[1]
+        ax = ax or _new_axes()
         plot_traces({attack.name: attack.effort for attack in self.attacks}, ax)
         return ax
 
@@ -439,6 +481,16 @@ def interval(accuracy: float, count: int) -> str:
 
     found = binomtest(round(accuracy * count), count).proportion_ci(method="wilson")
     return f"{100 * found.low:.1f} .. {100 * found.high:.1f}"
+
+
+def _new_axes() -> "Axes":
+    try:
+        from matplotlib import pyplot as plt
+    except ModuleNotFoundError as error:
+        remedy = "pip install 'robust-diffusion[report]'"
+        raise ConfigError(f"report.plot: needs Matplotlib; {remedy}") from error
+    axes: Axes = plt.subplots(layout="constrained")[1]
+    return axes
 
 
 def _codes(flags: Sequence[Flag]) -> str:
