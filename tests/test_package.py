@@ -22,7 +22,7 @@ import robust_diffusion
 import robust_diffusion.data.sources
 from robust_diffusion import attacks, data, flows, models, records, robustness
 from robust_diffusion.commands.usage import GROUPS, HEAD, usage
-from robust_diffusion.run import COMMANDS
+from robust_diffusion.run import ALL_COMMANDS
 from robust_diffusion.system.lazy import typed_imports
 from tests.drawn import CLASSES, drawn_data
 from tests.graphs import NODES, random_graph
@@ -67,7 +67,7 @@ def test_calls_in_the_pages_fit_the_functions(block: str) -> None:
             inspect.signature(names[call.func.id]).bind(*call.args, **keywords)
 
 
-TEXTS = [*((ROOT / page).read_text() for page in PAGES), usage(COMMANDS).removeprefix(HEAD)]
+TEXTS = [*((ROOT / page).read_text() for page in PAGES), usage(ALL_COMMANDS).removeprefix(HEAD)]
 
 
 @pytest.mark.slow
@@ -228,13 +228,17 @@ def test_every_flow_model_and_attack_is_a_name_of_the_package() -> None:
 
 def test_help_names_every_command_and_option(cli: Callable[..., Any]) -> None:
     outcome = cli("flow=heat", "--help")
-    assert (outcome.status, outcome.out) == (0, usage(COMMANDS))
+    assert (outcome.status, outcome.out) == (0, usage(ALL_COMMANDS))
     assert GROUPS.keys() == {*FOLDERS, "hydra/launcher", "hydra/sweeper"}
     words = set(outcome.out.replace(",", " ").split())
-    assert words >= {*COMMANDS, *GROUPS, *(option for group in GROUPS for option in options(group))}
+    assert words >= {
+        *ALL_COMMANDS,
+        *GROUPS,
+        *(option for group in GROUPS for option in options(group)),
+    }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ALL_COMMANDS)
 def test_every_command_has_a_help(cli: Callable[..., Any], command: str) -> None:
     outcome = cli(command, "--help")
     assert outcome.status == 0

@@ -46,7 +46,7 @@ Backend = Literal["auto", "compiled", "torch", "reference"]
 WORDS: Mapping[type, str] = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
 """Words of a bound; its value has the name of the class."""
 
-NAMED: Mapping[Any, str] = {
+_NAMED: Mapping[Any, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a finite number",
@@ -174,7 +174,7 @@ def _is_plain(kind: Any) -> bool:
     origin = get_origin(kind)
     if origin in (Union, UnionType, Sequence):
         return all(map(_is_plain, get_args(kind)))
-    return origin in (Annotated, Literal) or kind in NAMED
+    return origin in (Annotated, Literal) or kind in _NAMED
 
 
 def _plain(value: Any) -> Any:
@@ -211,7 +211,7 @@ def _described(kind: Any) -> str:
     if isinstance(origin, type) and issubclass(origin, Sequence):
         return f"a list, each {_described(options[0])}"
     kind = origin or kind
-    return NAMED.get(kind) or f"a {getattr(kind, '__name__', kind)}"
+    return _NAMED.get(kind) or f"a {getattr(kind, '__name__', kind)}"
 
 
 def check_choice(key: str, value: str, options: Iterable[str]) -> str:

@@ -28,7 +28,7 @@ from robust_diffusion.system.interrupts import end_on_sigterm
 
 log = logging.getLogger(__name__)
 
-COMMANDS = commands.COMMANDS | paper.COMMANDS
+ALL_COMMANDS = commands.COMMANDS | paper.PAPER_COMMANDS
 """First words that are no override, and their purposes."""
 
 
@@ -52,8 +52,8 @@ def cell(cfg: DictConfig) -> float | None:
         multirun = HydraConfig.get().mode == RunMode.MULTIRUN
         # A sweep's exit status is what its records say, so there a record must not go missing.
         with nullcontext() if multirun else suppress(Exception):
-            record_failure(cfg, describe(cause, COMMANDS), type(cause).__name__)
-        message = line_of(error, COMMANDS, HydraConfig.get().runtime.output_dir)
+            record_failure(cfg, describe(cause, ALL_COMMANDS), type(cause).__name__)
+        message = line_of(error, ALL_COMMANDS, HydraConfig.get().runtime.output_dir)
         # The traceback of an expected error would say nothing that its message does not.
         if multirun:
             number, shown = HydraConfig.get().job.num, wants_traceback()
@@ -87,19 +87,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # conf/hydra/launcher/ray.yaml bears the name of the option of Ray's plugin, and replaces it.
     warnings.filterwarnings("ignore", r"(?s).*hydra/launcher/ray' is validated against ConfigStore")
     end_on_sigterm()
-    with boundary(() if given and given[0] in COMMANDS else COMMANDS):
+    with boundary(() if given and given[0] in ALL_COMMANDS else ALL_COMMANDS):
         _answer(given)
 
 
 def _answer(given: Sequence[str]) -> None:
-    if given and given[0] in COMMANDS:
+    if given and given[0] in ALL_COMMANDS:
         name = given[0].replace("-", "_")
-        of_paper = given[0] in paper.COMMANDS
+        of_paper = given[0] in paper.PAPER_COMMANDS
         path = f"{paper.__name__}.commands" if of_paper else f"{commands.__name__}.{name}"
         module = import_module(path)  # no earlier, since it takes seconds
         getattr(module, f"run_{name}_command")(given[1:])
     elif not {"-h", "--help"}.isdisjoint(given):
-        sys.stdout.write(usage(COMMANDS))
+        sys.stdout.write(usage(ALL_COMMANDS))
     elif "--version" in given:
         sys.stdout.write(f"robust_diffusion {__version__}\n")
     else:

@@ -14,7 +14,7 @@ from torch import nn
 
 from robust_diffusion.cells import experiment, timing
 from robust_diffusion.cells.experiment import record_failure, run_and_record, run_cell
-from robust_diffusion.cells.timing import StepTiming, TimingResult, measure
+from robust_diffusion.cells.timing import StepTiming, TimingResult, time_step
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models import GAT
 from robust_diffusion.records import append_record, provenance, read_records
@@ -146,7 +146,7 @@ def test_what_cannot_be_timed_is_refused(make_datamodule: Make, make_fit: Make) 
         "model=Linear": lambda: timed(lambda in_channels, out_channels: nn.Linear(2, 2)),
         r"timing\.repeats=1": lambda: StepTiming(repeats=1),
         r"timing\.warm_up=0": lambda: StepTiming(warm_up=0),
-        "trainer": lambda: measure(torch.zeros, torch.device("mps"), repeats=2, warm_up=1),
+        "trainer": lambda: time_step(torch.zeros, torch.device("mps"), repeats=2, warm_up=1),
     }.items():
         with pytest.raises(ConfigError, match=key):
             call()

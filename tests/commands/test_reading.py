@@ -38,7 +38,7 @@ def test_what_a_record_lacks_or_no_cell_leaves_is_named(key: str, value: Any) ->
     if value is ABSENT:
         del record[key]
     write("odd.jsonl", record)
-    with pytest.raises(DataError, match=rf"odd.jsonl: line \d, cell c0ffee: {key}\b"):
+    with pytest.raises(DataError, match=rf"odd.jsonl: line \d, run c0ffee: {key}\b"):
         read_chosen(["odd.jsonl"])
 
 

@@ -210,7 +210,7 @@ def test_a_bad_mirror_is_named_and_passed_over(
 def test_every_dead_mirror_is_named(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "TIMEOUT", 0.2)
+    monkeypatch.setattr(download, "_TIMEOUT", 0.2)
     urls = [server.url("a"), closed_url(), server.url("late", Answer(GOOD, wait=1))]
     urls += ["nonsense", "ftp://127.0.0.1/adj.npz", "http://"]
     message = refusal(folder(tmp_path, *urls))

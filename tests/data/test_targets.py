@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 from torch_geometric.utils import degree
 
 from robust_diffusion import GraphDataModule
-from robust_diffusion.data.targets import check_difficulty, margins
+from robust_diffusion.data.targets import check_difficulty, linear_margins
 from robust_diffusion.errors import ConfigError, DataError
 from tests.drawn import drawn_data
 
@@ -40,7 +40,7 @@ def test_random_targets_are_drawn_from_their_seed_alone() -> None:
 
 def test_thirds_by_margin_hold_every_test_node_once_in_order() -> None:
     every = served("full")
-    of = margins(every.graph)
+    of = linear_margins(every.graph)
     thirds = [served(f"margin:{third}").target_nodes for third in ("low", "middle", "high")]
     assert torch.equal(torch.cat(thirds).sort().values, every.target_nodes)
     assert of[thirds[0]].max() <= of[thirds[1]].min() <= of[thirds[1]].max() <= of[thirds[2]].min()
@@ -59,7 +59,7 @@ def test_margins_are_those_of_ridge_regression_on_twice_propagated_features() ->
     scores = model.predict(x)
     own = scores[range(n), graph.y]
     scores[range(n), graph.y] = -np.inf
-    assert margins(graph).numpy() == pytest.approx(own - scores.max(1), abs=1e-9)
+    assert linear_margins(graph).numpy() == pytest.approx(own - scores.max(1), abs=1e-9)
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".npy"])

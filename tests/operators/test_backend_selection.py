@@ -89,7 +89,7 @@ def test_a_broken_compiler_is_one_line(
 ) -> None:
     body, reason = case
     monkeypatch.setenv("CXX", script(tmp_path / "broken", body) if body else "no-such-g++")
-    monkeypatch.setattr(build, "TIMEOUT", 0.5)
+    monkeypatch.setattr(build, "_TIMEOUT", 0.5)
     with pytest.raises(ConfigError, match=rf"^backend=compiled: [^\n]*{reason}[^\n]*$"):
         set_backend("compiled")
     assert set_backend("auto") == "torch"

@@ -66,7 +66,7 @@ def test_code_counts_but_no_comment_docstring_or_layout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, str, bool]
 ) -> None:
     name, before, after, counts = case
-    monkeypatch.setattr(content, "SOURCE", tmp_path)
+    monkeypatch.setattr(content, "_SOURCE", tmp_path)
     monkeypatch.setattr(content, "HASHED_PATHS", (name,))
     hashes = set()
     for text in (before, after):

@@ -210,7 +210,7 @@ def test_damaged_lines_are_reported_once(
 def test_what_cannot_be_decompressed_is_one_clear_error(
     tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("robust_diffusion.records.records.LARGEST", 1000)
+    monkeypatch.setattr("robust_diffusion.records.records.LARGEST_FILE", 1000)
     path = tmp_path / "records.jsonl.gz"
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"records\.jsonl\.gz: "):

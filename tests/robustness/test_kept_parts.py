@@ -11,7 +11,7 @@ from robust_diffusion.attacks import AutoInjection, Budget
 from robust_diffusion.attacks.injection import auto
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.flags import Attempt
-from robust_diffusion.robustness.perturbed import Attacker, Run
+from robust_diffusion.robustness.perturbed import Attacker, AttackRun
 from robust_diffusion.robustness.subject import Task
 from robust_diffusion.robustness.threat import AttackedModel
 from tests.attacks.contract import graph, same, trained
@@ -32,7 +32,7 @@ def attack(tmp_path: Path) -> Callable[..., Attempt]:
         )
         attacked = AttackedModel(trained(), "state")
         return attacker(
-            Run("auto", AutoInjection(num_steps=8), attacked, {"attack": "auto"}, "", "auto")
+            AttackRun("auto", AutoInjection(num_steps=8), attacked, {"attack": "auto"}, "", "auto")
         )
 
     return run

@@ -17,7 +17,7 @@ from robust_diffusion.attacks.problem import clean_graph as clean_graph
 from robust_diffusion.checks import validated
 from robust_diffusion.models.checked import frozen as frozen
 
-Graph = tuple[Float[Tensor, "m f"], Int[Tensor, "2 e"]]
+FeaturesAndEdges = tuple[Float[Tensor, "m f"], Int[Tensor, "2 e"]]
 """Features and edges."""
 
 Kind = Literal["injection", "modification"]
@@ -242,6 +242,6 @@ class Attack(ABC):
             x, edge_index = self.perturb(problem, budget, generator)
         return PerturbedGraph(x, edge_index, problem.x.size(0))
 
-    def perturb(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def perturb(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Features and edges of the attacked graph; the model is frozen meanwhile."""
         raise NotImplementedError

@@ -11,7 +11,13 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks.base import Attack, Classifier, Graph, PerturbedGraph, frozen
+from robust_diffusion.attacks.base import (
+    Attack,
+    Classifier,
+    FeaturesAndEdges,
+    PerturbedGraph,
+    frozen,
+)
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.attacks.randomness import random_state, set_random_state
@@ -93,7 +99,7 @@ class Parts:
     generator: torch.Generator
     keep: Keep
     accuracy: dict[str, float] = field(default_factory=dict)
-    graph: Graph | None = None
+    graph: FeaturesAndEdges | None = None
     best: str = ""
     given_up: dict[str, str] = field(default_factory=dict)
 
@@ -118,7 +124,7 @@ class Parts:
         name: str,
         problem: Problem,
         compute: Callable[[], Artifact],
-        graph: Callable[[Artifact], Graph],
+        graph: Callable[[Artifact], FeaturesAndEdges],
     ) -> Artifact | None:
         """Run one part, or take it from memory with its random draws, and judge what it found.
 

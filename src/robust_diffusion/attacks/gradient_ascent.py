@@ -16,7 +16,7 @@ RuleName = Literal["adam", "sign", "halving_sign"]
 Rule = Callable[[Tensor, Tensor], None]
 """Moves a variable uphill, in place, given the gradient and the value before the step."""
 
-Limits = tuple[float, float] | tuple[Tensor, Tensor]
+_Limits = tuple[float, float] | tuple[Tensor, Tensor]
 """Smallest and largest feature."""
 
 
@@ -80,7 +80,7 @@ RULES: Mapping[str, Callable[[Tensor, float], Rule]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps:
+class StepRule:
     """Loss and steps of an attack by gradient.
 
     Args:
@@ -195,8 +195,8 @@ def climb(
     place: Callable[[Tensor], Tensor],
     edge_index: Int[Tensor, "2 e"],
     start: Float[Tensor, "k f"],
-    steps: Steps,
-    limits: Limits,
+    steps: StepRule,
+    limits: _Limits,
     num_steps: int,
 ) -> Found:
     """Take some steps, and return the most harmful features met, those at the start included.

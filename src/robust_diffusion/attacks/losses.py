@@ -18,7 +18,7 @@ from torch import Tensor
 LossName = Literal[
     "cross_entropy", "masked", "logit", "margin", "tanh_margin", "prob_margin", "own_logit"
 ]
-Loss = Callable[[Tensor, Tensor], Tensor]
+_Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def margins(scores: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
@@ -75,7 +75,7 @@ def own_logit(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[
     return -logits.gather(1, labels[:, None]).squeeze(1)
 
 
-LOSSES: Mapping[str, Loss] = {
+LOSSES: Mapping[str, _Loss] = {
     "cross_entropy": cross_entropy,
     "masked": masked,
     "logit": margins,

@@ -20,8 +20,8 @@ from robust_diffusion.records.provenance import processor
 from robust_diffusion.robustness.black_box import Poisoning
 from robust_diffusion.robustness.perturbed import (
     Attacker,
+    AttackRun,
     Evaluation,
-    Run,
     evaluate_on,
     runs_on,
 )
@@ -149,7 +149,10 @@ def evaluate_cell(
 
 
 def _of_attacks(
-    attacks: Mapping[str, Attack], runs: Sequence[Run], measured: Evaluation, victim: TrainedModel
+    attacks: Mapping[str, Attack],
+    runs: Sequence[AttackRun],
+    measured: Evaluation,
+    victim: TrainedModel,
 ) -> dict[str, Any]:
     """Return the fields of a result that hold a value for each attack."""
     rows: dict[str, list[float]] = {"clean": [measured.accuracy["clean"]]}
@@ -228,7 +231,7 @@ def _runs(
     victim: TrainedModel,
     train: ModelTraining,
     seconds: dict[str, float],
-) -> list[Run]:
+) -> list[AttackRun]:
     """Return every attack on every model that the threat attacks; `seconds` gets trainings."""
     surrogates = cache_key["threat"].get("surrogates", {})
 

@@ -33,7 +33,7 @@ UNREAD_BY_TIMING = frozenset(
 )
 
 
-PARTS = ("budget", "data", "model", "threat", "training")
+_PARTS = ("budget", "data", "model", "threat", "training")
 """Top-level keys that hold one object; `MEMBERS` hold several, by name."""
 
 MEMBERS = ("attacks", "callbacks", "logger", "surrogates")
@@ -132,7 +132,7 @@ def check_parts(cfg: DictConfig) -> None:
     for key in OmegaConf.load(CONFIG_DIR / "config.yaml"):
         if key not in ("defaults", "hydra") and key not in cfg:
             raise ConfigError(f"~{key!s}: every run reads it; leave this out")
-    parts = {key: cfg[key] for key in PARTS}
+    parts = {key: cfg[key] for key in _PARTS}
     for key in (key for key in MEMBERS if key in cfg):
         if not isinstance(cfg[key], DictConfig):
             raise ConfigError(f"{key}={cfg[key]}: must be parts by name, each with a _target_")
@@ -193,7 +193,7 @@ def _unused(key: str, value: str, cfg: DictConfig, choices: Mapping[str, Any]) -
 def _is_read(cfg: DictConfig, key: str) -> bool:
     """True if a part of the cell refers to the key, or to another that does."""
     seen: set[str] = set()
-    todo = [part for part in (*PARTS, *MEMBERS, "timing") if part in cfg]
+    todo = [part for part in (*_PARTS, *MEMBERS, "timing") if part in cfg]
     while todo:
         node = OmegaConf.select(cfg, todo.pop())
         text = OmegaConf.to_yaml(node) if OmegaConf.is_config(node) else ""

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 log = logging.getLogger(__name__)
 
-Cell = dict[str, str]
+_Cell = dict[str, str]
 """Per option of a cell its override, in the order in which they are given to Hydra."""
 
 
@@ -191,7 +191,7 @@ def _names(override: str, stand_ins: Mapping[str, str]) -> set[str]:
     return {override, instead.get(override, override)}
 
 
-def _combinations(options: Mapping[str, Sequence[str]]) -> list[tuple[int, Cell]]:
+def _combinations(options: Mapping[str, Sequence[str]]) -> list[tuple[int, _Cell]]:
     """Every combination, with the sum of its values' positions."""
     ranges = [range(len(values)) for values in options.values()]
     return [
@@ -203,7 +203,7 @@ def _combinations(options: Mapping[str, Sequence[str]]) -> list[tuple[int, Cell]
     ]
 
 
-def _thinned(numbered: list[tuple[int, Cell]], max_cells: int) -> list[tuple[int, Cell]]:
+def _thinned(numbered: list[tuple[int, _Cell]], max_cells: int) -> list[tuple[int, _Cell]]:
     seeds = list(dict.fromkeys(cell.get("seed") for _, cell in numbered))
     for kept_seeds in (seeds[:2], seeds[:1]):
         numbered = [(i, cell) for i, cell in numbered if cell.get("seed") in kept_seeds]

@@ -93,9 +93,9 @@ class StepTiming:
             step = built.hidden_step(graph.x.to(device), graph.edge_index.to(device))
             with count_evaluations(built) as evaluations:
                 step.run()
-            seconds = measure(step.run, device, repeats=self.repeats, warm_up=self.warm_up)
+            seconds = time_step(step.run, device, repeats=self.repeats, warm_up=self.warm_up)
         name = cpu_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
-        times = statistics(seconds)
+        times = _statistics(seconds)
         log.info("%s: %.3g ms per %s", description, 1e3 * times["median"], step.kind)
         return TimingResult(
             seconds={"diffusion": times.pop("median")},
@@ -117,14 +117,14 @@ class StepTiming:
         )
 
 
-def statistics(seconds: Sequence[float]) -> dict[str, float]:
+def _statistics(seconds: Sequence[float]) -> dict[str, float]:
     """Quartiles, mean and least of some times, all in seconds."""
     q1, median, q3 = (float(np.quantile(seconds, share)) for share in (0.25, 0.5, 0.75))
     mean = float(np.mean(seconds))
     return {"median": median, "q1": q1, "q3": q3, "mean": mean, "fastest": min(seconds)}
 
 
-def measure(
+def time_step(
     run: Callable[[], Tensor], device: torch.device, *, repeats: int, warm_up: int
 ) -> list[float]:
     """Wall time of each of many runs in seconds, by CUDA's events or by the CPU's clock."""

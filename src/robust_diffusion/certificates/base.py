@@ -17,7 +17,7 @@ from robust_diffusion.certificates.bounds import ClassBounds, class_bounds
 from robust_diffusion.certificates.noise import Noise
 from robust_diffusion.checks import Count, Natural, validated
 
-LARGEST = 50
+_LARGEST = 50
 """Totals at which the search for the largest certified one ends."""
 
 
@@ -108,7 +108,7 @@ class Smoothing(ABC):
         """Largest total at which any model is certified: all draws agree; at most LARGEST."""
         votes = self.samples * torch.eye(1, classes, dtype=torch.long)
         bounds = class_bounds(votes, votes, self.alpha)
-        return next((k for k in range(LARGEST) if not self.certified_at(bounds, k + 1)), LARGEST)
+        return next((k for k in range(_LARGEST) if not self.certified_at(bounds, k + 1)), _LARGEST)
 
 
 def copied(

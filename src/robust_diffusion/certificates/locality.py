@@ -12,7 +12,7 @@ from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.noise import Noise
 from robust_diffusion.errors import ConfigError
 
-FEW = 256
+_FEW = 256
 """Probes that logits are differentiated by."""
 
 PROBE_FEATURES = 2**20
@@ -96,7 +96,7 @@ def measure_locality(
     samples = any(getattr(module, "samples", False) for module in model.modules())
     generator = torch.Generator().manual_seed(0)
     with seeded(0):
-        few = _probes(x, FEW, generator)
+        few = _probes(x, _FEW, generator)
         gradient, ascent = _gradients(model, x, edge_index, few)
         near = _probes(x, min(len(x), PROBE_FEATURES // x.size(1)) // 2, generator)
         far = torch.cat([near, x.abs().max() * ascent])

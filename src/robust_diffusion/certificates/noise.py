@@ -13,7 +13,7 @@ FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 # Draws depend on the order of these names.
 Purpose = Literal["selection", "votes", "attacked", "model", "training"]
-Subject = Literal["edge", "node", "pair"]
+_Subject = Literal["edge", "node", "pair"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Noise:
 
     def uniform(
         self,
-        subject: Subject,
+        subject: _Subject,
         draws: Int[np.ndarray, " b"],
         numbers: Int[np.ndarray, " k"],
     ) -> Float[np.ndarray, "b k"]:
@@ -64,9 +64,9 @@ class Noise:
         chosen: NDArray[np.int64] = gaps.cumsum() - 1
         return chosen[chosen < total]
 
-    def _keys(self, subject: Subject, draws: NDArray[np.int64]) -> NDArray[np.uint64]:
+    def _keys(self, subject: _Subject, draws: NDArray[np.int64]) -> NDArray[np.uint64]:
         purpose = get_args(Purpose).index(self.purpose)
-        stream = np.array([self.seed * 64 + purpose * 8 + get_args(Subject).index(subject)])
+        stream = np.array([self.seed * 64 + purpose * 8 + get_args(_Subject).index(subject)])
         start = _mixed((stream.astype(np.uint64) + np.uint64(1)) * GOLDEN)
         return _mixed(start + (draws.astype(np.uint64) + np.uint64(1)) * GOLDEN)
 

@@ -19,12 +19,12 @@ from robust_diffusion.certificates.bounds import ClassBounds
 from robust_diffusion.certificates.locality import ISOLATION, Locality
 from robust_diffusion.checks import Natural, check_value
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.records.schema import Schema, Share, misfit
+from robust_diffusion.records.schema import Schema, UnitShare, misfit
 from robust_diffusion.robustness.report import LARGEST, RobustnessReport
 from robust_diffusion.robustness.subject import accuracy
 from robust_diffusion.system.files import read_limited, write_whole
 
-REPORT = "certificate.json"
+_REPORT = "certificate.json"
 """Name of the report's file."""
 
 RECORDED = (
@@ -38,8 +38,8 @@ NOTHING_FELL = "no attack did anything to the smoothed accuracy, so `broken` che
 
 class _Point(Schema):
     budget: int
-    certified: Share
-    attacked: Share | None = None
+    certified: UnitShare
+    attacked: UnitShare | None = None
 
 
 class _Saved(Schema):
@@ -47,9 +47,9 @@ class _Saved(Schema):
 
     certificate: str
     unit: str
-    plain_accuracy: Share
-    clean_accuracy: Share
-    abstained: Share
+    plain_accuracy: UnitShare
+    clean_accuracy: UnitShare
+    abstained: UnitShare
     curve: Annotated[list[_Point], Field(min_length=1)]
 
 
@@ -82,7 +82,7 @@ class CertificateReport:
         labels: True classes of the targets.
         nodes: Numbers of the targets.
         num_edges: Undirected edges of the graph.
-        sees_no_edge: Share of the targets that the noise leaves none of their edges, expected.
+        sees_no_edge: UnitShare of the targets that the noise leaves none of their edges, expected.
         plain_accuracy: Of the classifier without noise, in 0..1.
         clean_accuracy: Of the majority of the draws, without abstention, in 0..1.
         local: The targets are a sample that was attacked one node at a time.
@@ -223,7 +223,7 @@ class CertificateReport:
         Raises:
             ConfigError: It cannot be written.
         """
-        write_whole(Path(path) / REPORT, self.to_json() + "\n", option="certificate.save")
+        write_whole(Path(path) / _REPORT, self.to_json() + "\n", option="certificate.save")
         return Path(path)
 
     @property
@@ -248,9 +248,9 @@ def read_certificates(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]
     """
     found: dict[str, dict[str, Any]] = {}
     for folder in map(Path, folders):
-        files = sorted([*folder.glob(REPORT), *folder.glob(f"*/{REPORT}")])
+        files = sorted([*folder.glob(_REPORT), *folder.glob(f"*/{_REPORT}")])
         if not files:
-            raise DataError(f"{folder}: holds no {REPORT}; write one by certify --save FOLDER")
+            raise DataError(f"{folder}: holds no {_REPORT}; write one by certify --save FOLDER")
         for file in files:
             try:
                 record = from_json(

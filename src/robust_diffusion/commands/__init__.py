@@ -1,4 +1,4 @@
-"""First words of the command line that run no cell, one module each; `run.COMMANDS` names them."""
+"""First words of the command line that train nothing, one module each; `run.ALL_COMMANDS` names them."""
 
 COMMANDS = {
     "audit": "check perturbed graphs against a budget, and measure a report again",

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Budget
 from robust_diffusion.attacks.audit import (
-    Kind,
+    ViolationKind,
     audit,
     perturbed_files,
     read_perturbed,
@@ -34,10 +34,10 @@ from robust_diffusion.robustness.zoo import Zoo
 from robust_diffusion.system.markdown import print_table
 from robust_diffusion.system.tensor_hashes import state_hash
 
-TOLERANCE = 1.5
+_TOLERANCE = 1.5
 """Points of accuracy by which rounding on another processor may differ."""
 
-READ = ("dataset", "difficulty", "budget", "data", "fidelity", "scale", "experiment", "paths")
+_READ = ("dataset", "difficulty", "budget", "data", "fidelity", "scale", "experiment", "paths")
 """Options by which the clean graph, its target nodes and the budget are found."""
 
 
@@ -143,7 +143,7 @@ def _print_accuracies(folder: Path, report: RobustnessReport, chosen: argparse.N
     title = f"{folder}: {report.model} {report.weights[:8]}, accuracy in %, dataset "
     title += f"{report.dataset or 'of your own'}{'' if same_graph else ', BUT ANOTHER GRAPH'}"
     print_table(title, frame.round(2), ["graph"])
-    differs = (frame["reported"] - frame["measured"]).abs() > TOLERANCE
+    differs = (frame["reported"] - frame["measured"]).abs() > _TOLERANCE
     return bool(differs.any()) or not same_graph
 
 
@@ -185,8 +185,8 @@ def _is_of_its_dataset(report: RobustnessReport) -> bool:
 
 
 def _clean(overrides: Sequence[str]) -> _Clean:
-    check_read(overrides, READ, "audit")
-    cfg, _ = composed(["download=false", *overrides], READ)
+    check_read(overrides, _READ, "audit")
+    cfg, _ = composed(["download=false", *overrides], _READ)
     datamodule: GraphDataModule = instantiate(cfg.data)
     budget: Budget = instantiate(cfg.budget)
     graph = datamodule.graph
@@ -197,7 +197,7 @@ def _clean(overrides: Sequence[str]) -> _Clean:
 def _print_audit(file: Path, clean: _Clean, chosen: argparse.Namespace) -> bool:
     """Audit one file, print what was found, and return true if its budget is broken."""
     perturbed = read_perturbed(file, clean.graph, merge_duplicates=chosen.merge_duplicates)
-    kind: Kind = chosen.kind or perturbed.kind
+    kind: ViolationKind = chosen.kind or perturbed.kind
     violations = perturbed.violations + audit(
         *(clean.graph, perturbed), kind=kind, target_nodes=clean.targets, **asdict(clean.budget)
     )

@@ -26,7 +26,7 @@ from robust_diffusion.robustness.load import (
 from robust_diffusion.system.markdown import print_table
 from robust_diffusion.system.threads import set_threads
 
-READ = OF_EVALUATE - {"threat"} | {"certificate", "threads", "trainer", "training"}
+_READ = OF_EVALUATE - {"threat"} | {"certificate", "threads", "trainer", "training"}
 """First parts of the options that the command reads."""
 
 
@@ -76,7 +76,7 @@ def run_certify_command(arguments: Sequence[str]) -> None:
         return
     check_value("--local", chosen.local, Natural)
     defaults = ["certificate=sparse", "attack=none"]
-    path, own_class, cfg, _ = composed_model(chosen.given, defaults, READ, "certify")
+    path, own_class, cfg, _ = composed_model(chosen.given, defaults, _READ, "certify")
     if not cfg.certificate:
         raise ConfigError("certificate=none: expected a scheme; use sparse or bi_smoothing")
     set_up_process(cfg.threads)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MOST = 100
 """Most groups of runs in a panel; W&B's default is ten."""
 
-NUMBERS = re.compile(r"(range|choice|interval|tag|log|e|[-+.,\d() ])+")
+_NUMBERS = re.compile(r"(range|choice|interval|tag|log|e|[-+.,\d() ])+")
 """Numbers in Hydra's grammar of a sweep."""
 
 
@@ -109,7 +109,7 @@ def build_dashboard(
     shown |= {"JobType": "run", "config:run.scale": scale, "config:run.fidelity": fidelity}
     groups = ["Group"] if experiment == "none" else []
     groups += [f"config:{key}" if "." in key else f"config:run.{key}" for key in keys]
-    numbers = [key for key in keys if all(NUMBERS.fullmatch(of.get(key, "0")) for of in cells)]
+    numbers = [key for key in keys if all(_NUMBERS.fullmatch(of.get(key, "0")) for of in cells)]
     values = {"attack": names, "graph": ["clean", *names], "swept": numbers if any(cells) else []}
     values["modification"] = [of for of in names if of in stored["modifications"]]
     values["injection"] = [of for of in names if of not in stored["modifications"]]

@@ -23,8 +23,8 @@ from robust_diffusion.data.views import induced_view
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.system.tensor_hashes import tensor_hash
 
-EdgeValues = Literal["ones", "ids"]
-Normalization = Literal["arctan"]
+_EdgeValues = Literal["ones", "ids"]
+_Normalization = Literal["arctan"]
 Stage = Literal["train", "val", "test"]
 
 
@@ -69,8 +69,8 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         name: str,
         difficulty: str = "easy",
         degree_leak: bool = False,
-        edge_values: EdgeValues = "ones",
-        normalize: Normalization | None = "arctan",
+        edge_values: _EdgeValues = "ones",
+        normalize: _Normalization | None = "arctan",
         batching: Batching | None = None,
         transductive: bool = False,
     ) -> None:
@@ -105,7 +105,7 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         *,
         name: str = "data",
         difficulty: str | None = None,
-        normalize: Normalization | None = None,
+        normalize: _Normalization | None = None,
         split_seed: int = 0,
         batching: Batching | None = None,
         transductive: bool = False,

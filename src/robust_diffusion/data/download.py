@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 HASHES = "sha256.json"
 LOCK = ".lock"
-TIMEOUT = 30
+_TIMEOUT = 30
 
-State = Literal["present", "missing", "damaged"]
+_State = Literal["present", "missing", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class FileStatus:
     """State of one file."""
 
     path: Path  # its place, whether it is there or not
-    state: State  # `present` and verified, `missing`, or `damaged`
+    state: _State  # `present` and verified, `missing`, or `damaged`
     sha256: str | None = None  # hash of the content, if there is any
     detail: str = ""  # the damage, or the mirrors of a missing file
 
@@ -187,7 +187,7 @@ def _download(url: str, path: Path, sha256: str | None) -> str | None:
                 known_hash=f"sha256:{sha256}" if sha256 else None,
                 fname=part.name,
                 path=part.parent,
-                downloader=pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT),
+                downloader=pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=_TIMEOUT),
             )
             if problem := _unusable(part, path.suffix):
                 part.unlink()
@@ -196,7 +196,7 @@ def _download(url: str, path: Path, sha256: str | None) -> str | None:
     except requests.HTTPError as error:
         return f"the server answered {error.response.status_code}"
     except requests.Timeout:
-        return f"no answer in {TIMEOUT} s"
+        return f"no answer in {_TIMEOUT} s"
     except requests.ConnectionError:
         return "the server cannot be reached: no network, or it is down"
     except (requests.RequestException, ValueError) as error:  # pooch's, of another hash

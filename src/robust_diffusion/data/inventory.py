@@ -60,7 +60,7 @@ def dataset_statistics(data_dir: str | Path) -> pd.DataFrame:
     for name, _, files in folders(data_dir):
         if any(file.state == "missing" for file in files):
             continue
-        measured = measure(name, data_dir)
+        measured = measure_graph(name, data_dir)
         if isinstance(measured, DataError):
             rows.append({"dataset": name, "problem": str(measured)})
             continue
@@ -80,7 +80,7 @@ def dataset_statistics(data_dir: str | Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns, dtype=object).fillna("-")
 
 
-def measure(name: str, data_dir: str | Path) -> Statistics | DataError:
+def measure_graph(name: str, data_dir: str | Path) -> Statistics | DataError:
     """Statistics of a dataset, or the error that says why it has none."""
     try:
         return statistics(open_dataset(name, data_dir))

@@ -14,10 +14,10 @@ from robust_diffusion.errors import DataError
 
 log = logging.getLogger(__name__)
 
-VALUES_AT_A_TIME = 2**22
+_VALUES_AT_A_TIME = 2**22
 """Number of features in float64 at once: 32 MB."""
 
-NARROW = 1e-3
+_NARROW = 1e-3
 """Range of a normalised column, relative to its values, below which rounding may have merged some;
 only such columns are looked at value by value."""
 
@@ -109,7 +109,7 @@ def log_columns(name: str, raw: Float[Tensor, "n f"], normalized: Float[Tensor, 
         log.info("dataset=%s: the same at every node: %s", name, _listed(constant))
     low_after, high_after = normalized.amin(0), normalized.amax(0)
     reach = torch.maximum(low_after.abs(), high_after.abs())
-    narrow = (high_after - low_after <= NARROW * reach) & (low < high)
+    narrow = (high_after - low_after <= _NARROW * reach) & (low < high)
     if merged := [
         column
         for column in narrow.nonzero().flatten().tolist()
@@ -128,7 +128,7 @@ def _listed(columns: list[int]) -> str:
 
 
 def _chunks(x: Tensor) -> tuple[Tensor, ...]:
-    return torch.split(x, max(1, VALUES_AT_A_TIME // max(1, x.size(1))))
+    return torch.split(x, max(1, _VALUES_AT_A_TIME // max(1, x.size(1))))
 
 
 def _squared_deviation(chunk: Tensor, mean: Tensor) -> Tensor:

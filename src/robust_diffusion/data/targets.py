@@ -47,8 +47,8 @@ def target_nodes(graph: Data, name: str, dataset: str) -> Int[Tensor, " t"]:
         graph: Has `index_test` and, of a split as GRB's, `index_test_easy` and so on.
         name: GRB's easy, medium, hard, or full; or, of all test nodes, degree:A-B, those of A to B
             neighbours; margin:low, middle or high, a third of them by how surely a linear model
-            has them right, see `margins`; random:N:SEED, N drawn. Or a file of node numbers, each
-            once, or of a boolean mask (.npy) of all nodes.
+            has them right (`linear_margins`); random:N:SEED, N drawn. Or a file of node numbers,
+            each once, or of a boolean mask (.npy) of all nodes.
         dataset: For messages.
 
     Raises:
@@ -72,7 +72,7 @@ def target_nodes(graph: Data, name: str, dataset: str) -> Int[Tensor, " t"]:
         degrees = degree(graph["edge_index"][0], graph.num_nodes)[nodes]
         found = nodes[(degrees >= low) & (degrees <= high)]
     elif kind == "margin":
-        order = margins(graph)[nodes].argsort(stable=True)
+        order = linear_margins(graph)[nodes].argsort(stable=True)
         found = nodes[order.tensor_split(len(THIRDS))[THIRDS.index(of)]].sort().values
     else:
         count, _, seed = of.partition(":")
@@ -87,7 +87,7 @@ def target_nodes(graph: Data, name: str, dataset: str) -> Int[Tensor, " t"]:
     return found
 
 
-def margins(graph: Data, ridge: float = 1.0) -> Float[Tensor, " n"]:
+def linear_margins(graph: Data, ridge: float = 1.0) -> Float[Tensor, " n"]:
     """Score of each node's own class above the best other one, by a linear model of the graph.
 
     The model is a ridge regression of the classes of the train nodes on features that were passed

@@ -12,7 +12,7 @@ from robust_diffusion.operators import Graph, NodeSignal
 
 Scale = Literal["graph", "node"]
 
-SMALLEST_SQUARE = 1e-12
+_SMALLEST_SQUARE = 1e-12
 """Keeps the derivatives of a norm finite where all is 0."""
 
 
@@ -45,4 +45,4 @@ class HamiltonianFlow(Flow):
         """Gradient of the length of all values together; of half its square at `scale=node`."""
         if self.scale == "node":
             return values
-        return values / (values.square().sum() + SMALLEST_SQUARE).sqrt()
+        return values / (values.square().sum() + _SMALLEST_SQUARE).sqrt()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from robust_diffusion.integrators.fixed_step import RightHandSide
-from robust_diffusion.integrators.recompute import evaluate
+from robust_diffusion.integrators.recompute import evaluate_flow
 
 ORDER = 5
 SAFETY, LARGEST_GROWTH, LARGEST_SHRINKAGE = 0.9, 10.0, 0.2
@@ -87,7 +87,7 @@ def solve_adaptive(
     while True:
         if not (math.isfinite(dt) and t + dt > t):
             raise StepUnderflowError
-        end, *later = evaluate(attempt, z, first, t, dt, recompute=recompute)
+        end, *later = evaluate_flow(attempt, z, first, t, dt, recompute=recompute)
         derivatives = [first, *later]
         ratio = _error_ratio(z, end, derivatives, dt, rtol, atol)
         if ratio <= 1:

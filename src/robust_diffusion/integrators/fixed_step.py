@@ -6,26 +6,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robust_diffusion.integrators.recompute import evaluate
+from robust_diffusion.integrators.recompute import evaluate_flow
 
 RightHandSide = Callable[[Tensor, Tensor], Tensor]
 
-Step = Callable[[RightHandSide, Tensor, Sequence[Tensor], float], Tensor]
+_Step = Callable[[RightHandSide, Tensor, Sequence[Tensor], float], Tensor]
 
 
 @dataclass(frozen=True)
-class Method:
+class _Method:
     """An explicit Runge-Kutta method."""
 
     nodes: tuple[float, ...]  # times of the evaluations, in steps, in [0, 1]
-    step: Step  # from right-hand side, state, these times and step length to the next state
+    step: _Step  # from right-hand side, state, these times and step length to the next state
 
 
 def solve_fixed_step(
     rhs: RightHandSide,
     z: Tensor,
     t_end: float,
-    method: Method,
+    method: _Method,
     num_steps: int,
     *,
     recompute: bool = False,
@@ -45,7 +45,7 @@ def solve_fixed_step(
         def step(state: Tensor, *times: Tensor, dt: float = dt) -> Tensor:
             return method.step(rhs, state, times, dt)
 
-        z = evaluate(step, z, *stage_times, recompute=recompute)
+        z = evaluate_flow(step, z, *stage_times, recompute=recompute)
     return z
 
 
@@ -85,10 +85,10 @@ def _rk4(rhs: RightHandSide, z: Tensor, t: Sequence[Tensor], dt: float) -> Tenso
 
 
 METHODS = {
-    "euler": Method((0.0,), _euler),
-    "midpoint": Method((0.0, 1 / 2), _midpoint),
-    "heun2": Method((0.0, 1.0), _heun2),
-    "heun3": Method((0.0, 1 / 3, 2 / 3), _heun3),
-    "rk4": Method((0.0, 1 / 3, 2 / 3, 1.0), _rk4),
+    "euler": _Method((0.0,), _euler),
+    "midpoint": _Method((0.0, 1 / 2), _midpoint),
+    "heun2": _Method((0.0, 1.0), _heun2),
+    "heun3": _Method((0.0, 1 / 3, 2 / 3), _heun3),
+    "rk4": _Method((0.0, 1 / 3, 2 / 3, 1.0), _rk4),
 }
 """Methods by torchdiffeq's names."""

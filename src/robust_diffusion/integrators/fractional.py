@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from robust_diffusion.integrators.fixed_step import RightHandSide
-from robust_diffusion.integrators.recompute import evaluate
+from robust_diffusion.integrators.recompute import evaluate_flow
 
 
 def solve_fractional(
@@ -45,7 +45,7 @@ def solve_fractional(
     past: list[Tensor] = []
     state = z
     for time in times[:-1]:
-        past.append(evaluate(rhs, time, state, recompute=recompute))
+        past.append(evaluate_flow(rhs, time, state, recompute=recompute))
         ages = range(len(past), 0, -1)
         state = z
         for age, slope in zip(ages, past, strict=True):

@@ -22,7 +22,7 @@ REPLAY: ContextVar[Iterator[Any] | None] = ContextVar("replay", default=None)
 """Gives them back, in the same order, while the stretch is re-evaluated."""
 
 
-def evaluate(step: Callable[..., Any], *arguments: object, recompute: bool) -> Any:
+def evaluate_flow(step: Callable[..., Any], *arguments: object, recompute: bool) -> Any:
     """Take a step; with `recompute`, keep only its arguments for the backward pass."""
     if not recompute:
         return step(*arguments)

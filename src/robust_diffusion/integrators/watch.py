@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 MANY = 10_000
 """Evaluations of one solve that are told; those of the paper take under a hundred."""
 
-UNSETTLED = "Functional iteration did not converge"
+_UNSETTLED = "Functional iteration did not converge"
 """Start of torchdiffeq's warning that implicit_adams stepped before its corrector settled."""
 
 
@@ -77,9 +77,9 @@ class Watch:
         It is to settle to 1e-7, which single precision cannot, so that there it says nothing.
         """
         with warnings.catch_warnings(record=True) as caught:
-            warnings.filterwarnings("always", message=UNSETTLED)
+            warnings.filterwarnings("always", message=_UNSETTLED)
             yield
-        others = [w for w in caught if not str(w.message).startswith(UNSETTLED)]
+        others = [w for w in caught if not str(w.message).startswith(_UNSETTLED)]
         for other in others:
             warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
         if len(others) < len(caught) and dtype == torch.float64:

@@ -13,7 +13,7 @@ from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.models.mlp import PropagatingMLP
 from robust_diffusion.operators import Graph, graph_with_degree, spmm, symmetric_weights
 
-Variant = Literal["original", "grb"]
+_Variant = Literal["original", "grb"]
 """`original`: the published model. `grb`: GRB's code, where the walk restarts at its own state,
 logits pass ReLU and dropout before it, and dropped edges stay dropped, without scaling."""
 
@@ -32,7 +32,7 @@ class APPNP(PropagatingMLP):
         num_iterations: Propagation steps K, at least 0.
         teleport: Probability alpha of a restart at the node, in [0, 1].
         edge_dropout: Probability of dropping an edge in a training step of propagation, in [0, 1).
-        variant: The published one, or GRB's; see `Variant`.
+        variant: The published one, or GRB's; see `_Variant`.
 
     Examples:
         >>> import torch
@@ -48,7 +48,7 @@ class APPNP(PropagatingMLP):
         num_iterations: Steps = 3,
         teleport: Share = 0.01,
         edge_dropout: Probability = 0.1,
-        variant: Variant = "original",
+        variant: _Variant = "original",
         **options: Any,
     ) -> None:
         super().__init__(*widths, **options)

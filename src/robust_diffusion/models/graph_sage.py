@@ -11,7 +11,7 @@ from robust_diffusion.models.convs import SAGEConv
 from robust_diffusion.models.stack import Apply, NormalizedStack
 from robust_diffusion.operators import Graph, mean_weights
 
-Variant = Literal["original", "grb"]
+_Variant = Literal["original", "grb"]
 """The node's own input to a layer: `original` takes x, `grb` takes relu(P x), as of neighbours."""
 
 
@@ -24,7 +24,7 @@ class GraphSAGE(NormalizedStack):
 
     Args:
         in_channels: Number of input features; it and those not named here are as for `GCN`.
-        variant: The published one, or GRB's; see `Variant`.
+        variant: The published one, or GRB's; see `_Variant`.
 
     Examples:
         >>> import torch
@@ -34,7 +34,7 @@ class GraphSAGE(NormalizedStack):
         torch.Size([4, 3])
     """
 
-    def __init__(self, *widths: Any, variant: Variant = "original", **options: Any) -> None:
+    def __init__(self, *widths: Any, variant: _Variant = "original", **options: Any) -> None:
         super().__init__(*widths, **options)
         project_root = variant == "grb"
         pairs = pairwise(self.widths)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from robust_diffusion.checks import validated
 from robust_diffusion.operators import Graph, graph_with_degree, mean_weights, symmetric_weights
 
-Normalization = Literal["symmetric", "mean", "both", "none"]
+_Normalization = Literal["symmetric", "mean", "both", "none"]
 """GRB's `adj_norm_func` of a model: `GCNAdjNorm`, `SAGEAdjNorm`, `RobustGCNAdjNorm` or none."""
 
 
@@ -47,7 +47,7 @@ class GRBModel(nn.Module):
         torch.Size([2, 3])
     """
 
-    def __init__(self, model: nn.Module, *, normalization: Normalization = "symmetric") -> None:
+    def __init__(self, model: nn.Module, *, normalization: _Normalization = "symmetric") -> None:
         super().__init__()
         self.model = model
         self.normalization = normalization

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from robust_diffusion.data.normalize import FeatureScale
 
-LARGEST = 1 - 1e-6
+_LARGEST = 1 - 1e-6
 """Images of raw values are cut to [-LARGEST, LARGEST], as 1 is the image of none."""
 
 
@@ -52,7 +52,7 @@ class RawFeatures(nn.Module):
 
     def forward(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
         """Raw features."""
-        angle = x.double().clamp(-LARGEST, LARGEST) * (math.pi / 2)
+        angle = x.double().clamp(-_LARGEST, _LARGEST) * (math.pi / 2)
         raw = (self.mean + self.std * angle.tan()).to(x.dtype)
         return torch.where(self.normalized, raw, x)
 

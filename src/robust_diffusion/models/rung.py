@@ -11,7 +11,7 @@ from robust_diffusion.models.mlp import PropagatingMLP
 from robust_diffusion.operators import Graph, spmm, symmetric_weights
 from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
 
-SMALLEST = 0.01
+_SMALLEST = 0.01
 """Distance below which two nodes count as equally alike."""
 
 
@@ -79,6 +79,6 @@ class RUNG(PropagatingMLP):
     def _trust(self, z: Float[Tensor, "n c"], graph: Graph) -> Float[Tensor, " e"]:
         z = z if self.gradient == "exact" else z.detach()
         squared = (gather_dst(z, graph) - gather_src(z, graph)).square().sum(1)
-        distance = squared.clamp_min(SMALLEST**2).sqrt()
+        distance = squared.clamp_min(_SMALLEST**2).sqrt()
         trust = (0.5 / distance - 0.5 / self.gamma).clamp_min(0)
         return torch.where(graph.src == graph.dst, 0, trust)

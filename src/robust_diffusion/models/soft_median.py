@@ -22,7 +22,7 @@ from robust_diffusion.operators import (
 )
 from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
 
-SMALLEST = 1e-12
+_SMALLEST = 1e-12
 """Keeps the gradient of the distance from the median finite at 0."""
 
 
@@ -95,7 +95,7 @@ class SoftMedianGDC(StraightThrough, LayerStack):
 def soft_median(z: Float[Tensor, "n d"], graph: Graph, temperature: float) -> Float[Tensor, "n d"]:
     """Sum over the edges that arrive at a node, by weight and nearness to their median."""
     apart = gather_dst(weighted_median(z, graph), graph) - gather_src(z, graph)
-    distance = (apart.square().sum(1) / z.size(1)).clamp_min(SMALLEST**2).sqrt()
+    distance = (apart.square().sum(1) / z.size(1)).clamp_min(_SMALLEST**2).sqrt()
     trust = edge_softmax(-distance[:, None] / temperature, graph).squeeze(1)
     return spmm(trust * gather_dst(segment_sum(graph.weight, graph), graph), z, graph)
 

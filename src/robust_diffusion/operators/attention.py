@@ -14,7 +14,7 @@ from robust_diffusion.operators.edges import edge_dot, edge_softmax
 from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
 from robust_diffusion.operators.kernels import Attended, Kernels, kernels_for
 
-NARROW = 16
+_NARROW = 16
 """Width below which features are filled up with zeros before they are projected."""
 
 
@@ -37,7 +37,7 @@ class HeadWeights:
         matrix = matrix.flatten(0, 2)
         # The last layer is as wide as there are classes. Products of matrices that narrow, forward
         # and backward together, take three times as long as at this width.
-        if (missing := NARROW - z.size(1)) > 0:
+        if (missing := _NARROW - z.size(1)) > 0:
             z, matrix = F.pad(z, (0, missing)), F.pad(matrix, (0, missing))
         projected = F.linear(z, matrix).view(-1, *shape)
         if self.key_bias is None:

@@ -16,7 +16,7 @@ from robust_diffusion.operators.segments import gather_dst, gather_src, product_
 
 Gradient = Literal["exact", "straight_through", "detached"]
 
-TOLERANCE = 1e-10
+_TOLERANCE = 1e-10
 """Relative residual at which the linear systems of the exact gradient count as solved."""
 
 MAX_ITERATIONS = 1000
@@ -165,7 +165,7 @@ def _conjugate_gradients(apply: Any, right: Tensor) -> Tensor:
     residual = right.clone()
     direction = residual.clone()
     squared = residual.square().sum(0)
-    enough = (TOLERANCE**2 * squared).clamp_min(1e-300)
+    enough = (_TOLERANCE**2 * squared).clamp_min(1e-300)
     for _ in range(MAX_ITERATIONS):
         unsolved = squared > enough
         if not unsolved.any():

@@ -1,6 +1,6 @@
 """The paper arXiv:2209.07754, a client of the framework: tables, claims, figures, pages."""
 
-COMMANDS = {
+PAPER_COMMANDS = {
     "claims": "judge the paper's sentences on the records",
     "figure": "draw a figure of the paper",
     "report": "write tables, charts, claims and figures as one HTML page",

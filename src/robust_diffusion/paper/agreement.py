@@ -114,12 +114,12 @@ def published_beside_measured(data_dir: str | Path) -> pd.DataFrame:
     measured value.
     """
     # Imported late, since graphs take seconds to import.
-    from robust_diffusion.data.inventory import Statistics, compose_dataset, measure
+    from robust_diffusion.data.inventory import Statistics, compose_dataset, measure_graph
 
     rows = []
     for name in PAPER_ORDER:
         published = compose_dataset(name, data_dir).dataset.printed
-        measured = measure(name, data_dir)
+        measured = measure_graph(name, data_dir)
         for column in ("nodes", "edges", "features", "classes", "feature_range"):
             row = {"dataset": name, "statistic": column, "published": _text(published[column])}
             found = _text(getattr(measured, column)) if isinstance(measured, Statistics) else None

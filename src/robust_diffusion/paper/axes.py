@@ -32,13 +32,13 @@ DATASETS = {
 STAND_INS: dict[str, str] = read_yaml(CONFIG_DIR / "hydra" / "sweeper" / "grid.yaml")["stand_ins"]
 """Dataset of the paper -> another graph of that name, of which nothing is published."""
 
-GRAPHS = {"clean": "clean", "speit": "SPEIT", "tdgia": "TDGIA", "pgd_modification": "PGD"}
+_GRAPHS = {"clean": "clean", "speit": "SPEIT", "tdgia": "TDGIA", "pgd_modification": "PGD"}
 """Test graphs: the clean one, and an attack's by the name of the attack."""
 
 WORST = "worst"
 """In place of an attack: whichever hurt a model most."""
 
-TEST_GRAPHS = GRAPHS | {WORST: "worst case"}
+TEST_GRAPHS = _GRAPHS | {WORST: "worst case"}
 
 
 def _pde(flow: str, **options: Any) -> dict[str, Any]:

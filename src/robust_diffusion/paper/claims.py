@@ -25,10 +25,10 @@ from robust_diffusion.results.significance import Estimate, holm
 from robust_diffusion.results.worst_case import worst_cases
 
 CLAIMS = CONFIG_DIR / "claims.yaml"
-PUBLISHED = "published"  # column of evidence: the printed means
+PRINTED_COLUMN = "published"  # column of evidence: the printed means
 UNDER_WORST = "worst case"  # column of evidence: the first variant under worst cases
-MLP = "mlp"  # the model that sees no edge, and the experiment that trains it on every graph
-WORST_CASES = ("worst-case", "worst-case-models", "worst-case-graphs")
+_MLP = "mlp"  # the model that sees no edge, and the experiment that trains it on every graph
+_WORST_CASES = ("worst-case", "worst-case-models", "worst-case-graphs")
 """Experiments in which all seeds of all models meet the same attacks, on one split per dataset."""
 
 Axes: TypeAlias = dict[str, Any]
@@ -110,13 +110,13 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
         items = {item for _, terms in self.comparisons for group in terms for item in group}
         graphs = {graph for axis, graph in items if axis == "attack"}
         default = {axis for axis, _ in items} <= {"experiment", "dataset", "model", "attack"}
-        if not default or self.of == "spread" or ("experiment", MLP) in items:
+        if not default or self.of == "spread" or ("experiment", _MLP) in items:
             return {}
         changes: dict[str, Axes] = {}
         versus = "model" in self.right or "right.model" in self.each
         if self.test == "greater" and versus and CLEAN not in graphs:
             each = {axis: values for axis, values in self.each.items() if axis != "right.model"}
-            changes["mlp"] = {"each": each, "right": {"experiment": MLP, "model": MLP}}
+            changes["mlp"] = {"each": each, "right": {"experiment": _MLP, "model": _MLP}}
         if graphs - {CLEAN, WORST}:
             changes["worst_case"] = _at_worst(self.model_dump())
         return {key: self.model_construct(**dict(self) | change) for key, change in changes.items()}
@@ -181,7 +181,7 @@ def _at_worst(node: Any, key: str = "") -> Any:
     if isinstance(node, list):
         return list({str(value): value for value in (_at_worst(of, key) for of in node)}.values())
     attacked = key.endswith("attack") and node != CLEAN
-    return WORST_CASES[0] if key == "experiment" else WORST if attacked else node
+    return _WORST_CASES[0] if key == "experiment" else WORST if attacked else node
 
 
 def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
@@ -190,14 +190,14 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
     An MLP has no variants, so that of `experiment=mlp` counts for every variant.
     """
     runs = Runs.among(records, fidelity=fidelity)
-    mlp = runs.all_variants.get(MLP, ())
+    mlp = runs.all_variants.get(_MLP, ())
 
     @cache
     def sample(group: Group) -> Sample:
         axes, wanted = dict(group), line(group).record
         name, graph, measure = axes["experiment"], axes.get("attack", CLEAN), axes.get("measure")
-        if name == WORST_CASES[0]:
-            tried = (run for of in WORST_CASES for run in runs.of(of) if "error" not in run)
+        if name == _WORST_CASES[0]:
+            tried = (run for of in _WORST_CASES for run in runs.of(of) if "error" not in run)
             fit = [run for run in tried if all(value_at(run, k) == v for k, v in wanted.items())]
             if not fit:
                 return None
@@ -208,7 +208,7 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
             numbers = dict(models["worst" if graph == WORST else CLEAN])
         else:
             # An MLP sees no edge, injected ones included.
-            found, graph = (mlp, CLEAN) if name == MLP else (runs.of(name), graph)
+            found, graph = (mlp, CLEAN) if name == _MLP else (runs.of(name), graph)
             finished = select(found, wanted, graph, timed=measure == "seconds.diffusion").finished
             path = measure or f"accuracy.{graph}"
             numbers = {seed: value_at(run, path) for seed, run in finished.items()}
@@ -271,7 +271,7 @@ def judge_all(
         records has some; and a `Judgement` or `None` per column of evidence.
     """
     columns = {name: recorded_evidence(records, fidelity=name) for name in variants}
-    columns[PUBLISHED] = published_evidence
+    columns[PRINTED_COLUMN] = published_evidence
     rows = {}
     for name in names or claims.claims:
         claim = claims.claims[name]

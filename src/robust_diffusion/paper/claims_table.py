@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from robust_diffusion.paper.axes import label_of
-from robust_diffusion.paper.claims import PUBLISHED, Claim, Claims, Finding, Judgement
+from robust_diffusion.paper.claims import PRINTED_COLUMN, Claim, Claims, Finding, Judgement
 from robust_diffusion.results.numbers import MINUS, p_value
 from robust_diffusion.results.significance import RULE
 from robust_diffusion.system.markdown import markdown_table
@@ -46,7 +46,7 @@ def render_claims(verdicts: pd.DataFrame, claims: Claims, *, worst_of: str) -> s
 
 def tested(verdicts: pd.DataFrame) -> dict[str, str]:
     """Return name and quote of the claims that the records of some variant test."""
-    judged = verdicts.drop(columns=["claim", "datasets", PUBLISHED])
+    judged = verdicts.drop(columns=["claim", "datasets", PRINTED_COLUMN])
     recorded = judged.map(lambda judgement: bool(judgement and judgement.shown)).any(axis=1)
     return {str(name): claim.quote for name, claim in verdicts.loc[recorded, "claim"].items()}
 

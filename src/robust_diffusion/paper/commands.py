@@ -22,14 +22,14 @@ from robust_diffusion.system.markdown import markdown_table, print_table
 FIDELITIES = tuple(sorted(path.stem for path in CONFIG_DIR.glob("fidelity/*.yaml")))
 """Variants of the paper: its equations, and the authors' released code."""
 
-FORMATS: dict[str, Callable[[PaperTable], str]] = {
+_FORMATS: dict[str, Callable[[PaperTable], str]] = {
     "markdown": render_markdown,
     "latex": render_latex,
     "csv": render_csv,
     "html": render_html,
 }
 
-DATASETS = 4
+_DATASETS = 4
 """Number of the table of datasets, which holds no result."""
 
 LAYER_DIAGRAM = Path(__file__).parent / "figures" / "gode_layer.svg"
@@ -44,21 +44,21 @@ def run_table_command(arguments: Sequence[str]) -> None:
         "experiment=table-<number> runs it; table 4, of the datasets, is measured on the files.",
     )
     add, default = parser.add_argument, "default: %(default)s"
-    add("number", type=int, choices=sorted({DATASETS, *table_numbers()}))
+    add("number", type=int, choices=sorted({_DATASETS, *table_numbers()}))
     add_records_option(parser)
-    add("--format", choices=list(FORMATS), default="markdown", help=default)
+    add("--format", choices=list(_FORMATS), default="markdown", help=default)
     _add_variant_options(parser)
     data_dir = os.environ.get("ROBUST_DIFFUSION_DATA") or "data"
     where = "data directory of table 4 (default: ROBUST_DIFFUSION_DATA, else data)"
     add("--data-dir", default=data_dir, help=where)
     add("--out", type=Path, help="file to write to (default: standard output)")
     chosen = parser.parse_args(arguments)
-    if chosen.number == DATASETS:
+    if chosen.number == _DATASETS:
         text = _dataset_table(chosen.data_dir, chosen.format)
     else:
         records = read_chosen(chosen.records)
         counted = Runs.among(records, scale=chosen.scale, fidelity=chosen.fidelity)
-        text = FORMATS[chosen.format](build_table(load_layout(chosen.number), counted))
+        text = _FORMATS[chosen.format](build_table(load_layout(chosen.number), counted))
     if chosen.out is not None:
         text = f"{write_whole(chosen.out, text, option='--out')}\n"
     sys.stdout.write(text)

@@ -14,7 +14,7 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import STAND_INS, Choice, choice
 from robust_diffusion.results.entry import Best, Reported
 
-Kind = Literal["accuracy", "budgets", "time"]
+_Kind = Literal["accuracy", "budgets", "time"]
 
 KEYS = frozenset(["number", "name", "label", "caption", "headings", "rows", "columns", "best"])
 KEYS |= {"kind", "fixed", "grouped", "below"}
@@ -94,7 +94,7 @@ class Layout:
     number: int  # in the order of the paper's source
     title: str  # what it is about; the paper has labels alone
     label: str  # in the paper's source and in `printed.csv`
-    kind: Kind  # accuracies of cells, their times, or configured budgets
+    kind: _Kind  # accuracies of cells, their times, or configured budgets
     caption: str
     fixed: Line  # common to all entries, and not shown
     grids: tuple[Grid, ...]  # from top to bottom
@@ -152,7 +152,7 @@ def parse_layout(section: Mapping[str, Any]) -> Layout:
         number=check_value("table.number", section["number"], Count),
         title=section["name"],
         label=section["label"],
-        kind=check_choice("table.kind", section.get("kind", "accuracy"), get_args(Kind)),  # type: ignore[arg-type]
+        kind=check_choice("table.kind", section.get("kind", "accuracy"), get_args(_Kind)),  # type: ignore[arg-type]
         caption=section["caption"],
         fixed=_product(section.get("fixed", {}))[0],
         grids=tuple(map(_grid, [section, {**section, **below}] if below else [section])),

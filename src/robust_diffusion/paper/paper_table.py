@@ -43,7 +43,7 @@ SMOKE = (
 TIMED = ("planetoid_citeseer", "cora")
 """Datasets to time for those who lack the table's own, the most alike first."""
 
-Attacked = Sequence[tuple[str, Record]]
+_Attacked = Sequence[tuple[str, Record]]
 """Attacks, and a record of each."""
 
 
@@ -157,7 +157,7 @@ def _threads(timing: Mapping[str, Any]) -> list[str]:
     return [f"{number} thread{'s' * (number > 1)}"] if timing["kind"] == "cpu" else []
 
 
-def _setting(cells: Sequence[Record], attacked: Attacked, fidelity: str) -> str:
+def _setting(cells: Sequence[Record], attacked: _Attacked, fidelity: str) -> str:
     """Test nodes, threat model, variant and seeds."""
     difficulty = _list(record.get("difficulty") for record in cells if not is_timing(record))
     nodes = f"{difficulty.capitalize()} test nodes, " if difficulty else ""
@@ -171,7 +171,7 @@ def _setting(cells: Sequence[Record], attacked: Attacked, fidelity: str) -> str:
     return f"{nodes}{threat}fidelity={fidelity}, {number}."
 
 
-def _budget(attacked: Attacked) -> list[str]:
+def _budget(attacked: _Attacked) -> list[str]:
     """Limits of the attacks, what they spent, and the limits that they do not keep."""
     declared = [record["budget"]["declared"] for _, record in attacked]
     spent = {

@@ -12,16 +12,16 @@ from robust_diffusion.results.table import ResultTable, rank, summarize
 from robust_diffusion.results.targets import show_targets
 from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
 
-WORST_CASES = (
+_WORST_CASES = (
     *("worst-case", "worst-case-models", "worst-case-splits", "worst-case-graphs"),
     *("heterophily", "worst-case-modification", "single-attacks", "successors", "adversarial"),
 )
 
-SHOWN: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
+STUDIES: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
     "tune": rank,
     "mlp": summarize,
     "grand-rate": rank,
-    **dict.fromkeys(WORST_CASES, show_worst_cases),
+    **dict.fromkeys(_WORST_CASES, show_worst_cases),
     "budget-curve": show_budgets,
     "poisoning": summarize,
     "switches": show_effects,
@@ -29,7 +29,7 @@ SHOWN: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
 }
 """Experiments whose settings are listed: on validation nodes, on test graphs, by worst case."""
 
-PAIRED = {
+_PAIRED = {
     "beltrami-uniform": ("worst-case", "beltrami", "uniform_modulation"),
     "adversarial-beltrami": ("adversarial", "beltrami, adversary", "beltrami"),
     "adversarial-grand": ("adversarial", "grand, adversary", "grand"),
@@ -60,16 +60,16 @@ def studies(
         if not frame.empty:
             title = f"**experiment={name}.** {describe_comparison(frame, on=on)}"
             yield name, ResultTable(title, frame, ["setting"], [])
-    shown = {name: show for name, show in SHOWN.items() if name in asked}
+    shown = {name: show for name, show in STUDIES.items() if name in asked}
     if own:
-        others = asked.keys() - SHOWN.keys() - COMPARED.keys()
+        others = asked.keys() - STUDIES.keys() - COMPARED.keys()
         shown |= {name: summarize for name in sorted(others) if not name.startswith("table-")}
     for name, show in shown.items():
         # Apart from `auto`, whose worst cases have a page of their own.
-        together = name in WORST_CASES and name != "single-attacks"
+        together = name in _WORST_CASES and name != "single-attacks"
         table = show(recorded_on(asked, {name}) if together else asked[name])
         yield name, replace(table, title=f"**experiment={name}.** {table.title}.")
-    for name, (experiment, *models) in PAIRED.items():
+    for name, (experiment, *models) in _PAIRED.items():
         table = compare_worst_cases(recorded_on(asked, {experiment}), *models)
         if not table.cells.empty:
             yield name, replace(table, title=f"**experiment={experiment}.** {table.title}.")

@@ -19,7 +19,7 @@ from uuid import uuid4
 from robust_diffusion.system.hashes import file_hash, source_hash
 from robust_diffusion.system.portable import active_settings
 
-SOURCE = Path(__file__).parents[1]
+_SOURCE = Path(__file__).parents[1]
 
 HASHED_PATHS = (
     *("attacks", "data", "flows", "integrators", "models", "operators", "system/arithmetic.py"),
@@ -27,7 +27,7 @@ HASHED_PATHS = (
 )
 """Code of the package that a trained model or a perturbed graph depends on."""
 
-LIBRARIES = frozenset(
+_LIBRARIES = frozenset(
     [
         *("builtins", *sys.stdlib_module_names),
         *("robust_diffusion", "hydra", "lightning_fabric", "numpy", "omegaconf", "pandas"),
@@ -53,7 +53,7 @@ def code_hash() -> str:
     Comments, docstrings, layout and the files' places do not count. Other arithmetic is other code.
     """
     settings = (f"{key}={value}" for key, value in active_settings().items())
-    files = (of for part in HASHED_PATHS for of in (SOURCE / part, *SOURCE.glob(f"{part}/**/*")))
+    files = (of for part in HASHED_PATHS for of in (_SOURCE / part, *_SOURCE.glob(f"{part}/**/*")))
     sources = sorted(source_hash(of) for of in files if of.suffix in (".py", ".cpp", ".h"))
     return hashlib.sha256("\0".join([*settings, *sources]).encode()).hexdigest()[:16]
 
@@ -137,7 +137,7 @@ def user_code(config: Mapping[str, Any]) -> dict[str, str]:
     Imports are read from the source, so that nothing is run; data that the code reads, and imports
     by a computed name, are not seen. A module is hashed once per process, as it is loaded once.
     """
-    targets = (of for of in targets_of(config) if of.split(".")[0] not in LIBRARIES)
+    targets = (of for of in targets_of(config) if of.split(".")[0] not in _LIBRARIES)
     return dict(sorted(item for of in targets for item in _module_hashes(of).items()))
 
 
@@ -169,7 +169,7 @@ def _module_hashes(target: str) -> dict[str, str]:
             inside = file.is_relative_to(root) and not {*file.relative_to(root).parts} & INSTALLED
             if found.has_location and inside and name not in hashes:
                 hashes[name] = source_hash(file)
-                waiting += (of for of in _imports(name, file) if of.split(".")[0] not in LIBRARIES)
+                waiting += (of for of in _imports(name, file) if of.split(".")[0] not in _LIBRARIES)
     return hashes
 
 
@@ -274,7 +274,7 @@ def _attributes(value: Any) -> dict[str, Any]:
     else:  # of a layer, these are what it keeps of its last call
         plain += (torch.Tensor, np.ndarray)
     package = type(value).__module__.split(".")[0]
-    if package in LIBRARIES and package != "robust_diffusion":
+    if package in _LIBRARIES and package != "robust_diffusion":
         attributes = {key: item for key, item in attributes.items() if isinstance(item, plain)}
     return attributes | children
 
@@ -283,7 +283,7 @@ def _code(thing: Any) -> dict[str, Any]:
     """Return the name and, unless a library's version tells it, source of a class or function."""
     module = getattr(thing, "__module__", None) or "builtins"
     described = {"_target_": f"{module}.{thing.__qualname__}"}
-    if module.split(".")[0] not in LIBRARIES:
+    if module.split(".")[0] not in _LIBRARIES:
         with suppress(OSError, TypeError):  # typed in at a prompt
             described["source"] = inspect.getsource(thing)
     return described

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from robust_diffusion.records.content import with_content
 from robust_diffusion.system.hashes import canonical_json
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 ModelKey = tuple[str, int, float]
 """Settings, seed and clean accuracy of a trained model."""
@@ -72,11 +72,11 @@ def settings_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def once_per_configuration(function: Callable[..., T]) -> Callable[..., T]:
+def once_per_configuration(function: Callable[..., _T]) -> Callable[..., _T]:
     """Cache a function of a record, and of further arguments, that depends on no seed."""
 
     @wraps(function)
-    def cached(record: Mapping[str, Any], *further: Hashable) -> T:
+    def cached(record: Mapping[str, Any], *further: Hashable) -> _T:
         config = record.get("config")
         if not isinstance(config, RecordedConfig):
             return function(record, *further)

@@ -21,7 +21,7 @@ from pydantic_core import from_json
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.identity import RecordedConfig
-from robust_diffusion.records.schema import Failed, Line, Tested, Timed, misfit
+from robust_diffusion.records.schema import AnyRecord, Failed, Tested, Timed, misfit
 from robust_diffusion.system.files import file_lock, read_limited
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ CLEAN = "clean"
 ABSENT = object()
 """Result of `value_at` for a path that is not there."""
 
-LARGEST = 1_000_000_000
+LARGEST_FILE = 1_000_000_000
 """Bytes of a file of records, unpacked, at most."""
 
 MOST_NAMED = 3
@@ -46,7 +46,7 @@ SCHEMA = 2
 CONFIGURATION = b'{"config_of": '
 """Start of a line that holds a configuration, shared by the runs that differ in their seed."""
 
-CHECKSUM = re.compile(rb', "checksum": "([0-9a-f]{8})"}\s*$')
+_CHECKSUM = re.compile(rb', "checksum": "([0-9a-f]{8})"}\s*$')
 """End of a line: CRC-32 of all bytes before it, in hexadecimal."""
 
 REPAIR = "cannot be read as records; skipped; `records repair` moves them to a separate file"
@@ -319,10 +319,10 @@ def record_lines(path: Path, containing: str = "") -> Iterator[RecordLine]:
     without this text are skipped.
 
     Raises:
-        DataError: The file cannot be read, or is larger than `LARGEST`.
+        DataError: The file cannot be read, or is larger than `LARGEST_FILE`.
     """
     try:
-        content = read_limited(path, LARGEST)
+        content = read_limited(path, LARGEST_FILE)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read as records ({error})") from error
     wanted, configs = containing.encode(), dict[str, RecordedConfig]()
@@ -346,7 +346,7 @@ def record_lines(path: Path, containing: str = "") -> Iterator[RecordLine]:
 
 def _parsed(line: bytes) -> Record | None:
     """Return what a line of the present schema holds; `None` if it is of another or damaged."""
-    ending = CHECKSUM.search(line)
+    ending = _CHECKSUM.search(line)
     if ending is None or int(ending[1], 16) != zlib.crc32(line[: ending.start()]):
         return None
     found = _loaded(line[: ending.start()] + b"}")
@@ -364,7 +364,7 @@ def _loaded(line: bytes) -> Record | None:
         found = from_json(line, allow_inf_nan=False)  # more than twice as fast as json
     except ValueError:
         return None
-    return found if isinstance(found, dict) and misfit(Line, found) is None else None
+    return found if isinstance(found, dict) and misfit(AnyRecord, found) is None else None
 
 
 def problem_of(record: Record) -> str | None:

@@ -6,8 +6,8 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 Scalar: TypeAlias = str | int | float | bool | None
-Share = Annotated[float, Field(ge=0, le=1)]
-Parts: TypeAlias = dict[str, Any]
+UnitShare = Annotated[float, Field(ge=0, le=1)]
+_Parts: TypeAlias = dict[str, Any]
 
 MISSING: Any = None
 """Default of a key that may be missing: never read, and not copied for each record."""
@@ -20,20 +20,20 @@ class Schema(BaseModel):
 
 
 class _Training(Schema):
-    trainer: Parts | None = None
+    trainer: _Parts | None = None
 
 
 class _Config(Schema):
-    attacks: Parts = MISSING
-    data: Parts = MISSING
-    budget: Parts | None = None
-    model: Parts | None = None
-    threat: Parts | None = None
-    timing: Parts | None = None
+    attacks: _Parts = MISSING
+    data: _Parts = MISSING
+    budget: _Parts | None = None
+    model: _Parts | None = None
+    threat: _Parts | None = None
+    timing: _Parts | None = None
     training: _Training | None = None
 
 
-class Line(Schema):
+class AnyRecord(Schema):
     """Shape of what a record may have, finished or not."""
 
     cell: str = ""
@@ -56,17 +56,17 @@ class Line(Schema):
     surrogates: list[str] = MISSING
     overrides: dict[str, Scalar] = MISSING
     mean_accuracy: dict[str, Scalar] = MISSING
-    attacked: dict[str, Parts] = MISSING
-    parts: dict[str, Parts] = MISSING
+    attacked: dict[str, _Parts] = MISSING
+    parts: dict[str, _Parts] = MISSING
     flags: dict[str, list[str]] = MISSING
     warnings: dict[str, list[str]] = MISSING
     surrogate_flags: dict[str, list[str]] = MISSING
     attack_versions: dict[str, int] = MISSING
-    accuracy: Parts = MISSING
-    budget: Parts = MISSING
-    seconds: Parts = MISSING
-    timing: Parts = MISSING
-    versions: Parts = MISSING
+    accuracy: _Parts = MISSING
+    budget: _Parts = MISSING
+    seconds: _Parts = MISSING
+    timing: _Parts = MISSING
+    versions: _Parts = MISSING
     config: _Config = MISSING
 
 
@@ -76,7 +76,7 @@ class Failed(Schema):
     dataset: Scalar
     model: str
     seed: Scalar
-    val_accuracy: Share | None = None
+    val_accuracy: UnitShare | None = None
 
 
 class _Finished(Schema):
@@ -90,7 +90,7 @@ class _Finished(Schema):
 class Timed(_Finished):
     """A cell that timed a step."""
 
-    timing: Parts
+    timing: _Parts
     seconds: dict[str, float]
 
 
@@ -106,25 +106,25 @@ class _Declared(Schema):
 
 class _Budget(Schema):
     declared: _Declared
-    spent: dict[str, dict[str, Parts]] = MISSING
+    spent: dict[str, dict[str, _Parts]] = MISSING
 
 
 class _Accuracy(Schema):
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, Share]
+    __pydantic_extra__: dict[str, UnitShare]
 
-    clean: Share
+    clean: UnitShare
 
 
 class Tested(_Finished):
     """A cell that trained a model and tested it; accuracies in 0..1, not in %."""
 
     accuracy: _Accuracy
-    val_accuracy: Share
+    val_accuracy: UnitShare
     budget: _Budget
-    mean_accuracy: dict[str, Share] = MISSING
-    attacked: dict[str, dict[str, Share]] = MISSING
-    parts: dict[str, dict[str, Share]] = MISSING
+    mean_accuracy: dict[str, UnitShare] = MISSING
+    attacked: dict[str, dict[str, UnitShare]] = MISSING
+    parts: dict[str, dict[str, UnitShare]] = MISSING
 
 
 def misfit(schema: type[Schema], value: Any) -> str | None:

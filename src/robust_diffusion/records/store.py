@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from robust_diffusion.errors import FULL, ConfigError, DataError
-from robust_diffusion.system.artifact import Artifact, checked, decode, encode
+from robust_diffusion.system.artifact import Artifact, checked_artifact, decode, encode
 from robust_diffusion.system.files import locked, written_whole
 from robust_diffusion.system.hashes import canonical_json
 
@@ -90,7 +90,7 @@ class ArtifactStore:
             return None
         except OSError as error:
             raise self._unusable(path, "read", error) from error
-        artifact, stored = checked(payload, path)
+        artifact, stored = checked_artifact(payload, path)
         if stored != cache_key:
             raise DataError(f"{path}: holds the entry of another key")
         return artifact

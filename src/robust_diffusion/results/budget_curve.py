@@ -22,7 +22,7 @@ from robust_diffusion.results.worst_case import (
 CURVE = ["dataset", "variant", "model", "edges"]
 """Columns of `worst_case_table` that tell curves apart."""
 
-POINT = 0.01
+_POINT = 0.01
 """Accuracy, in 0..1, below which a difference between budgets says nothing."""
 
 
@@ -91,7 +91,7 @@ def budget_without_effect(accuracies: Sequence[tuple[int, float]]) -> str:
     """
     ordered = sorted(accuracies)
     (few, first), (many, last) = ordered[0], ordered[-1]
-    if few < many and last > POINT and last >= first - POINT:
+    if few < many and last > _POINT and last >= first - _POINT:
         return f"{100 * first:.2f} % with {few} injected, {100 * last:.2f} % with {many}"
     return ""
 

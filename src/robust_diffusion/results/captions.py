@@ -8,7 +8,7 @@ from robust_diffusion.records.records import Record
 
 Range = tuple[float, float]
 
-COUNTS = {
+_COUNTS = {
     "injected_nodes": "nodes",
     "injected_edges": "edges",
     "changed_nodes": "nodes changed",
@@ -50,7 +50,7 @@ def spent_ranges(
 def describe_spent(spent: Mapping[str, Range]) -> str:
     """Spent counts in words, such as `50 nodes, 2500 edges`."""
     return ", ".join(
-        f"{as_text(spent[key])} {word}" for key, word in COUNTS.items() if key in spent
+        f"{as_text(spent[key])} {word}" for key, word in _COUNTS.items() if key in spent
     )
 
 
@@ -77,7 +77,7 @@ def describe_budget(records: Sequence[Record]) -> str:
         return f"at most {limits}"
     nodes, each = (declared.get(key, (0, 0)) for key in list(INJECTION_LIMITS)[:2])
     whole = {"injected_nodes": nodes, "injected_edges": (nodes[0] * each[0], nodes[1] * each[1])}
-    told = {count: used for count, used in spent.items() if count in COUNTS}
+    told = {count: used for count, used in spent.items() if count in _COUNTS}
     used_up = told == whole and "max_injected_edges" not in declared
     return f"spent {describe_spent(spent)}" + ("" if used_up else f" of at most {limits}")
 

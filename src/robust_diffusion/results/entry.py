@@ -11,7 +11,7 @@ from robust_diffusion.records.records import CLEAN, Record
 from robust_diffusion.results.runs import Selection
 from robust_diffusion.results.significance import holm, one_sample_p, welch_p
 
-State = Literal["measured", "failed", "no data", "not run"]
+_State = Literal["measured", "failed", "no data", "not run"]
 Test = Literal["welch", "one sample"]
 Best = Literal["row", "column", "none"]
 MarkKind = Literal["warning", "failed", "no data", "seeds", "code", "settings", "budget"]
@@ -64,7 +64,7 @@ class Entry:
     keys: Mapping[str, str]  # axis -> value, of its row, its column and the whole table
     graph: str  # the test graph, clean or an attack's
     reported: Reported
-    state: State  # whether there is a number, and if not, why
+    state: _State  # whether there is a number, and if not, why
     runs: tuple[Run, ...] = ()  # its seeds; none unless measured
     mean: float | None = None  # over the seeds
     std: float | None = None  # sample standard deviation; `None` with fewer than two seeds
@@ -173,7 +173,7 @@ def _quartile(runs: Sequence[Run], key: str) -> float:
     return 1e3 * statistics.fmean(run.record["timing"][key] for run in runs)
 
 
-def _state(found: Selection) -> State:
+def _state(found: Selection) -> _State:
     if found.finished:
         return "measured"
     if not found.failed:

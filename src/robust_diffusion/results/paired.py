@@ -20,7 +20,7 @@ from robust_diffusion.results.worst_case import (
     worst_cases,
 )
 
-NAMES = ["dataset", "variant", "budget"]
+_NAMES = ["dataset", "variant", "budget"]
 """Columns that are shown where rows differ in them."""
 
 
@@ -43,10 +43,10 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
     models = worst_cases(named_by_settings(narrow_frame(records)), all_versions=True)
     sides = [models[models["model"] == name] for name in (first, second)]
     both = sides[0].merge(sides[1], on=PAIRED, suffixes=("", " of other"))
-    marks = [side.groupby(NAMES, sort=False)["flags"].agg(all_of).to_dict() for side in sides]
+    marks = [side.groupby(_NAMES, sort=False)["flags"].agg(all_of).to_dict() for side in sides]
     rows, changes, notes = [], [], []
-    for key, of_both in both.groupby(NAMES, sort=False):
-        dataset, variant, budget = of_both.iloc[0][NAMES]
+    for key, of_both in both.groupby(_NAMES, sort=False):
+        dataset, variant, budget = of_both.iloc[0][_NAMES]
         named = {"dataset": dataset, "variant": variant, "budget": limits_in_words(budget)}
         flags = {
             name: sorted(codes[key]) for name, codes in zip((first, second), marks, strict=True)
@@ -71,14 +71,14 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
     cells[f"{100 * LEVEL:.0f} % interval"] = [_interval(change) for change in changes]
     cells["p"] = starred([one_sample_p(change, 0.0) for change in changes])
     cells["by seed"] = [", ".join(signed(d, 2) for d in change) for change in changes]
-    told = differing(cells, NAMES)
+    told = differing(cells, _NAMES)
     within = "" if "budget" in told else f" within {cells['budget'].iloc[0]}"
     title = (
         f"{', '.join(cells['dataset'].unique())}: {first} beside {second}, accuracy in %{within}; "
         "differences in points, seed by seed, p of a paired t-test, starred where significant at "
         "5 % by Holm's method over the table"
     )
-    shown = cells.drop(columns=[name for name in NAMES if name not in told])
+    shown = cells.drop(columns=[name for name in _NAMES if name not in told])
     title = "; ".join([title, *describe_cuts(records)])
     return ResultTable(title, shown, [*told, "accuracy", "by seed"], notes)
 

@@ -12,7 +12,7 @@ from robust_diffusion.results.numbers import MINUS, spread
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import limits_in_words, worst_case_table, worst_cases
 
-SHOWN = ("clean", "worst")
+_SHOWN = ("clean", "worst")
 
 
 def show_targets(records: Sequence[Record]) -> ResultTable:
@@ -40,13 +40,13 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
     ]
     cells = pd.DataFrame(index=first.index)
     for name, table in tables.items():
-        rows = table.reindex(cells.index)[[*SHOWN, "flags"]].fillna({"flags": ""})
+        rows = table.reindex(cells.index)[[*_SHOWN, "flags"]].fillna({"flags": ""})
         cells[name] = [
             f"{spread(clean, None, 1)} to {spread(worst, None, 1)}{' !' * bool(flags)}"
             for clean, worst, flags in rows.itertuples(index=False)
         ]
     cells.loc["Kendall's tau"] = [
-        " to ".join(_tau(table[of], first[of]) for of in SHOWN) for table in tables.values()
+        " to ".join(_tau(table[of], first[of]) for of in _SHOWN) for table in tables.values()
     ]
     cells.insert(0, "seeds", [*first["seeds"].astype(str), ""])
     title = (

@@ -27,10 +27,10 @@ SHOWN = ["clean", "chance", "transfer", "white_box", "adaptive", "worst"]
 HEADINGS = {"chance": "random injection", "white_box": "white box"}
 """Words for them, where their names are none."""
 
-KEY = ["dataset", "variant", "model", "budget", "nodes", "edges"]
+_KEY = ["dataset", "variant", "model", "budget", "nodes", "edges"]
 """Columns of a frame in which cells that are brought together agree."""
 
-MODEL = [*KEY, "draw", "split"]
+MODEL = [*_KEY, "draw", "split"]
 """Columns that name a trained model and the budget of its attacks."""
 
 PAIRED = ["dataset", "variant", "budget", "draw", "split"]
@@ -134,7 +134,7 @@ def worst_cases(found: pd.DataFrame, *, all_versions: bool = False) -> pd.DataFr
     models["thorough"] = models["version"] > 0
     models.loc[models["model"] == CONTROL, "version"] = 0
     models = _deepest(models, 1 * models["seen"] + models["thorough"])
-    models["tried"] = models.groupby(KEY, sort=False)["draw"].transform("nunique")
+    models["tried"] = models.groupby(_KEY, sort=False)["draw"].transform("nunique")
     line = models[models["model"] == CONTROL].set_index(PAIRED)["clean"].rename("line")
     if not all_versions:
         models = _deepest(models, models["version"])
@@ -144,7 +144,7 @@ def worst_cases(found: pd.DataFrame, *, all_versions: bool = False) -> pd.DataFr
 
 def _deepest(models: pd.DataFrame, depth: "pd.Series[Any]") -> pd.DataFrame:
     """Return the rows as deep as any of the same dataset, variant, name and budget."""
-    keys = [models[column] for column in KEY]
+    keys = [models[column] for column in _KEY]
     return models[depth == depth.groupby(keys, sort=False).transform("max")].copy()
 
 
@@ -161,7 +161,7 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One row per dataset, variant, budget and model, the highest above the MLP first: the columns
-        of `KEY`; `seeds`, of `tried`, and `splits`; `version`; the columns of `SHOWN`, means in %
+        of `_KEY`; `seeds`, of `tried`, and `splits`; `version`; the columns of `SHOWN`, means in %
         over seeds and splits, NaN where nothing was tried; `fewer`, the number of models behind a
         mean over some of them; `surrogates` of the transfer, under the newest `auto`; `spread`, the
         standard deviation of the worst case; `above_mlp`, the mean over pairs of one seed and split
@@ -169,8 +169,8 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
         any flag was raised; `flags`; and `by`, the attack that most often reached the worst case,
         empty where none cost any accuracy.
     """
-    groups = models.groupby(KEY, sort=False)
-    table = pd.DataFrame([dict(zip(KEY, key, strict=True)) | _row(of) for key, of in groups])
+    groups = models.groupby(_KEY, sort=False)
+    table = pd.DataFrame([dict(zip(_KEY, key, strict=True)) | _row(of) for key, of in groups])
     if table.empty:
         return table
     order = {"dataset": True, "variant": True, "edges": True, "nodes": True, "above_mlp": False}

@@ -23,7 +23,7 @@ PASSES_PER_STEP = {"auto": 8, "auto_modification": 21}
 
 Cache = Callable[[Mapping[str, Any], Callable[[], Artifact]], tuple[Artifact, bool]]
 
-Step = Sequence[float]
+_Step = Sequence[float]
 """Forward passes and seconds until then, and the accuracy in 0..1; a list where JSON was read."""
 
 
@@ -45,7 +45,7 @@ class Effort:
     def __init__(self, cache: Cache | None = None, key: Mapping[str, Any] | None = None) -> None:
         self._cache, self._key, self._reused = cache, key or {}, 0
         self.forwards = 0
-        self.trace: list[Step] = []
+        self.trace: list[_Step] = []
         self.tell = Progress(shown=False)
         self.part = ""
         self._start = time.perf_counter()
@@ -115,7 +115,7 @@ class Effort:
             "trace": [(f - forwards, s - seconds, a) for f, s, a in self.trace[steps:]],
         }
 
-    def add(self, forwards: int, seconds: float, trace: Sequence[Step]) -> None:
+    def add(self, forwards: int, seconds: float, trace: Sequence[_Step]) -> None:
         """Count what an earlier run did, as `since` gives it, as done now."""
         for f, s, accuracy in trace:
             self._reach((self.forwards + f, self.seconds + s, accuracy))
@@ -127,7 +127,7 @@ class Effort:
         """Note what a graph leaves of the accuracy, if no other one left less."""
         self._reach((self.forwards, self.seconds, accuracy))
 
-    def _reach(self, step: Step) -> None:
+    def _reach(self, step: _Step) -> None:
         if not self.trace or step[2] < self.trace[-1][2]:
             self.trace.append(step)
             self.at(self.part)

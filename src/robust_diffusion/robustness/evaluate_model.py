@@ -22,8 +22,8 @@ from robust_diffusion.robustness.flags import Flag
 from robust_diffusion.robustness.perturbed import (
     BASELINES,
     Attacker,
+    AttackRun,
     Evaluation,
-    Run,
     evaluate_on,
     runs_on,
 )
@@ -208,7 +208,7 @@ def _checked(
 
 def _runs(
     attacker: Attacker, models: Mapping[str, nn.Module], attacks: Mapping[str, Attack]
-) -> list[Run]:
+) -> list[AttackRun]:
     """Return every attack on every model, by the name of the surrogate or ""."""
 
     def key(name: str, on: str) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def _runs(
     return runs_on(seen, attacks, key)
 
 
-def _report(run: Run, measured: Evaluation, subject: Subject, labels: str) -> AttackReport:
+def _report(run: AttackRun, measured: Evaluation, subject: Subject, labels: str) -> AttackReport:
     """Return the report of one attack."""
     outcome = measured.outcomes[run.label]
     return AttackReport(

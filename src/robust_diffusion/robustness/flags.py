@@ -38,7 +38,7 @@ from robust_diffusion.robustness.subject import Task, accuracy
 
 Outdone = Literal["weaker_than_chance", "weaker_than_transfer"]
 
-POINT = 0.01
+_POINT = 0.01
 """Accuracy, in 0..1, below which a difference tells nothing."""
 
 FINER = ("rk4", 4)
@@ -115,7 +115,7 @@ def solvers_disagree(accuracies: Mapping[str, float]) -> Iterator[Flag]:
     """Yield a flag if an accuracy depends on the solver by which the same network is tested."""
     (own, accuracy), *others = accuracies.items()
     name, other = max(others, key=lambda item: abs(item[1] - accuracy), default=(own, accuracy))
-    if abs(other - accuracy) > POINT:
+    if abs(other - accuracy) > _POINT:
         text = f"{own} gives {100 * accuracy:.2f} %, {name} {100 * other:.2f} %"
         yield Flag("solvers_disagree", f"test solvers disagree: {text}")
 
@@ -333,7 +333,7 @@ def part_flags(accuracies: Mapping[str, float], clean: float) -> Iterator[Flag]:
     if len(best) == 3 and best[2] - best[0] > PARTS_APART:
         text = ", ".join(f"{100 * accuracy:.2f}" for accuracy in best)
         yield Flag("not_converged", f"its three best parts leave {text} %")
-    above = [part for part, accuracy in accuracies.items() if accuracy > clean + POINT]
+    above = [part for part, accuracy in accuracies.items() if accuracy > clean + _POINT]
     if above:
         text = f"{len(above)} of {len(accuracies)} parts raise the accuracy, such as {above[0]!r}"
         yield Flag("part_above_clean", text)
@@ -374,7 +374,7 @@ def loss_without_errors(
     losses = [float(F.cross_entropy(logits, labels)) for logits in (clean, attacked)]
     right = [accuracy(logits.argmax(1), labels) for logits in (clean, attacked)]
     rise, fall = losses[1] - losses[0], right[0] - right[1]
-    if rise > RISE and fall <= POINT:
+    if rise > RISE and fall <= _POINT:
         text = f"cross-entropy rises by {rise:.2f}, accuracy falls by {100 * fall:.2f} points"
         yield Flag("loss_without_errors", text)
 

@@ -51,7 +51,7 @@ BASELINES: dict[str, Attack] = {"injection": RandomInjection(), "modification": 
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class AttackRun:
     """One attack on one model."""
 
     label: str  # of the attacked graph; no other run has it
@@ -78,7 +78,7 @@ def runs_on(
     key: Callable[[str, str], Mapping[str, Any]],
     *,
     by_attack: bool = False,
-) -> list[Run]:
+) -> list[AttackRun]:
     """Return every attack on every model, models by the surrogate's name or ""."""
     plain = {*models} if by_attack and len(models) == 1 else {""}
     runs = []
@@ -86,7 +86,7 @@ def runs_on(
         for name, attack in attacks.items():
             label = name if on in plain else f"{name}/{on}"
             row = name if by_attack else label
-            runs.append(Run(label, attack, attacked, key(name, on), on, row))
+            runs.append(AttackRun(label, attack, attacked, key(name, on), on, row))
     return runs
 
 
@@ -103,7 +103,7 @@ class Evaluation:
 def evaluate_on(
     attacker: "Attacker",
     model: nn.Module,
-    runs: Sequence[Run],
+    runs: Sequence[AttackRun],
     *,
     own_flags: Sequence[Flag] = (),
     norm_growth: float | None = 0.0,
@@ -151,7 +151,9 @@ def evaluate_on(
     return Evaluation(accuracy, outcomes, {row: of for row, of in flags.items() if of}, seconds)
 
 
-def _outdone(run: Run, runs: Sequence[Run], accuracy: Mapping[str, float]) -> Iterator[Flag]:
+def _outdone(
+    run: AttackRun, runs: Sequence[AttackRun], accuracy: Mapping[str, float]
+) -> Iterator[Flag]:
     """Yield a flag if an attack does less to the tested model than one that knows less of it.
 
     That is a transferred one for an attack on the model itself, and chance for a transferred one.
@@ -185,7 +187,7 @@ class Attacker:
     knows_labels: bool = False  # every attack knows the true classes, not the worst case's alone
     shows_progress: bool = False
 
-    def __call__(self, run: Run) -> Attempt:
+    def __call__(self, run: AttackRun) -> Attempt:
         """Perturb the graph, unless the cache has it, and check the result.
 
         Raises:
@@ -212,7 +214,7 @@ class Attacker:
         log.info("%s: accuracy %s in %s", name, change, cost)
         return made
 
-    def _crafted(self, run: Run) -> tuple[PerturbedGraph, Mapping[str, Any], str, bool]:
+    def _crafted(self, run: AttackRun) -> tuple[PerturbedGraph, Mapping[str, Any], str, bool]:
         """Return the graph and its effort, its file in the cache, and whether it was there."""
         told = self._told(run.attack, run.attacked.model)
         if self.cache is None:
@@ -285,7 +287,9 @@ class Attacker:
         x, edge_index = torch.cat([rows, x[n:]]), perturbed.edge_index.cpu()
         return replace(perturbed, x=x, edge_index=edge_index)
 
-    def _perturb(self, run: Run, told: Mapping[str, Tensor], effort: Effort) -> PerturbedGraph:
+    def _perturb(
+        self, run: AttackRun, told: Mapping[str, Tensor], effort: Effort
+    ) -> PerturbedGraph:
         model, passes = run.attacked.model, (expected_forwards(run.attack), "forward passes")
         with (
             Progress(run.label, *passes, shown=self.shows_progress) as effort.tell,

@@ -16,7 +16,7 @@ from robust_diffusion import __version__
 from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
 from robust_diffusion.attacks.base import Kind
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.records.schema import Schema, Share, first_problem
+from robust_diffusion.records.schema import Schema, UnitShare, first_problem
 from robust_diffusion.robustness.attack_cost import plot_traces
 from robust_diffusion.robustness.flags import Flag
 from robust_diffusion.robustness.subject import graph_hash
@@ -36,13 +36,13 @@ REPORT = "report.json"
 LARGEST = 10_000_000
 """Bytes of that file, at most."""
 
-CLEAN = "clean.safetensors"
+_CLEAN = "clean.safetensors"
 """Name of the file of the clean graph."""
 
-FEW = 500
+_FEW = 500
 """Targets below which an accuracy is shown with its interval."""
 
-COUNTS = ("injected_nodes", "injected_edges", "flipped_edges", "changed_nodes")
+_COUNTS = ("injected_nodes", "injected_edges", "flipped_edges", "changed_nodes")
 """Columns of a report's frame that say what an attack spent."""
 
 
@@ -250,21 +250,21 @@ class RobustnessReport:
             "forwards": 0,
         }
         clean |= {"accuracy": self.clean_accuracy, "flags": _codes(self.flags)}
-        first = pd.DataFrame([clean | dict.fromkeys(COUNTS, 0)])
+        first = pd.DataFrame([clean | dict.fromkeys(_COUNTS, 0)])
         return pd.concat([first[frame.columns], frame], ignore_index=True)
 
     def _table(self) -> "pd.DataFrame":
         """Return the table of `to_frame` as text, accuracies in %.
 
-        With fewer than `FEW` targets it has 95 % intervals, since few say little about others.
+        With fewer than `_FEW` targets it has 95 % intervals, since few say little about others.
         """
         frame = self.to_frame()
         shown = frame[["attack"]].copy()
         shown.loc[frame.is_control, "attack"] += " (control)"
         shown["accuracy %"] = [f"{100 * value:.2f}" for value in frame.accuracy]
-        if self.num_targets < FEW:
+        if self.num_targets < _FEW:
             shown["95 % interval"] = [interval(value, self.num_targets) for value in frame.accuracy]
-        for count in COUNTS:
+        for count in _COUNTS:
             if frame[count].any():
                 shown[count.replace("_", " ")] = frame[count]
         shown["forwards"] = frame["forwards"]
@@ -384,7 +384,7 @@ class RobustnessReport:
             attack.write(folder)
         if self.clean is not None:
             about = {"clean_graph": self.clean_graph}
-            write_artifact(folder / CLEAN, Artifact(self.clean.to_dict(), about))
+            write_artifact(folder / _CLEAN, Artifact(self.clean.to_dict(), about))
         return folder
 
     @classmethod
@@ -411,26 +411,26 @@ class SavedAttack(Schema):
 
     name: Annotated[Text, Field(min_length=1)]
     kind: Kind
-    accuracy: Share
+    accuracy: UnitShare
     is_control: bool
     made_on: Text
     flags: tuple[Flag, ...]
     spent: SpentBudget
     forwards: Annotated[int, Field(ge=0)]
     seconds: Annotated[float, Field(ge=0)]
-    trace: tuple[tuple[int, float, Share], ...]
+    trace: tuple[tuple[int, float, UnitShare], ...]
     reused: bool
     graph: str  # its hash
     labels: Labels
     part: str
-    part_accuracy: dict[str, Share]
+    part_accuracy: dict[str, UnitShare]
 
 
 class SavedReport(Schema):
     """What `report.json` says; fields as in `RobustnessReport`."""
 
     model: Text
-    clean_accuracy: Share
+    clean_accuracy: UnitShare
     attacks: Annotated[list[SavedAttack], Field(min_length=1)]
     budget: Budget
     num_targets: Annotated[int, Field(ge=1)]
@@ -469,9 +469,9 @@ def read_saved(folder: Path) -> SavedReport:
 
 def _clean(folder: Path, fingerprint: str) -> Data:
     """The clean graph of a report, if its hash is the report's."""
-    graph = Data.from_dict(read_artifact(folder / CLEAN).tensors)
+    graph = Data.from_dict(read_artifact(folder / _CLEAN).tensors)
     if graph_hash(graph, graph["target_nodes"]) != fingerprint:
-        raise DataError(f"{folder / CLEAN}: is not the clean graph of the report beside it")
+        raise DataError(f"{folder / _CLEAN}: is not the clean graph of the report beside it")
     return graph
 
 

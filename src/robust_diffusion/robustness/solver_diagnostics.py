@@ -36,7 +36,7 @@ iteration, of coefficient 3/8 at order 4, no longer contracts."""
 ITERATIONS = 10
 """Steps of the power method, each one evaluation."""
 
-TINY = 1e-30
+_TINY = 1e-30
 """Norm by which growth from a state of zeros is measured."""
 
 PERTURBATION = 1e-3
@@ -48,7 +48,7 @@ CORRECTED = ("implicit_adams", "fixed_adams")
 TOLERATED = 1.5
 """Steps longer than the longest stable one by this factor are told: both are estimates."""
 
-UNSETTLED = 1e-3
+_UNSETTLED = 1e-3
 """Change by a corrector's last iteration, relative to the state, that is flagged."""
 
 LARGEST_GROWTH = 1e3
@@ -90,7 +90,7 @@ def warn_of_steps(model: nn.Module, data: Data) -> None:
             "that errors grow; raise solver.num_steps, or lower flow.t_end",
             *(ratio, radius),
         )
-    if (change := solves.get("corrector_change") or 0.0) > UNSETTLED:
+    if (change := solves.get("corrector_change") or 0.0) > _UNSETTLED:
         log.warning(
             "solver: the corrector's last iteration still changes the state by %.2g %%; raise "
             "solver.num_steps, or take solver=rk4",
@@ -144,7 +144,7 @@ class _LayerSolve:
             stable = STABLE["rk4" if begins else self.solver.method]
             ratio = self.flow.t_end / steps * radius / stable
         return {
-            "norm_growth": float(self.end.norm() / self.start.norm().clamp(min=TINY)),
+            "norm_growth": float(self.end.norm() / self.start.norm().clamp(min=_TINY)),
             "spectral_radius": radius,
             "step_ratio": ratio,
             "corrector_change": self.corrector_change,

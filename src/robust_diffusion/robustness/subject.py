@@ -28,7 +28,7 @@ from robust_diffusion.models.checked import (
 )
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def accuracy(predicted: Any, labels: Any) -> float:
@@ -68,12 +68,12 @@ class Task:
         """Nodes at which a modification may change the graph: the targets; of a poisoning, all."""
         return torch.arange(self.graph.num_nodes) if self.poisons else self.targets
 
-    def once(self, name: Hashable, model: nn.Module, measure: Callable[[], T]) -> T:
+    def once(self, name: Hashable, model: nn.Module, measure: Callable[[], _T]) -> _T:
         """Return what is measured on a model, whose weights stay, measured at the first call."""
         key = name, id(model)
         if key not in self._known:
             self._known[key] = model, measure()  # the model lives on, and its id is no other's
-        measured: T = self._known[key][1]
+        measured: _T = self._known[key][1]
         return measured
 
     def logits_of(self, model: nn.Module, graph: Data | PerturbedGraph) -> Float[Tensor, "t c"]:

@@ -17,7 +17,7 @@ from robust_diffusion.attacks.audit import read_perturbed
 from robust_diffusion.attacks.audit.violation import GraphLike
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.records.schema import Schema, Share, first_problem
+from robust_diffusion.records.schema import Schema, UnitShare, first_problem
 from robust_diffusion.robustness.load import build_model, load_weights
 from robust_diffusion.system.artifact import read_artifact
 from robust_diffusion.system.files import write_whole
@@ -55,8 +55,8 @@ class ZooEntry:
     config: Mapping[str, Any]  # resolved configuration of the model
     in_channels: int
     out_channels: int
-    clean_accuracy: Share  # at the target nodes of the clean graph, in 0..1
-    worst_accuracy: Share  # the same under that attack
+    clean_accuracy: UnitShare  # at the target nodes of the clean graph, in 0..1
+    worst_accuracy: UnitShare  # the same under that attack
     attack: str  # in words
     target_nodes: str = ""  # hash of the target nodes; "" in an older zoo
 

@@ -29,7 +29,7 @@ UNSIGNED = "0" * 64
 
 # The header is JSON within JSON, and the checksum the last word of the inner one. A key or metadata
 # of the user's cannot look like this, since there the quote after the brace would be escaped.
-CHECKSUM = re.compile(rb'\\"sha256\\":\\"([0-9a-f]{64})\\"}"')
+_CHECKSUM = re.compile(rb'\\"sha256\\":\\"([0-9a-f]{64})\\"}"')
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def read_artifact(path: str | Path) -> Artifact:
     except OSError as error:
         reason = error.strerror or error
         raise DataError(f"{path}: cannot be read ({reason}); check the path") from error
-    return checked(payload, path)[0]
+    return checked_artifact(payload, path)[0]
 
 
 def cache_key_of(path: Path) -> dict[str, Any]:
@@ -75,17 +75,17 @@ def encode(artifact: Artifact, cache_key: dict[str, Any]) -> bytes:
         for name, tensor in artifact.tensors.items()
     }
     unsigned = save(tensors, {ENTRY: header})
-    place = CHECKSUM.search(unsigned)
+    place = _CHECKSUM.search(unsigned)
     assert place is not None
     start, end = place.span(1)
     digest = hashlib.sha256(unsigned).hexdigest().encode()
     return b"".join([unsigned[:start], digest, memoryview(unsigned)[end:]])
 
 
-def checked(payload: bytes, path: str | Path) -> tuple[Artifact, dict[str, Any]]:
+def checked_artifact(payload: bytes, path: str | Path) -> tuple[Artifact, dict[str, Any]]:
     """The artifact and its key, if every byte is as it was written."""
     (length,) = struct.unpack("<Q", payload[:8].ljust(8, b"\0"))
-    place = CHECKSUM.search(payload, 8, min(8 + length, len(payload)))
+    place = _CHECKSUM.search(payload, 8, min(8 + length, len(payload)))
     if place is not None:
         start, end = place.span(1)
         digest = hashlib.sha256(payload[:start] + UNSIGNED.encode())

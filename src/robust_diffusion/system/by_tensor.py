@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class ByTensor:
@@ -28,7 +28,7 @@ class ByTensor:
     def __init__(self) -> None:
         self._known: Any = WeakIdKeyDictionary()
 
-    def kept(self, tensor: Tensor, key: Hashable, compute: Callable[[], T]) -> T:
+    def kept(self, tensor: Tensor, key: Hashable, compute: Callable[[], _T]) -> _T:
         """Result of `compute`, reused if it was computed for this tensor and key before."""
         if tensor.is_inference():  # no version counter tells whether such a tensor has changed
             return compute()
@@ -40,5 +40,5 @@ class ByTensor:
             # Normal tensors even when first asked for in inference mode: training may come next.
             with torch.inference_mode(mode=False):
                 known[key] = compute()
-        found: T = known[key]
+        found: _T = known[key]
         return found

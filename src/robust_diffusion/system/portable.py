@@ -2,7 +2,7 @@
 
 import os
 
-LIBRARIES = {
+_LIBRARIES = {
     "MKL_CBWR": "COMPATIBLE",
     "ATEN_CPU_CAPABILITY": "avx2",
     "OPENBLAS_CORETYPE": "Haswell",
@@ -13,7 +13,7 @@ kernels sum in one order and round each product by itself, as no compiler can ch
 
 ROOTS = "ROBUST_DIFFUSION_ROOTS"
 
-PORTABLE = {**LIBRARIES, ROOTS: "exact"}
+PORTABLE = {**_LIBRARIES, ROOTS: "exact"}
 """Environment by which those of AMD round as Intel's do: besides, MKL takes no roots and arc
 tangents. It starts them, in any environment, from a reciprocal root that each maker's
 processors approximate in their own way. Records without it are older."""
@@ -32,4 +32,4 @@ def named_in(processor: str) -> dict[str, str]:
 
 def are_libraries_pinned() -> bool:
     """True if the environment pins the libraries, on all processors or only on Intel's."""
-    return active_settings().items() >= LIBRARIES.items()
+    return active_settings().items() >= _LIBRARIES.items()

@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 log = logging.getLogger(__name__)
 
-BAR = "{desc}: {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
+_BAR = "{desc}: {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
 LINE_SECONDS = 60.0
 
 
@@ -48,7 +48,7 @@ class Progress:
             dynamic_ncols=True,
             smoothing=0,  # parts differ in speed
             miniters=0,  # time goes on where nothing is done
-            bar_format=BAR,
+            bar_format=_BAR,
             disable=not watched,
         )
 

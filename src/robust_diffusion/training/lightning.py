@@ -18,7 +18,7 @@ NOT_FOR_ONE_GRAPH = (
     "isinstance.treespec, LeafSpec.",
 )
 
-BAR = "{desc}: {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
+_BAR = "{desc}: {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
 
 LOGGERS = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric")]
 
@@ -69,7 +69,7 @@ class EpochProgressBar(pl.Callback):
             leave=False,
             mininterval=self._refresh_seconds,
             dynamic_ncols=True,
-            bar_format=BAR,
+            bar_format=_BAR,
             disable=not (trainer.is_global_zero and sys.stderr.isatty()),
         )
 

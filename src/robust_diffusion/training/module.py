@@ -19,7 +19,7 @@ from robust_diffusion.models.raw_features import follow_scale
 from robust_diffusion.operators import sparse_input
 from robust_diffusion.system.by_tensor import ByTensor
 
-Attacker = Callable[[Data], Data]
+_Attacker = Callable[[Data], Data]
 """Attacks the train view, or a batch of it, again at each call; the clean nodes come first."""
 
 
@@ -39,7 +39,7 @@ class Adversary(Protocol):
 
     attacked_share: float
 
-    def against(self, model: nn.Module) -> Attacker:
+    def against(self, model: nn.Module) -> _Attacker:
         """A new attacker of a model; its random numbers are drawn from torch's global generator."""
 
 
@@ -89,7 +89,7 @@ class NodeClassification(pl.LightningModule):
         self.weight_decay = weight_decay
         self.key = key
         self._adversary = adversary
-        self._attacker: Attacker | None = None
+        self._attacker: _Attacker | None = None
         self._prepared: dict[int, Tensor] = {}
 
     @classmethod

@@ -18,7 +18,7 @@ from robust_diffusion.attacks import (
     PerturbedGraph,
     spent_budget,
 )
-from robust_diffusion.attacks.gradient_ascent import RULES, Steps, climb
+from robust_diffusion.attacks.gradient_ascent import RULES, StepRule, climb
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS
 from robust_diffusion.attacks.injection.edges import Candidates
 from robust_diffusion.attacks.injection.feature_init import STARTS
@@ -58,7 +58,13 @@ def test_the_best_step_is_kept() -> None:
     start = STARTS["uniform"](tried, rows, (-1.0, 1.0), torch.Generator().manual_seed(0))
     seen = [
         climb(
-            tried, tried.fixed_rows.followed_by, edges, start, Steps(step_size=9.0), (-1.0, 1.0), n
+            tried,
+            tried.fixed_rows.followed_by,
+            edges,
+            start,
+            StepRule(step_size=9.0),
+            (-1.0, 1.0),
+            n,
         )
         for n in range(6)
     ]

@@ -9,7 +9,7 @@ import pytest
 from robust_diffusion.cells.overrides import composed
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.figures import build
-from robust_diffusion.paper.figures.build import BuiltFigure, Options, Run, build_figure
+from robust_diffusion.paper.figures.build import BuiltFigure, FigureRun, Options, build_figure
 from robust_diffusion.paper.figures.draw import render
 from robust_diffusion.records.identity import cell_id
 
@@ -71,7 +71,9 @@ def test_the_same_seed_gives_the_stored_picture(
 @pytest.mark.slow
 def test_a_run_shares_cell_and_model(cli: Callable[..., Any], tiny: list[str]) -> None:
     (record,) = cli("flow=grand", *tiny).records
-    trained, _, about = build.train("again", Run(*composed(["flow=grand", *tiny, "logger=none"])))
+    trained, _, about = build.train(
+        "again", FigureRun(*composed(["flow=grand", *tiny, "logger=none"]))
+    )
     assert about["cell"] == record["cell"]
     assert trained.reused
     assert trained.path.name == record["files"]["victim"]

@@ -7,13 +7,13 @@ from robust_diffusion.attacks.audit.files import (
     read_perturbed,
     write_perturbed,
 )
-from robust_diffusion.attacks.audit.violation import GraphLike, Kind, Violation
+from robust_diffusion.attacks.audit.violation import GraphLike, Violation, ViolationKind
 
 __all__ = [
     "GraphLike",
-    "Kind",
     "ReadGraph",
     "Violation",
+    "ViolationKind",
     "audit",
     "perturbed_files",
     "read_perturbed",

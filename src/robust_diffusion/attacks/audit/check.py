@@ -10,8 +10,8 @@ from torch import Tensor
 
 from robust_diffusion.attacks.audit.violation import (
     GraphLike,
-    Kind,
     Violation,
+    ViolationKind,
     Violations,
     graph_parts,
 )
@@ -25,7 +25,7 @@ def audit(
     clean: GraphLike,
     perturbed: GraphLike,
     *,
-    kind: Kind,
+    kind: ViolationKind,
     max_injected_nodes: int | None = None,
     max_edges_per_injected_node: int | None = None,
     max_injected_edges: int | None = None,
@@ -64,7 +64,7 @@ def audit(
     Raises:
         ConfigError: An unknown kind.
     """
-    check_choice("kind", kind, get_args(Kind))
+    check_choice("kind", kind, get_args(ViolationKind))
     (x, edge_index), (reference, clean_edges) = graph_parts(perturbed), graph_parts(clean)
     found = Violations()
     if x.ndim != 2 or x.size(1) != reference.size(1):

@@ -11,7 +11,12 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import coalesce
 
-from robust_diffusion.attacks.audit.violation import GraphLike, Kind, Violations, graph_parts
+from robust_diffusion.attacks.audit.violation import (
+    GraphLike,
+    ViolationKind,
+    Violations,
+    graph_parts,
+)
 from robust_diffusion.data.archive import require
 from robust_diffusion.data.files import NUMBERS, read_npy, read_sparse
 from robust_diffusion.data.pickles import read_pickle
@@ -20,9 +25,9 @@ from robust_diffusion.system.artifact import read_artifact
 from robust_diffusion.system.files import write_whole
 
 PICKLES = (".pkl", ".pickle")
-OWN = ".safetensors"
+_OWN = ".safetensors"
 
-ROUNDING = 1e-6
+_ROUNDING = 1e-6
 """Twice of what GRB's normalisation, in float32, differs from ours by rounding, and more."""
 
 
@@ -39,7 +44,7 @@ class ReadGraph:
 
     x: Tensor
     edge_index: Tensor
-    kind: Kind
+    kind: ViolationKind
     violations: Violations = field(default_factory=Violations)
 
 
@@ -54,12 +59,12 @@ def perturbed_files(path: Path) -> list[Path]:
     """
     if not path.is_dir():
         return [path]
-    for name in ("adj*.npz", *(f"adj*{suffix}" for suffix in PICKLES), f"graph-*{OWN}"):
+    for name in ("adj*.npz", *(f"adj*{suffix}" for suffix in PICKLES), f"graph-*{_OWN}"):
         if found := sorted(path.glob(name)):
             return found
     raise DataError(
         f"{path}: holds no perturbed graph; name a folder with adj.pkl or adj.npz and "
-        f"features.npy, or with graph-*{OWN}"
+        f"features.npy, or with graph-*{_OWN}"
     )
 
 
@@ -86,11 +91,11 @@ def read_perturbed(path: Path, clean: GraphLike, *, merge_duplicates: bool = Fal
             graph.
     """
     require(path)
-    if path.suffix == OWN:
+    if path.suffix == _OWN:
         return _stored(path, graph_parts(clean)[0], merge_duplicates=merge_duplicates)
     if path.suffix not in (".npz", *PICKLES) or "adj" not in path.stem:
         raise DataError(
-            f"{path}: is neither *adj*.npz, *adj*.pkl nor a {OWN} entry; name one of these"
+            f"{path}: is neither *adj*.npz, *adj*.pkl nor a {_OWN} entry; name one of these"
         )
     adjacency = read_sparse(path) if path.suffix == ".npz" else read_pickle(path)
     if not isinstance(adjacency, sp.csr_array):
@@ -213,5 +218,5 @@ def _features(path: Path, reference: Tensor, injected: int) -> Tensor:
     x = torch.from_numpy(array.astype(np.float64)).to(reference.dtype)
     if x.size(0) == injected:
         return torch.cat([reference, x])
-    close = (x[:n].double() - reference.double()).abs() <= ROUNDING
+    close = (x[:n].double() - reference.double()).abs() <= _ROUNDING
     return torch.cat([torch.where(close, reference, x[:n]), x[n:]])

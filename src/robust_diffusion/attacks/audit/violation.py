@@ -6,13 +6,13 @@ from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
-Kind = Literal["injection", "modification"]
+ViolationKind = Literal["injection", "modification"]
 Level = Literal["error", "warning"]
 
-SHOWN = 3
+_SHOWN = 3
 """Offenders that a message names."""
 
-RULES: Mapping[str, str] = {
+_RULES: Mapping[str, str] = {
     "features_shape": "features have shape {shape}, not (n, {width})",
     "features_dtype": "features are of type {dtype}; the clean graph's are {allowed}",
     "not_finite": "{count} features are NaN or infinite, the first at {1}; all must be finite",
@@ -95,20 +95,20 @@ class Violations(list[Violation]):
         """Add a violation if there are offenders.
 
         Args:
-            code: One of `RULES`.
+            code: One of `_RULES`.
             offenders: Numbers of nodes, pairs of nodes as 2 x k, or how many there are.
             values: One of each, which is shown with it.
             details: What else the message names.
         """
         count, names = offenders if isinstance(offenders, int) else offenders.size(-1), list[str]()
         if isinstance(offenders, Tensor):
-            first = offenders[..., :SHOWN].t().tolist()
+            first = offenders[..., :_SHOWN].t().tolist()
             names = [f"{of[0]}-{of[1]}" if offenders.ndim == 2 else f"node {of}" for of in first]
         if values is not None:
             shown = values[: len(names)].tolist()
             names = [f"{name} ({value:.7g})" for name, value in zip(names, shown, strict=True)]
         if count:
-            listed = ", ".join(names) + (", ..." if count > SHOWN else "")
-            message = RULES[code].format(count, listed, **details)
+            listed = ", ".join(names) + (", ..." if count > _SHOWN else "")
+            message = _RULES[code].format(count, listed, **details)
             level: Level = "warning" if code == "not_a_target" else "error"
             self.append(Violation(code, message, level))

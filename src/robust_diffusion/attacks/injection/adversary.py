@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks.base import clean_graph, frozen
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.gradient_ascent import Ascent, Steps
+from robust_diffusion.attacks.gradient_ascent import Ascent, StepRule
 from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS, SharingName
 from robust_diffusion.attacks.injection.feature_init import STARTS, StartName
@@ -25,7 +25,7 @@ from robust_diffusion.checks import (
 from robust_diffusion.errors import AttackError, TrainingError
 from robust_diffusion.operators import FixedRows
 
-KEY = "training.adversary"
+_KEY = "training.adversary"
 
 
 @validated("adversary")
@@ -84,14 +84,14 @@ class InjectionAdversary:
         step_size: Positive = 0.1,
         feature_limits: tuple[float, float] | None = None,
     ) -> None:
-        check_choice(f"{KEY}.edges", edges, set(get_args(SharingName)) - {"gradient"})
+        check_choice(f"{_KEY}.edges", edges, set(get_args(SharingName)) - {"gradient"})
         self.node_ratio = node_ratio
         self.edges_per_target = edges_per_target
         self.num_steps = num_steps
         self.epochs_per_draw = epochs_per_draw
         self.attacked_share = attacked_share
         self.edges, self.start = edges, start
-        self.steps = Steps(loss=loss, step_size=step_size)
+        self.steps = StepRule(loss=loss, step_size=step_size)
         self.feature_limits = feature_limits
         self.budget(1, (0.0, 1.0))
 
@@ -144,7 +144,7 @@ class InjectionAttacker:
                 new = self._ascent.advance(self._options.num_steps)
             except AttackError as error:
                 raise TrainingError(
-                    f"{KEY}: no injected node can be moved against {type(self._model).__name__}, "
+                    f"{_KEY}: no injected node can be moved against {type(self._model).__name__}, "
                     "which gives no finite gradient in its features; use adversary=none"
                 ) from error
         return _with_nodes(data, new.clone(), self._edges)
@@ -159,7 +159,7 @@ class InjectionAttacker:
     def _draw(self, data: Data) -> None:
         x, edge_index = clean_graph(data)
         options, generator = self._options, self._generator
-        problem = Problem(KEY, self._model, data, data.mask.nonzero().squeeze(1))
+        problem = Problem(_KEY, self._model, data, data.mask.nonzero().squeeze(1))
         budget = options.budget(problem.targets.numel(), (x.min().item(), x.max().item()))
         low, high = budget.limits
         rows = SHARINGS[options.edges](problem, (x, edge_index), budget.injected_degrees, generator)
@@ -169,7 +169,7 @@ class InjectionAttacker:
             lambda new: self._loss(problem, new),
             options.steps.of,
             lambda new: new.clamp(low, high),
-            attack=KEY,
+            attack=_KEY,
         )
         self._clean, self._epochs, self._problem = data, 0, problem
 

@@ -8,20 +8,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.base import Graph, Kind
+from robust_diffusion.attacks.base import FeaturesAndEdges, Kind
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
-from robust_diffusion.attacks.gradient_ascent import Found, Steps, climb
+from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS, SharingName
 from robust_diffusion.attacks.injection.edge_placement import Placement, reallocate
 from robust_diffusion.attacks.injection.feature_init import STARTS
 from robust_diffusion.attacks.losses import LossName, tanh_margin
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.checks import Steps as NumSteps
+from robust_diffusion.checks import Steps
 from robust_diffusion.system.artifact import Artifact
 
-EDGES: tuple[SharingName, ...] = ("equal", "apart")
-LOSSES: tuple[LossName, ...] = ("logit", "masked")
+_EDGES: tuple[SharingName, ...] = ("equal", "apart")
+_LOSSES: tuple[LossName, ...] = ("logit", "masked")
 
 SPENDINGS: tuple[tuple[int | None, bool], ...] = (
     (None, False),
@@ -79,7 +79,7 @@ class Climb:
     name: str
     problem: Problem
     edges: SharingName
-    steps: Steps
+    steps: StepRule
     placement: Placement
     found: Found
 
@@ -123,7 +123,7 @@ class AutoInjection(Ensemble):
     name = "auto"
     kind: ClassVar[Kind] = "injection"
 
-    def __init__(self, *, num_steps: NumSteps = 120) -> None:
+    def __init__(self, *, num_steps: Steps = 120) -> None:
         self.num_steps = num_steps
 
     def has_budget(self, problem: Problem, budget: Budget) -> bool:
@@ -206,7 +206,7 @@ def _placements(parts: Parts) -> Iterator[tuple[str, SharingName, Placement]]:
             fewer = replace(budget, max_injected_edges=total).injected_degrees
             degrees = [min(most, few) for most, few in zip(capacity, fewer, strict=True)]
         words = _words(each) + (", linked" if is_linked else "")
-        for name in EDGES:
+        for name in _EDGES:
             rows = SHARINGS[name](open_, (judge.x, judge.edge_index), degrees, generator)
             yield words, name, Placement.of(judge, rows, capacity, links)
 
@@ -226,10 +226,10 @@ def _climbs(
     """The ascents through a form of the model, before their first step."""
     for words, edges, placement in placements:
         start = STARTS["real"](problem, placement.rows, parts.budget.limits, parts.generator)
-        for loss in LOSSES:
+        for loss in _LOSSES:
             found = Found(start, problem.targets.numel(), 0.0)
             name = f"{form}: {edges}, {loss}{words}"
-            yield Climb(name, problem, edges, Steps(loss=loss), placement, found)
+            yield Climb(name, problem, edges, StepRule(loss=loss), placement, found)
 
 
 def _best(climbs: Sequence[Climb], count: int) -> list[Climb]:
@@ -242,7 +242,7 @@ def _best_of_each_sharing(climbs: Sequence[Climb]) -> list[Climb]:
     None that is too far behind the first.
     """
     order = _best(climbs, len(climbs))
-    first = [next((one for one in order if one.edges == edges), None) for edges in EDGES]
+    first = [next((one for one in order if one.edges == edges), None) for edges in _EDGES]
     best = [*filter(None, first), *[one for one in order if one not in first][:1]]
     return [one for one in best if one.behind(order[0]) <= BEHIND]
 
@@ -263,7 +263,7 @@ def _run(
     def placed(artifact: Artifact) -> Placement:
         return replace(placement, chosen=artifact.tensors["chosen"])
 
-    def graph(artifact: Artifact) -> Graph:
+    def graph(artifact: Artifact) -> FeaturesAndEdges:
         edges = placed(artifact).edges(parts.judge.edge_index)
         return torch.cat([parts.judge.x, artifact.tensors["features"]]), edges
 

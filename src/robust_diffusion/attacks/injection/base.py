@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import Attack, Graph, Kind, Need
+from robust_diffusion.attacks.base import Attack, FeaturesAndEdges, Kind, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.problem import Problem
 
@@ -21,14 +21,14 @@ class InjectionAttack(Attack):
 
     kind: ClassVar[Kind] = "injection"
 
-    def perturb(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def perturb(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Run the attack if a node may be injected; see `Attack`."""
         if not budget.max_injected_nodes:
             return problem.x, problem.edge_index
         return self.inject(problem, budget, generator)
 
     @abstractmethod
-    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Features and edges of the graph with its new nodes, of which there is at least one."""
 
 
@@ -84,7 +84,7 @@ class RandomInjection(InjectionAttack):
     name = "random"
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Draw the edges, then the features."""
         x, (low, high) = problem.x, budget.limits
         rows = draw_targets(problem.targets, budget.injected_degrees, generator)

@@ -16,21 +16,21 @@ from robust_diffusion.attacks.losses import margins
 from robust_diffusion.attacks.problem import Problem
 
 SharingName = Literal["drawn", "equal", "classes", "apart", "tdgia", "sequential", "gradient"]
-State = tuple[Tensor, Tensor]
+_State = tuple[Tensor, Tensor]
 """Features and edges of the graph as it stands."""
 Degrees = Sequence[int]
 """Number of edges of each of the next nodes."""
-Rows = list[Tensor]
+_Rows = list[Tensor]
 """Distinct targets of each of these nodes."""
-Sharing = Callable[[Problem, State, Degrees, Generator], Rows]
+Sharing = Callable[[Problem, _State, Degrees, Generator], _Rows]
 
 
-def drawn(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
+def drawn(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
     """Targets drawn uniformly for each node, as SPEIT does."""
     return draw_targets(problem.targets, degrees, generator)
 
 
-def equal(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
+def equal(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
     """Random targets, each with the same number of edges, or one more."""
     targets = problem.targets
     used = torch.zeros(targets.numel(), dtype=torch.float32)
@@ -43,7 +43,7 @@ def equal(problem: Problem, graph: State, degrees: Degrees, generator: Generator
     return rows
 
 
-def classes(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
+def classes(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
     """Targets of one class together, so that one node's features can be wrong for all of them.
 
     The targets stand in a ring, class by class and at random within each; each node begins where
@@ -60,7 +60,7 @@ def classes(problem: Problem, graph: State, degrees: Degrees, generator: Generat
     ]
 
 
-def apart(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
+def apart(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
     """By `classes`, but the largest class has nodes of its own.
 
     A node that has to be wrong for this class and for others moves all of them to one class, at
@@ -80,13 +80,13 @@ def apart(problem: Problem, graph: State, degrees: Degrees, generator: Generator
     ]
 
 
-def tdgia(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
+def tdgia(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
     """The targets of the highest defect score on the graph so far, spread over the classes."""
     most = max(degrees, default=0)
     return deal(defect_order(problem, graph, sum(degrees), most, generator), degrees)
 
 
-def sequential(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
+def sequential(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
     """The targets that are nearest to being lost on the graph so far, those of a class together."""
     labels = problem.labels
     with torch.no_grad():
@@ -98,7 +98,7 @@ def sequential(problem: Problem, graph: State, degrees: Degrees, generator: Gene
     return deal(problem.targets[order], degrees)
 
 
-def deal(order: Int[Tensor, " t"], degrees: Degrees) -> Rows:
+def deal(order: Int[Tensor, " t"], degrees: Degrees) -> _Rows:
     """Hand a list out to nodes one after the other, from its beginning again after its end.
 
     Args:
@@ -111,7 +111,7 @@ def deal(order: Int[Tensor, " t"], degrees: Degrees) -> Rows:
 
 def defect_order(
     problem: Problem,
-    graph: State,
+    graph: _State,
     count: int,
     edges_per_node: int,
     generator: Generator,

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.gradient_ascent import Found, Steps, climb
+from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
 from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.injection.edges import MAX_CANDIDATES
 from robust_diffusion.attacks.losses import margins
@@ -185,7 +185,7 @@ def reallocate(
     problem: Problem,
     placement: Placement,
     found: Found,
-    steps: Steps,
+    steps: StepRule,
     limits: tuple[float, float],
     num_rounds: int,
     num_steps: int,

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import Graph, Need
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Adam, Ascent
 from robust_diffusion.attacks.injection.base import connect, draw_targets
@@ -94,7 +94,7 @@ class EdgeAttack(SignAttack):
         self.num_rounds = num_rounds
         self.batch_ratio = batch_ratio
 
-    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Inject the nodes batch by batch."""
         problem.check_edge_weights()
         x, edge_index = problem.x, problem.edge_index

@@ -10,37 +10,37 @@ from torch import Generator, Tensor
 from robust_diffusion.attacks.problem import Problem
 
 StartName = Literal["zero", "uniform", "small_normal", "real", "runner_up"]
-Rows = Sequence[Int[Tensor, "_"]]
-Limits = tuple[float, float]
-Start = Callable[[Problem, Rows, Limits, Generator], Tensor]
+_Rows = Sequence[Int[Tensor, "_"]]
+_Limits = tuple[float, float]
+Start = Callable[[Problem, _Rows, _Limits, Generator], Tensor]
 
 
-def zero(problem: Problem, rows: Rows, limits: Limits, generator: Generator) -> Tensor:
+def zero(problem: Problem, rows: _Rows, limits: _Limits, generator: Generator) -> Tensor:
     """Zeros."""
     return problem.x.new_zeros(len(rows), problem.x.size(1))
 
 
-def uniform(problem: Problem, rows: Rows, limits: Limits, generator: Generator) -> Tensor:
+def uniform(problem: Problem, rows: _Rows, limits: _Limits, generator: Generator) -> Tensor:
     """Uniform between the limits."""
     low, high = limits
     drawn = torch.rand(len(rows), problem.x.size(1), generator=generator, dtype=torch.float32)
     return low + (high - low) * drawn.to(problem.x)
 
 
-def small_normal(problem: Problem, rows: Rows, limits: Limits, generator: Generator) -> Tensor:
+def small_normal(problem: Problem, rows: _Rows, limits: _Limits, generator: Generator) -> Tensor:
     """Normal, the standard deviation a tenth of the limits' largest magnitude."""
     low, high = limits
     drawn = torch.randn(len(rows), problem.x.size(1), generator=generator, dtype=torch.float32)
     return drawn.to(problem.x) * max(-low, high) / 10
 
 
-def real(problem: Problem, rows: Rows, limits: Limits, generator: Generator) -> Tensor:
+def real(problem: Problem, rows: _Rows, limits: _Limits, generator: Generator) -> Tensor:
     """Those of nodes of the graph, drawn uniformly."""
     drawn = torch.randint(problem.x.size(0), (len(rows),), generator=generator)
     return problem.x[drawn.to(problem.x.device)]
 
 
-def runner_up(problem: Problem, rows: Rows, limits: Limits, generator: Generator) -> Tensor:
+def runner_up(problem: Problem, rows: _Rows, limits: _Limits, generator: Generator) -> Tensor:
     """Those of nodes of the class that the new node's targets take for second best.
 
     That is the class, other than the targets' most frequent one, with the highest mean

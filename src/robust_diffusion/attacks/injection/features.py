@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from torch_geometric.utils import degree
 
-from robust_diffusion.attacks.base import Graph, Need
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Adam, Ascent, Rule, Sign
 from robust_diffusion.attacks.injection.base import InjectionAttack, connect, draw_targets
@@ -48,7 +48,7 @@ class FeatureAttack(InjectionAttack):
         self.num_steps = num_steps
         self.homophily = homophily
 
-    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Draw the edges, then fit the features."""
         rows = draw_targets(problem.targets, budget.injected_degrees, generator)
         edges = connect(problem.edge_index, rows, problem.x.size(0))

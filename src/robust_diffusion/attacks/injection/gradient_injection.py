@@ -5,17 +5,16 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import Graph, Need
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.gradient_ascent import RuleName, Steps, climb
+from robust_diffusion.attacks.gradient_ascent import RuleName, StepRule, climb
 from robust_diffusion.attacks.injection.base import InjectionAttack, connect
 from robust_diffusion.attacks.injection.edge_allocation import BATCHES, SHARINGS, SharingName
 from robust_diffusion.attacks.injection.edges import Candidates, exchange
 from robust_diffusion.attacks.injection.feature_init import STARTS, StartName
 from robust_diffusion.attacks.losses import LossName
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.checks import Positive, SomeSteps
-from robust_diffusion.checks import Steps as NumSteps
+from robust_diffusion.checks import Positive, SomeSteps, Steps
 
 ROUNDS = 4
 """Fits of the features between which `edges=gradient` exchanges edges."""
@@ -61,20 +60,20 @@ class GradientInjection(InjectionAttack):
         edges: SharingName = "classes",
         rule: RuleName = "adam",
         step_size: Positive = 0.1,
-        num_steps: NumSteps = 120,
+        num_steps: Steps = 120,
         restarts: SomeSteps = 1,
     ) -> None:
         self.num_steps = num_steps
         self.restarts = restarts
         self.edges, self.start = edges, start
-        self.steps = Steps(loss=loss, rule=rule, step_size=step_size)
+        self.steps = StepRule(loss=loss, rule=rule, step_size=step_size)
 
-    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """The most harmful of all restarts."""
         made = [self._once(problem, budget, generator) for _ in range(self.restarts)]
         return min(made, key=lambda graph: problem.right(*graph))
 
-    def _once(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def _once(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         x, edge_index, limits = problem.x, problem.edge_index, budget.limits
         degrees = budget.injected_degrees
         size = -(-len(degrees) // BATCHES.get(self.edges, 1))

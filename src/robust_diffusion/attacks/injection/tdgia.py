@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import Graph
+from robust_diffusion.attacks.base import FeaturesAndEdges
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Ascent
 from robust_diffusion.attacks.injection.base import connect
@@ -17,7 +17,7 @@ from robust_diffusion.attacks.injection.features import AdamAttack
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import NonNegative, Positive, PositiveShare, Steps
 
-Variant = Literal["strict", "grb"]
+_Variant = Literal["strict", "grb"]
 
 
 class TDGIA(AdamAttack):
@@ -60,14 +60,14 @@ class TDGIA(AdamAttack):
         learning_rate: Positive = 0.01,
         num_steps: Steps = 100,
         batch_ratio: PositiveShare = 0.2,
-        variant: Variant = "strict",
+        variant: _Variant = "strict",
         homophily: NonNegative = 0.0,
     ) -> None:
         super().__init__(learning_rate=learning_rate, num_steps=num_steps, homophily=homophily)
         self.variant = variant
         self.batch_ratio = batch_ratio
 
-    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Batch by batch, choose targets, then fit the batch's features."""
         x, edge_index = problem.x, problem.edge_index
         batch = max(1, int(budget.max_injected_nodes * self.batch_ratio))

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.base import Graph, Kind
+from robust_diffusion.attacks.base import FeaturesAndEdges, Kind
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
-from robust_diffusion.attacks.gradient_ascent import Steps, climb
+from robust_diffusion.attacks.gradient_ascent import StepRule, climb
 from robust_diffusion.attacks.losses import LOSSES, LossName, margins
 from robust_diffusion.attacks.modification.base import (
     ModificationAttack,
@@ -48,8 +48,8 @@ BLOCK_LOSSES: tuple[Loss, ...] = ("prob_margin", "tanh_margin", "masked")
 BLOCK_SIZE = 50_000
 """Pairs of nodes drawn at a time; more if the flips are many."""
 
-Choice = Literal["gradient", "margin"]
-FEATURES: list[tuple[Choice, LossName]] = list(
+_Choice = Literal["gradient", "margin"]
+_FEATURES: list[tuple[_Choice, LossName]] = list(
     product(("gradient", "margin"), ("logit", "tanh_margin", "masked"))
 )
 """Choices of the targets whose features move, and losses; see `moved_features`."""
@@ -169,14 +169,14 @@ class AutoModification(Ensemble):
         edges = problem.edge_index if parts.graph is None else parts.graph[1]
 
         def move(
-            by: tuple[Choice, LossName], num_steps: int, start: Artifact | None = None
+            by: tuple[_Choice, LossName], num_steps: int, start: Artifact | None = None
         ) -> Artifact | None:
             name, given = f"{form}: features by {', '.join(by)}", (edges, parts.budget, by)
             moved = partial(moved_features, problem, *given, num_steps, start)
             return _run(parts, name, problem, moved)
 
         able = {}
-        for by in FEATURES:
+        for by in _FEATURES:
             if parts.lowest > 0 and (moved := move(by, self._few)):
                 able[by] = moved
         for by in sorted(able, key=lambda by: able[by].metadata["right"])[:LAST]:
@@ -188,7 +188,7 @@ class AutoModification(Ensemble):
         """Steps of a first try."""
         return max(1, round(TRIAL * self.num_steps))
 
-    def _search(self, parts: Parts, name: str, start: Graph, flips: int) -> None:
+    def _search(self, parts: Parts, name: str, start: FeaturesAndEdges, flips: int) -> None:
         """Flips by predictions alone, from a graph on."""
         judge, (x, edge_index) = parts.judge, start
         pairs = flipped(judge.edge_index, edge_index, x.size(0))
@@ -218,7 +218,7 @@ def _run_alone(
 def _run(
     parts: Parts, name: str, problem: Problem, compute: Callable[[], Artifact]
 ) -> Artifact | None:
-    def graph(part: Artifact) -> Graph:
+    def graph(part: Artifact) -> FeaturesAndEdges:
         nodes, features = part.tensors["nodes"], part.tensors["features"]
         x = problem.x.index_copy(0, nodes, features) if nodes.numel() else problem.x
         return x, part.tensors["edge_index"]
@@ -347,7 +347,7 @@ def moved_features(
     problem: Problem,
     edge_index: Int[Tensor, "2 e"],
     budget: Budget,
-    by: tuple[Choice, LossName],
+    by: tuple[_Choice, LossName],
     num_steps: int,
     start: Artifact | None = None,
 ) -> Artifact:
@@ -372,7 +372,7 @@ def moved_features(
         lambda new: problem.x.index_copy(0, nodes, new),
         edge_index,
         start.tensors["features"] if start else clean,
-        Steps(loss=by[1], rule="halving_sign", step_size=budget.epsilon / 2),
+        StepRule(loss=by[1], rule="halving_sign", step_size=budget.epsilon / 2),
         feature_range(clean, budget),
         num_steps,
     ).packed(nodes=nodes, edge_index=edge_index)
@@ -382,7 +382,7 @@ def chosen_nodes(
     problem: Problem,
     edge_index: Int[Tensor, "2 e"],
     budget: Budget,
-    choice: Choice,
+    choice: _Choice,
     loss: LossName,
 ) -> Int[Tensor, " c"]:
     """The targets whose features are worth changing, as many as the budget allows.

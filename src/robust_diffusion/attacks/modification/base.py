@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import Attack, Graph, Kind, undirected_edge_numbers
+from robust_diffusion.attacks.base import Attack, FeaturesAndEdges, Kind, undirected_edge_numbers
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.errors import ConfigError
@@ -27,12 +27,12 @@ class ModificationAttack(Attack):
 
     kind: ClassVar[Kind] = "modification"
 
-    def perturb(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def perturb(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Run the attack; see `Attack`."""
         return self.modify(problem, budget, generator)
 
     @abstractmethod
-    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Features and edges of the modified graph."""
 
 

@@ -7,7 +7,7 @@ from torch import Generator
 
 from robust_diffusion.attacks.audit.check import UndirectedEdges
 from robust_diffusion.attacks.audit.files import read_perturbed
-from robust_diffusion.attacks.base import Graph, Need
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import ModificationAttack
 from robust_diffusion.attacks.problem import Problem
@@ -44,7 +44,7 @@ class GivenGraph(ModificationAttack):
             raise ConfigError("attacks.given.path=null: name the file of an attacked graph")
         self.path = Path(data_dir or "", path)
 
-    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Read the file.
 
         Raises:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 from torch.func import functional_call
 
-from robust_diffusion.attacks.base import Graph
+from robust_diffusion.attacks.base import FeaturesAndEdges
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import edges_at, glorot, trained_on
 from robust_diffusion.attacks.modification.prbcd import GRBCD, GRBCDAtTargets, Loss
@@ -24,7 +24,7 @@ from robust_diffusion.operators import backend_set
 DECAY = (0.9, 0.999)
 """Decay of Adam's means of the gradient and of its square."""
 
-TINY = 1e-16
+_TINY = 1e-16
 """Added to the mean square, whose root would have no slope at 0."""
 
 
@@ -92,7 +92,7 @@ class MetaGRBCD(GRBCD):
         self.num_epochs = num_epochs
         self.training_rate = training_rate
 
-    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Run GRBCD on the model as its training leaves it."""
         if not isinstance(problem.model, nn.Module) or not problem.takes_weights:
             raise AttackError(
@@ -155,7 +155,7 @@ class Trained(nn.Module):
                 for (name, of), slope in zip([*now.items()], slopes, strict=True):
                     mean[name] = torch.lerp(slope, mean[name], DECAY[0])
                     square[name] = torch.lerp(slope.square(), square[name], DECAY[1])
-                    root = (square[name] / (1 - DECAY[1] ** epoch) + TINY).sqrt()
+                    root = (square[name] / (1 - DECAY[1] ** epoch) + _TINY).sqrt()
                     step = self.learning_rate * mean[name] / (1 - DECAY[0] ** epoch) / root
                     now[name] = of - step if weighs else (of - step).detach().requires_grad_()
             logits: Tensor = functional_call(self.model, now, (x, edge_index, edge_weight))

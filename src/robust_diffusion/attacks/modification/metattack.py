@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 from torch_geometric.utils import is_undirected
 
-from robust_diffusion.attacks.base import Graph, Need
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import (
     ModificationAttack,
@@ -72,7 +72,7 @@ class Metattack(ModificationAttack):
         self.learning_rate = learning_rate
         self.momentum = momentum
 
-    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Flip the pair of the highest meta-gradient, again and again."""
         x, edges, targets, n = problem.x, problem.edge_index, problem.targets, len(problem.x)
         if not is_undirected(edges, num_nodes=n):

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from torch_geometric.utils import degree
 
-from robust_diffusion.attacks.base import Graph, Need, Waivable
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Waivable
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Ascent, Sign
 from robust_diffusion.attacks.modification.base import (
@@ -22,7 +22,7 @@ from robust_diffusion.attacks.modification.base import (
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Positive, Steps
 
-Variant = Literal["ball", "step"]
+_Variant = Literal["ball", "step"]
 
 
 class PGDModification(ModificationAttack):
@@ -54,7 +54,7 @@ class PGDModification(ModificationAttack):
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "feature_gradient"})
 
     def __init__(
-        self, *, step_size: Positive = 0.01, num_steps: Steps = 100, variant: Variant = "ball"
+        self, *, step_size: Positive = 0.01, num_steps: Steps = 100, variant: _Variant = "ball"
     ) -> None:
         self.step_size = step_size
         self.num_steps = num_steps
@@ -67,7 +67,7 @@ class PGDModification(ModificationAttack):
             return {}
         return {"epsilon": "length of a step", "edge_ratio": "share of all edges"}
 
-    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Remove the edges, then fit the features."""
         edge_index, n = problem.edge_index, problem.x.size(0)
         listed = edges_at(problem.targets, edge_index, n)

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 from torch_geometric.utils import degree
 
-from robust_diffusion.attacks.base import Graph, Need
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import ModificationAttack, TargetPairs, max_flips
 from robust_diffusion.attacks.problem import Problem, check_finite, gradient
@@ -75,7 +75,7 @@ class BlockCoordinateAttack(ModificationAttack):
         self.num_steps = num_steps
         self.loss = loss
 
-    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Hand the problem to PyG's attack."""
         x, edge_index = problem.x, problem.edge_index
         pairs = TargetPairs(problem.targets, x.size(0))

@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Bool
 from torch import Generator, Tensor, cat
 
-from robust_diffusion.attacks.base import Graph, Need
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import (
     ModificationAttack,
@@ -32,7 +32,7 @@ class _RandomFlips(ModificationAttack):
         generator: Generator,
         num_removed: Callable[[int], int],
         may_add: Callable[[Tensor], Bool[Tensor, " p"]] | None = None,
-    ) -> Graph:
+    ) -> FeaturesAndEdges:
         """Remove this number of the flips; of pairs that may be added, edges are not removed."""
         x, edge_index, n = problem.x, problem.edge_index, problem.x.size(0)
         there = edges_at(problem.targets, edge_index, n)
@@ -69,7 +69,7 @@ class RandomFlip(_RandomFlips):
     def __init__(self, *, add_ratio: Share = 0.5) -> None:
         self.add_ratio = add_ratio
 
-    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Draw the edges to remove, then those to add."""
         return self.flip_at_random(
             problem, budget, generator, lambda flips: flips - round(flips * self.add_ratio)
@@ -103,7 +103,7 @@ class DICE(_RandomFlips):
     def __init__(self, *, delete_ratio: Share = 0.6) -> None:
         self.delete_ratio = delete_ratio
 
-    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Delete inside, then connect outside."""
         labels = problem.all_labels
         return self.flip_at_random(

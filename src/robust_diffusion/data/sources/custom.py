@@ -28,11 +28,11 @@ from robust_diffusion.errors import ConfigError, DataError
 
 Arrays = Mapping[str, Any]
 
-FEATURES = ("features", "x", "node_attr", "attr_matrix", "attr_data")
+_FEATURES = ("features", "x", "node_attr", "attr_matrix", "attr_data")
 LABELS = ("labels", "y", "node_label")
-EDGES = ("edge_index", "adj", "adj_matrix", "adj_data")
-READ = (
-    *(*FEATURES, *LABELS, *EDGES, "edge_weight"),
+_EDGES = ("edge_index", "adj", "adj_matrix", "adj_data")
+_READ = (
+    *(*_FEATURES, *LABELS, *_EDGES, "edge_weight"),
     *(f"{kind}_{part}" for kind in ("adj", "attr") for part in ("indices", "indptr", "shape")),
 )
 """Names of the arrays that are read, apart from those of a split."""
@@ -97,20 +97,20 @@ def read_graph(path: Path) -> tuple[sp.sparray, NDArray[Any], NDArray[Any], Arra
     """
     held = _read_tensors(path) if path.suffix == ".pt" else _read_arrays(path)
     arrays = {k: value for k, value in held.items() if isinstance(value, np.ndarray | sp.csr_array)}
-    name = _one_of(FEATURES, arrays, path, "add features, such as node degrees, n x 1")
+    name = _one_of(_FEATURES, arrays, path, "add features, such as node degrees, n x 1")
     sparse = name == "attr_data"
     features = dense(pick_csr(arrays, "attr", path), path) if sparse else arrays[name]
     labels = arrays[_one_of(LABELS, arrays, path, "add labels, a class number per node")]
     adjacency = _adjacency(arrays, path, num_nodes=features.shape[0] if features.ndim else 0)
-    log_unread(arrays, READ, where=str(path))
+    log_unread(arrays, _READ, where=str(path))
     return adjacency, features, labels, held
 
 
 def _read_arrays(path: Path) -> dict[str, Any]:
     """Return the members of an npz file, its pickled sparse matrices dense, the adjacency apart."""
     return {
-        key: dense(value, f"{path}: {key}") if sp.issparse(value) and key not in EDGES else value
-        for key, value in read_objects(path, {*READ, *SPLIT_NAMES}).items()
+        key: dense(value, f"{path}: {key}") if sp.issparse(value) and key not in _EDGES else value
+        for key, value in read_objects(path, {*_READ, *SPLIT_NAMES}).items()
     }
 
 
@@ -139,7 +139,7 @@ def _one_of(names: Collection[str], arrays: Arrays, path: Path, remedy: str) -> 
 
 
 def _adjacency(arrays: Arrays, path: Path, *, num_nodes: int) -> sp.sparray:
-    name = _one_of(EDGES, arrays, path, "add edge_index, 2 x e")
+    name = _one_of(_EDGES, arrays, path, "add edge_index, 2 x e")
     if name == "adj_data":
         return pick_csr(arrays, "adj", path)
     edges = arrays[name]

@@ -10,7 +10,7 @@ from robust_diffusion.data.files import pick, read_npz
 from robust_diffusion.data.validate import build_graph, check_edge_index
 from robust_diffusion.errors import ConfigError
 
-PARTS = ("train", "val", "test")
+_PARTS = ("train", "val", "test")
 
 
 @validated("dataset.source")
@@ -30,7 +30,7 @@ def load_heterophilous(folder: DatasetFolder, name: str, *, split: Natural = 0) 
         ConfigError: It has no such split.
     """
     path = folder.file(f"{name}.npz")
-    keys = ["node_features", "node_labels", "edges", *(f"{part}_masks" for part in PARTS)]
+    keys = ["node_features", "node_labels", "edges", *(f"{part}_masks" for part in _PARTS)]
     features, labels, edges, *masks = pick(read_npz(path), keys, path)
     n = len(features)
     check_edge_index(edges.T, n, where=path)
@@ -39,7 +39,7 @@ def load_heterophilous(folder: DatasetFolder, name: str, *, split: Natural = 0) 
             f"dataset.source.split={split}: {path} has the splits 0..{len(masks[0]) - 1}"
         )
     adjacency = sp.coo_array((np.ones(len(edges), np.int8), tuple(edges.T)), shape=(n, n))
-    splits = {part: mask[split] for part, mask in zip(PARTS, masks, strict=True)}
+    splits = {part: mask[split] for part, mask in zip(_PARTS, masks, strict=True)}
     graph = build_graph(adjacency, features, labels, splits, where=path, plain_edges=False)
     folder.keep_hashes()
     return graph

@@ -24,7 +24,7 @@ FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
 # NaN and infinity keep their meaning.
 ARITHMETIC = ("-fno-math-errno", "-fno-trapping-math")
 
-TIMEOUT = 300
+_TIMEOUT = 300
 """Seconds after which a compiler is stopped."""
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def _arithmetic() -> tuple[str, ...]:
 def _run(*command: str) -> str:
     try:
         result = subprocess.run(  # the user's compiler # nosec B603
-            command, capture_output=True, text=True, check=True, timeout=TIMEOUT
+            command, capture_output=True, text=True, check=True, timeout=_TIMEOUT
         )
     except subprocess.CalledProcessError as error:
         lines = [line for line in error.stderr.splitlines() if "error" in line] or ["failed"]

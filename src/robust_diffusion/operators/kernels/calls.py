@@ -60,8 +60,8 @@ class Projections(ctypes.Structure):
     )
 
 
-class Options(ctypes.Structure):
-    """`Options` of native/kernels.cpp."""
+class KernelOptions(ctypes.Structure):
+    """`KernelOptions` of native/kernels.cpp."""
 
     _fields_ = (
         ("left", ctypes.c_double),

@@ -15,7 +15,7 @@ from robust_diffusion.operators.graph import EdgeIndexes, Graph
 from robust_diffusion.operators.kernels.base import Attended, Diffused, Modulation
 from robust_diffusion.operators.kernels.calls import (
     Edges,
-    Options,
+    KernelOptions,
     Projections,
     address,
     load_kernels,
@@ -201,9 +201,9 @@ def _projections(padded: Tensor, width: int) -> Projections:
 
 
 @lru_cache
-def _options(modulation: Modulation, channels: int) -> Options:
+def _options(modulation: Modulation, channels: int) -> KernelOptions:
     m = modulation
-    return Options(m.left, m.right, m.floor, m.ceiling, m.residual, channels)
+    return KernelOptions(m.left, m.right, m.floor, m.ceiling, m.residual, channels)
 
 
 def _parts(diffused: Diffused) -> tuple[Tensor, ...]:

@@ -46,7 +46,7 @@ from robust_diffusion.robustness.threat import TrainedModel
 IN_NAME = ("dataset", "fidelity", "seed", "scale")
 """Options in the names of a figure's files."""
 
-GRAPHS = 20
+_GRAPHS = 20
 """Random parts of the clean and of the attacked graph, by which an NFE detector is judged."""
 
 _TSNE = (
@@ -88,7 +88,7 @@ class Options(NamedTuple):
     weights: Literal["carried", "attention"] = "attention"
 
 
-class Run(NamedTuple):
+class FigureRun(NamedTuple):
     """Composed configuration, and each group's option."""
 
     cfg: DictConfig
@@ -174,7 +174,7 @@ def build_figure(
     return BuiltFigure(figure, stem, about | {"panels": panels}, texts.replace("nan", "-"))
 
 
-def panel_runs(name: str, given: Sequence[str]) -> dict[str, Run]:
+def panel_runs(name: str, given: Sequence[str]) -> dict[str, FigureRun]:
     """Return the run of each panel, by its title, under the user's overrides.
 
     `flow=a,b,c` replaces the panels of a figure that shows one per flow. An option that differs
@@ -191,7 +191,7 @@ def panel_runs(name: str, given: Sequence[str]) -> dict[str, Run]:
             raise ConfigError(f"{compared}: is what figure {name} compares; drop it")
     # All composed first, so that a mistyped option of the last panel costs no training.
     default = ("dataset=cora", "logger=none", SPECS[name].default)
-    return {title: Run(*composed([*default, own, *rest])) for title, own in panels.items()}
+    return {title: FigureRun(*composed([*default, own, *rest])) for title, own in panels.items()}
 
 
 def _plain(cfg: DictConfig) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def _plain(cfg: DictConfig) -> dict[str, Any]:
     return {key: of for key, of in config.items() if key not in ("paths", "logger")}
 
 
-def train(title: str, run: Run) -> tuple[TrainedModel, GraphDataModule, dict[str, Any]]:
+def train(title: str, run: FigureRun) -> tuple[TrainedModel, GraphDataModule, dict[str, Any]]:
     """Return a panel's model, trained as a run's or cached, its graph, and both described."""
     cfg, choices = run
     set_up_process(cfg.threads, cfg.backend)
@@ -217,7 +217,7 @@ def train(title: str, run: Run) -> tuple[TrainedModel, GraphDataModule, dict[str
     return trained, datamodule, about
 
 
-def _panel(title: str, run: Run, options: Options, note: str) -> Measured:
+def _panel(title: str, run: FigureRun, options: Options, note: str) -> Measured:
     trained, datamodule, about = train(title, run)
     graph, seed = datamodule.view("test"), run.cfg.seed
     layer, z, edges = observe(trained.model, graph.x, graph.edge_index, layer=options.layer)
@@ -353,7 +353,7 @@ def edge_statistics(
     return {"intra_edges": len(within), "inter_edges": len(between), **known}
 
 
-def _followed(title: str, run: Run, options: Options) -> Measured:
+def _followed(title: str, run: FigureRun, options: Options) -> Measured:
     """Describe a flow under attack: its states over time, and each attack's detection.
 
     The last attack shifts the states; all are compared with the detector.
@@ -373,7 +373,7 @@ def _followed(title: str, run: Run, options: Options) -> Measured:
     row |= {f"largest {of}": f"{most[of]:.3g}" for of in ("norm", "overshoot", "growth", "shift")}
     row |= {f"AUC {of}": f"{detected['auc']:.2f}" for of, detected in found.items()}
     row |= {"NFE clean": f"{nfe['clean']:.0f}", "attacked": f"{nfe['attacked']:.0f}"}
-    about |= {"layer": layer, "graphs": GRAPHS, "attack": name, "detection": found, "rows": states}
+    about |= {"layer": layer, "graphs": _GRAPHS, "attack": name, "detection": found, "rows": states}
     return about, states, [row]
 
 
@@ -388,7 +388,7 @@ def detection(model: nn.Module, clean: Data, attacked: PerturbedGraph) -> dict[s
     low, high = (
         [
             evaluations(model, solver, x, thinned(n, edges, x.size(0), seed=seed))
-            for seed in range(GRAPHS)
+            for seed in range(_GRAPHS)
         ]
         for x, edges in ((clean.x, clean.edge_index), (attacked.x, attacked.edge_index))
     )

@@ -43,7 +43,7 @@ STYLE: dict[Any, object] = {
 OPEN: dict[Any, object] = {"axes.spines.top": False, "axes.spines.right": False}
 """Axes without a frame."""
 
-FORMATS: Mapping[str, dict[str, Any]] = {
+_FORMATS: Mapping[str, dict[str, Any]] = {
     # Without dates, so that the same figure is the same file.
     "pdf": {"dpi": 300, "metadata": {"CreationDate": None}},
     "png": {"dpi": 200, "metadata": {"Software": None}},
@@ -62,7 +62,7 @@ STATES = {
 }
 """Panels over time, each relative to time 0; see `robustness.stability.follow`."""
 
-SMALLEST = 1e-6
+_SMALLEST = 1e-6
 """Lowest value on a logarithmic axis: 0 up to rounding."""
 
 
@@ -171,7 +171,7 @@ def draw_stability(
     """
     states = pd.concat({title: pd.DataFrame(rows) for title, rows in flows.items()})
     states = states.reindex(columns=["t", *STATES])
-    shown = [key for key in STATES if states[key].max() > SMALLEST]
+    shown = [key for key in STATES if states[key].max() > _SMALLEST]
     none = [f"{title}: 0 in all flows" for key, title in STATES.items() if key not in shown]
     lines = -(-len(shown) // 2)
     with rc_context({**STYLE, **OPEN, "axes.titlesize": 8}):
@@ -179,7 +179,7 @@ def draw_stability(
         panels = figure.subplots(lines, 2, squeeze=False).ravel()
         for axes, key in zip(panels, shown, strict=False):
             seen = states[states["t"] > 0].set_index("t", append=True)[key].dropna()
-            seen = seen.clip(lower=SMALLEST)
+            seen = seen.clip(lower=_SMALLEST)
             for title, of in seen.groupby(level=0, sort=False):
                 x = of.index.get_level_values("t")
                 axes.plot(x, of, **look_of(str(title)).style, ms=3, linewidth=1)
@@ -210,8 +210,8 @@ def write_figure(
     figure: Figure, directory: str | Path, stem: str, description: Mapping[str, Any]
 ) -> list[Path]:
     """Write a figure in every format, and its description to `<stem>.json`."""
-    contents = {f"{stem}.{form}": render(figure, form) for form in FORMATS}
-    about = {**description, "files": {form: f"{stem}.{form}" for form in FORMATS}}
+    contents = {f"{stem}.{form}": render(figure, form) for form in _FORMATS}
+    about = {**description, "files": {form: f"{stem}.{form}" for form in _FORMATS}}
     text = json.dumps(about, indent=2, sort_keys=True, allow_nan=False)
     contents[f"{stem}.json"] = f"{text}\n".encode()
     folder = Path(directory)
@@ -222,5 +222,5 @@ def render(figure: Figure, form: str) -> bytes:
     """Return a figure as the bytes of a pdf, png or svg file."""
     buffer = io.BytesIO()
     with rc_context(STYLE):
-        figure.savefig(buffer, format=form, **FORMATS[form])
+        figure.savefig(buffer, format=form, **_FORMATS[form])
     return buffer.getvalue()
