@@ -243,3 +243,16 @@ def test_every_command_has_a_help(cli: Callable[..., Any], command: str) -> None
     outcome = cli(command, "--help")
     assert outcome.status == 0
     assert outcome.out.startswith(f"usage: robust-diffusion {command}")
+
+
+def test_no_public_name_is_defined_in_two_modules() -> None:
+    defined: dict[str, set[Path]] = {}
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
+            names += [target.id for target in targets if isinstance(target, ast.Name)]
+            for name in names:
+                defined.setdefault(name, set()).add(path)
+    twice = {name for name, paths in defined.items() if len(paths) > 1}
+    assert {name for name in twice if not name.startswith("_")} <= {"log"}

@@ -1,4 +1,4 @@
-"""First words of the command line that train nothing, one module each; `run.ALL_COMMANDS` names them."""
+"""First words of the command line that train nothing, one module each."""
 
 COMMANDS = {
     "audit": "check perturbed graphs against a budget, and measure a report again",
