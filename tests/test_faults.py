@@ -123,7 +123,7 @@ def test_a_cell_out_of_memory_is_one_failure_and_is_tried_again(cli: Cli) -> Non
     assert first.status == 1
     assert "Traceback" not in first.err
     (line,) = [line for line in first.err.splitlines() if " failed: " in line]
-    assert line.startswith("cell 0 failed: out of memory")
+    assert line.startswith("run 0 failed: out of memory")
     failed, done = first.records
     assert failed["error"] in line
     assert "accuracy" in done

@@ -166,10 +166,10 @@ def test_a_fault_or_a_defect_in_one_cell_is_one_failure_and_the_others_go_on(
     assert outcome.status == 1
     assert "Traceback" not in outcome.err
     assert "2 of 2 runs done, 1 failed\n" in outcome.err
-    (line,) = [line for line in outcome.err.splitlines() if line.startswith("cell 0 failed: ")]
+    (line,) = [line for line in outcome.err.splitlines() if line.startswith("run 0 failed: ")]
     assert words in line
     failed, done = outcome.records
-    assert line.startswith(f"cell 0 failed: {failed['error']}")
+    assert line.startswith(f"run 0 failed: {failed['error']}")
     assert "(1 failed)" in outcome.table[0]["clean"]
     assert (done["attacked"], list(done["accuracy"])) == ({}, ["clean"])
     # The same in a single run.
