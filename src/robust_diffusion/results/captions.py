@@ -108,10 +108,11 @@ def _cuts(record: Record) -> Iterator[str]:
         yield "SMOKE RUN"
     training = record.get("config", {}).get("training") or {}
     epochs, steps = training.get("max_epochs"), (training.get("trainer") or {}).get("max_steps")
-    if isinstance(patience := training.get("patience"), int) and patience < PATIENCE:
-        yield f"early stopping after {patience} epochs, not {PATIENCE}"
-    # Early stopping, which waits for `patience` epochs, never acts on so short a training.
-    if isinstance(epochs, int) and epochs <= training.get("patience", 0):
+    patience = training.get("patience")
+    # Early stopping, which waits for `patience` epochs, never acts on a training that short.
+    if isinstance(epochs, int) and isinstance(patience, int) and epochs <= patience:
         yield f"training cut at {epochs} epochs"
+    elif isinstance(patience, int) and patience < PATIENCE:
+        yield f"early stopping after {patience} epochs, not {PATIENCE}"
     if isinstance(steps, int) and steps >= 0:
         yield f"training cut at {steps} steps"
