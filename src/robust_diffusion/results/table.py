@@ -121,19 +121,17 @@ def _notes(records: Sequence[Record]) -> list[str]:
     """Return a line per doubt about a number, and one line on attacks that may be weak."""
     names = [model_name(record) if "model" in record else "" for record in records]
     of = [f"{name}, " if name and len(set(names)) > 1 else "" for name in names]
-    notes, weak = list[str](), dict[str, dict[str, None]]()
+    notes, weak = list[str](), dict[str, tuple[str, dict[str, None]]]()
     for name, record in zip(of, records, strict=True):
         for graph in record.get("warnings", {}):
             doubts, others = _warnings(record, graph)
             notes += [f"! {name}{graph}, seed {record['seed']}: {line}" for line in doubts]
             for line in others:
-                weak.setdefault(NUMBER.sub("...", line), {})[graph] = None
+                # Warnings that differ in their numbers alone are one.
+                weak.setdefault(NUMBER.sub("", line), (line, {}))[1][graph] = None
     if weak:
-        said = "; ".join(f"{', '.join(graphs)}: {line}" for line, graphs in weak.items())
-        notes.append(
-            f"Attacks that may be weak here: {said}. threat=white_box attack=auto attacks the "
-            "model itself."
-        )
+        said = "; ".join(f"{', '.join(graphs)}: {line}" for line, graphs in weak.values())
+        notes.append(f"May be weak: {said}. threat=white_box attack=auto attacks the model itself.")
     return list(dict.fromkeys(notes))
 
 
