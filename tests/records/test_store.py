@@ -232,7 +232,7 @@ def test_every_byte_counts(tmp_path: Path) -> None:
         content[position] ^= 1 << (position % 8)
         for damaged in (bytes(content), whole[:position]):
             with pytest.raises(DataError, match="is damaged"):
-                artifact_module.checked(damaged, path)
+                artifact_module.checked_artifact(damaged, path)
 
 
 def test_damage_is_set_aside_numbered_and_computed_anew(
