@@ -282,7 +282,7 @@ def _check_edges(edge_index: Tensor, num_nodes: int) -> None:
     if edge_index.ndim != 2 or edge_index.size(0) != 2:
         shape = " x ".join(map(str, edge_index.shape))
         raise DataError(f"edge_index: expected shape 2 x e, got {shape}; see `to_undirected`")
-    if edge_index.numel():
+    if edge_index.numel() and edge_index.device.type == "cpu":  # elsewhere this is a host sync
         low, high = map(int, edge_index.aminmax())
         if low < 0 or high >= num_nodes:
             raise DataError(
