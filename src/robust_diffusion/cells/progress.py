@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 from robust_diffusion.cells.estimate import estimate, features
 from robust_diffusion.cells.sweeper import planned_cells
 from robust_diffusion.records.records import read_records
-from robust_diffusion.results.table import differing_keys
+from robust_diffusion.results.captions import differing_keys
 from robust_diffusion.system.progress import Progress, duration
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""`robust-diffusion cite`: BibTeX of what a cell uses, as the docstrings of its classes name it."""
+"""`robust-diffusion cite`: BibTeX of what a run uses, as the docstrings of its classes name it."""
 
 import argparse
 import ast

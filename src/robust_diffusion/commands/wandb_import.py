@@ -20,7 +20,7 @@ from robust_diffusion.cells.callback import callback_of
 from robust_diffusion.commands.reading import DEFAULT_RECORDS, add_project_option, read_chosen
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.records import Record, experiments_asking, latest_by_cell
-from robust_diffusion.results.table import differing_keys
+from robust_diffusion.results.captions import differing_keys
 
 log = logging.getLogger(__name__)
 

@@ -1,5 +1,6 @@
 """Spent budgets, their limits and cut trainings in words, for the captions of tables."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -7,6 +8,9 @@ from typing import Any
 from robust_diffusion.records.records import Record
 
 Range = tuple[float, float]
+
+NUMBER = re.compile(r"-?\d+(\.\d+)?")
+"""Numbers, in which two warnings of one kind may differ."""
 
 _COUNTS = {
     "injected_nodes": "nodes",
@@ -32,6 +36,12 @@ MODIFICATION_LIMITS = {
     "edge_ratio": "{} of their edges",
     "epsilon": "features by {}",
 }
+
+
+def differing_keys(rows: Sequence[Mapping[str, str]], first: Sequence[str] = ()) -> list[str]:
+    """Return the keys in which rows differ, those in `first` before the others."""
+    keys = dict.fromkeys([*first, *(key for row in rows for key in row)])
+    return [key for key in keys if len({row.get(key, "") for row in rows}) > 1]
 
 
 def spent_ranges(

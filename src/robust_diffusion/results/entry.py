@@ -1,13 +1,13 @@
 """Entries of a table: seeds, mean, deviation, marks, rank, comparison with a reported number."""
 
 import math
-import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from robust_diffusion.records.records import CLEAN, Record
+from robust_diffusion.results.captions import NUMBER
 from robust_diffusion.results.runs import Selection
 from robust_diffusion.results.significance import holm, one_sample_p, welch_p
 
@@ -21,9 +21,6 @@ ROUNDING = 0.005
 
 BAND = 2.0
 """Pooled standard deviations beyond which an entry is outside the tolerance."""
-
-NUMBER = re.compile(r"-?\d+(\.\d+)?")
-"""Numbers, in which two warnings of one kind may differ."""
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,18 @@
 """Result table at the end of a run."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from robust_diffusion.records.records import Record, is_timing
-from robust_diffusion.results.captions import describe_budget, describe_cuts
-from robust_diffusion.results.entry import NUMBER
+from robust_diffusion.results.captions import (
+    NUMBER,
+    describe_budget,
+    describe_cuts,
+    differing_keys,
+)
 from robust_diffusion.results.evidence import ENSEMBLES
 from robust_diffusion.results.frame import model_name, narrow_frame
 from robust_diffusion.results.numbers import spread
@@ -144,12 +148,6 @@ def _row(record: Record) -> dict[str, str]:
     }
     named = {key: record[key] for key in ALWAYS_SHOWN if record.get(key) is not None}
     return {key: str(value) for key, value in (swept | named).items()}
-
-
-def differing_keys(rows: Sequence[Mapping[str, str]], first: Sequence[str] = ()) -> list[str]:
-    """Return the keys in which rows differ, those in `first` before the others."""
-    keys = dict.fromkeys([*first, *(key for row in rows for key in row)])
-    return [key for key in keys if len({row.get(key, "") for row in rows}) > 1]
 
 
 def _row_keys(rows: Sequence[dict[str, str]]) -> list[str]:
