@@ -18,6 +18,7 @@ INSTEAD = {
     r"as of `": "the actual meaning, or a link",
     r"given up|gives? way to": "skipped, dropped, overridden by",
     r"goes by|hangs on": "uses, depends on",
+    r"graphics cards?": "GPU",
     r"handed": "passed",
     r"is told|tells? of": "reports, logs, warns, prints",
     r"likewise|the same of": "the actual meaning",

@@ -30,7 +30,7 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Settings that share the processors among parallel processes, unless they are set already."""
 
 CARDS = "CUDA_VISIBLE_DEVICES"
-"""Environment variable that names the graphics cards of a process."""
+"""Environment variable that names the GPUs of a process."""
 
 
 @validated("hydra.launcher")
@@ -43,7 +43,7 @@ class ProcessLauncher(Launcher):
 
     Args:
         n_jobs: Cells at a time; -1 for one per processor, -2 for one less, and so on.
-        gpus_per_cell: Share of a graphics card that a cell takes, in 0..1, where the sweep trains
+        gpus_per_cell: Share of a GPU that a cell takes, in 0..1, where the sweep trains
             on cards: there are no more cells at a time than they have room for. 0 shares nothing
             out, so that every cell sees all cards.
 
@@ -100,7 +100,7 @@ class ProcessLauncher(Launcher):
         return [done[number] for number in sorted(done)]
 
     def places(self, cells: int) -> list[dict[str, str]]:
-        """Per cell at a time the environment that names its graphics card, if it has one."""
+        """Per cell at a time the environment that names its GPU, if it has one."""
         import torch  # late, since Hydra imports every launcher
 
         limit = min(self.n_jobs, cells)

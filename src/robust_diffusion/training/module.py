@@ -185,7 +185,7 @@ class NodeClassification(pl.LightningModule):
 _CAST = ByTensor()
 
 _SCORED = ByTensor()
-"""Numbers of the nodes in masks: how many there are, a graphics card must tell."""
+"""Numbers of the nodes in masks: cached, since counting them is a host sync on a GPU."""
 
 
 def first_non_finite(model: nn.Module, forward: Any) -> str:
