@@ -256,3 +256,13 @@ def test_no_public_name_is_defined_in_two_modules() -> None:
                 defined.setdefault(name, set()).add(path)
     twice = {name for name, paths in defined.items() if len(paths) > 1}
     assert {name for name in twice if not name.startswith("_")} <= {"log"}
+
+
+def test_no_function_is_longer_than_80_lines() -> None:
+    lines = {
+        f"{path.name}:{node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for path in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert not {name for name, count in lines.items() if count > 80}

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from torch import nn
 
 from robust_diffusion.certificates import NoisyModel, Smoothing, certify
-from robust_diffusion.certificates.certify_model import attacks_of_kind
+from robust_diffusion.certificates.certify_model import attacks_of_kind, local_sample
 from robust_diffusion.certificates.report import certificate_tables, read_certificates
 from robust_diffusion.checks import Natural, check_value
 from robust_diffusion.commands.evaluate import READ as OF_EVALUATE
@@ -87,6 +87,7 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     datamodule: GraphDataModule = instantiate(cfg.data)
     datamodule.setup()
     set_threads(cfg.threads, datamodule.graph.num_edges)
+    local_sample(datamodule.graph, datamodule.target_nodes, chosen.local, cfg.seed)
     if path:
         model = load_checkpoint(own_class or cfg.model, datamodule, path)
     else:

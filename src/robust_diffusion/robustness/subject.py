@@ -13,7 +13,6 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
 from robust_diffusion.attacks.base import clean_graph
 from robust_diffusion.attacks.named import build_attack
-from robust_diffusion.checks import Seed, check_value
 from robust_diffusion.data.edge_order import sorted_by, sorted_row
 from robust_diffusion.data.served import Served
 from robust_diffusion.data.sources.pyg import checked_graph, node_index
@@ -137,6 +136,7 @@ class Subject(Task):
     tried: TriedModel  # the model as it was passed, or a copy on another device
     given: Data  # the graph as it was passed, with its masks
     grows: bool = True  # nodes may be added to the graph
+    dataset: str = ""  # name of the datamodule's dataset
 
     @property
     def model(self) -> nn.Module:
@@ -194,8 +194,7 @@ def subject_of(
         ConfigError: The model does not suit the graph, or the device is not there.
         DataError: No graph, or no nodes.
     """
-    check_value("seed", seed, Seed)
-    given = data.graph if isinstance(data, Served) else data
+    given, name = (data.graph, str(data.name)) if isinstance(data, Served) else (data, "")
     if not isinstance(given, Data):
         checked_graph(given, {})  # says what it is
     if isinstance(data, Served) and isinstance(nodes, str) and nodes == "test":
@@ -215,7 +214,8 @@ def subject_of(
     tried = _try(model, task, "model", grows=grows)
     x, edge_index = task.placed(graph)
     check_dropped_edges(tried.model, x, given.edge_index.to(edge_index), edge_index)
-    subject = Subject(graph, targets, place, seed=seed, tried=tried, given=given, grows=grows)
+    about = {"seed": seed, "grows": grows, "dataset": name}
+    subject = Subject(graph, targets, place, tried=tried, given=given, **about)
     subject.once("another pass", tried.model, lambda: tried.logits.cpu())
     return subject
 

@@ -95,10 +95,7 @@ def audit(
         _check_new_nodes(found, edges.ends(), targets, m - n, *most)
         _check_limits(found, x[n:], torch.arange(n, max(n, m)), limits)
         return list(found)
-    most_nodes = _limit(node_ratio, total := int(targets.sum()))
-    found.add("changed_elsewhere", moved[~targets[moved]])
-    too_many = moved if moved.numel() > most_nodes else 0
-    found.add("changed_nodes", too_many, most=most_nodes, ratio=node_ratio, total=total)
+    _check_moved(found, moved, targets, node_ratio)
     _check_epsilon(found, moved, reference[moved], x[moved], epsilon)
     _check_limits(found, x[moved], moved, limits, reference[moved])
     attacked = torch.cat([targets, targets.new_zeros(max(n, m) - n)])
@@ -196,6 +193,15 @@ def _check_new_nodes(
     if in_all is not None and ends.size(1) > in_all:
         found.add("injected_edges", ends.size(1), most=in_all)
     found.add("not_a_target", away)
+
+
+def _check_moved(
+    found: Violations, moved: Tensor, targets: Bool[Tensor, " n"], node_ratio: float | None
+) -> None:
+    most = _limit(node_ratio, total := int(targets.sum()))
+    found.add("changed_elsewhere", moved[~targets[moved]])
+    too_many = moved if moved.numel() > most else 0
+    found.add("changed_nodes", too_many, most=most, ratio=node_ratio, total=total)
 
 
 def _check_epsilon(
