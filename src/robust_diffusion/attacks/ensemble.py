@@ -81,26 +81,17 @@ class Ensemble(Attack):
 
 @dataclass(eq=False)
 class Parts:
-    """Runs the parts of an ensemble one after the other, and remembers the most harmful graph.
+    """Runs the parts of an ensemble one after the other, and remembers the most harmful graph."""
 
-    Args:
-        problem: The attacked model and its targets.
-        budget: What may be spent.
-        generator: CPU generator.
-        keep: Memory of parts.
-        accuracy: By part, the lowest that it reached, in 0..1.
-        graph: The most harmful graph; `None` before the first.
-        best: Its part.
-        given_up: Why, by part, of those whose gradient is missing or not finite.
-    """
-
-    problem: Problem
-    budget: Budget
-    generator: torch.Generator
-    keep: Keep
+    problem: Problem  # the attacked model and its targets
+    budget: Budget  # what may be spent
+    generator: torch.Generator  # CPU generator
+    keep: Keep  # memory of parts
+    # By part, the lowest that it reached, in 0..1.
     accuracy: dict[str, float] = field(default_factory=dict)
-    graph: FeaturesAndEdges | None = None
-    best: str = ""
+    graph: FeaturesAndEdges | None = None  # the most harmful graph; `None` before the first
+    best: str = ""  # its part
+    # Why, by part, of those whose gradient is missing or not finite.
     given_up: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

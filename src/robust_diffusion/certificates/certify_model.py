@@ -165,11 +165,7 @@ def _degrees(graph: Data) -> Int[Tensor, " n"]:
 def local_sample(
     graph: Data, targets: Int[Tensor, " t"], number: int, seed: int
 ) -> Int[Tensor, " s"]:
-    """Draw some of the targets that have edges, ascending.
-
-    Raises:
-        ConfigError: There are fewer of them.
-    """
+    """Draw some of the targets that have edges, ascending."""
     possible = targets[_degrees(graph)[targets] > 0]
     if number > len(possible):
         raise ConfigError(f"local={number}: {len(possible)} target nodes have edges; give fewer")

@@ -27,25 +27,19 @@ ISOLATION = "a node without edges has no influence on other nodes"
 
 @dataclass(frozen=True)
 class Locality:
-    """Influence of probe nodes on the nodes of a noisy graph, which no path joins them to.
+    """Influence of probe nodes on the nodes of a noisy graph, which no path joins them to."""
 
-    Args:
-        isolated: Probes without edges have no influence.
-        separate: Nor have probes that are joined with each other, so that several graphs can be
-            run in one pass; false of a model that samples.
-        probes: Number of probes without edges.
-        dtype: float64, or the model's dtype if it does not run in double precision.
-        gradient: Largest derivative of a node's logit by a feature of such a probe; `None` of a
-            model without derivatives.
-        change: Largest change of a logit by such probes, per unit of the largest logit; `None` of a
-            model that samples.
-    """
-
-    isolated: bool
+    isolated: bool  # probes without edges have no influence
+    # Nor have probes that are joined with each other, so that several graphs can be run in one
+    # pass; false of a model that samples.
     separate: bool
-    probes: int
-    dtype: str
+    probes: int  # number of probes without edges
+    dtype: str  # float64, or the model's dtype if it does not run in double precision
+    # Largest derivative of a node's logit by a feature of such a probe; `None` of a model without
+    # derivatives.
     gradient: float | None
+    # Largest change of a logit by such probes, per unit of the largest logit; `None` of a model
+    # that samples.
     change: float | None
 
     def __str__(self) -> str:
@@ -61,11 +55,7 @@ class Locality:
 def check_locality(
     model: nn.Module, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], scheme: Smoothing
 ) -> Locality:
-    """Measure the influence of probe nodes on a noisy graph.
-
-    Raises:
-        ConfigError: The scheme certifies against injection, and an isolated node has an influence.
-    """
+    """Measure the influence of probe nodes on a noisy graph."""
     edges, _ = scheme.sample(edge_index, x.size(0), Noise(0, "training"), [0])
     locality = measure_locality(model, x, edges)
     if scheme.kind == "injection" and not locality.isolated:

@@ -209,11 +209,6 @@ def check_model(
         num_classes: Classes that the labels tell.
         name: Of the argument, for messages.
         grows: Try it on one more node, as an injection will.
-
-    Raises:
-        ConfigError: It is no module, remembers a graph, does not take (x, edge_index) of any
-            number of nodes, or returns something other than finite logits, one of each node and
-            class.
     """
     if not isinstance(model, nn.Module):
         given = "class" if isinstance(model, type) else type(model).__name__
@@ -286,11 +281,7 @@ def sees_edges(
 def check_dropped_edges(
     model: nn.Module, x: Float[Tensor, "n f"], given: Int[Tensor, "2 g"], edges: Int[Tensor, "2 e"]
 ) -> None:
-    """Refuse a model whose logits change if self-loops and repeated edges are dropped.
-
-    Raises:
-        ConfigError: The logits on the edges as they were given are others.
-    """
+    """Refuse a model whose logits change if self-loops and repeated edges are dropped."""
     if given.size(1) == edges.size(1):
         return
     kind = type(model).__name__

@@ -21,11 +21,7 @@ Apply = Callable[[nn.Module, Tensor], Tensor]
 def layer_widths(
     in_channels: int, hidden_channels: int | Sequence[int], out_channels: int, num_layers: int
 ) -> list[int]:
-    """Widths before, between and after `num_layers` layers; `hidden_channels` is one or all.
-
-    Raises:
-        ConfigError: A list of the wrong length.
-    """
+    """Widths before, between and after `num_layers` layers; `hidden_channels` is one or all."""
     if isinstance(hidden_channels, Sequence):
         hidden = list(hidden_channels)
     else:

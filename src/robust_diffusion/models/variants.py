@@ -25,11 +25,7 @@ def with_gradient(model: nn.Module, gradient: Gradient) -> nn.Module:
 
 
 def with_adjoint(model: nn.Module, *, adjoint: bool) -> nn.Module:
-    """A copy of a model whose solver, if any, is differentiated by the adjoint, or directly.
-
-    Raises:
-        ConfigError: The solver is differentiated by the adjoint equation only.
-    """
+    """A copy of a model whose solver, if any, is differentiated by the adjoint, or directly."""
     model = copy_of(model)
     for module, solver in _solvers(model):
         if solver.method == "scipy_solver" and not adjoint:

@@ -42,11 +42,7 @@ def set_up_process(threads: int | str, backend: Any = None) -> None:
 
 
 def build_model(config: Mapping[str, Any], in_channels: int, out_channels: int) -> nn.Module:
-    """An untrained model of a configuration, whose `_target_` may be anyone's class.
-
-    Raises:
-        ConfigError: It cannot be built so.
-    """
+    """An untrained model of a configuration, whose `_target_` may be anyone's class."""
     plain: Any = (
         OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
     )
@@ -73,12 +69,7 @@ def build_model(config: Mapping[str, Any], in_channels: int, out_channels: int) 
 def load_checkpoint(
     config: Mapping[str, Any], datamodule: GraphDataModule, path: str | Path
 ) -> nn.Module:
-    """Build a model of a configuration and load the weights of a file that was trained with it.
-
-    Raises:
-        ConfigError: The model cannot be built, or the file names another configuration.
-        DataError: See `load_weights`.
-    """
+    """Build a model of a configuration and load the weights of a file that was trained with it."""
     model = build_model(config, datamodule.num_features, datamodule.num_classes)
     where = f"checkpoint={path}"
     load_weights(model, Path(path), where=where)
@@ -126,12 +117,7 @@ def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def load_weights(model: nn.Module, weights: Path | Mapping[str, Any], *, where: Any) -> None:
-    """Put weights into a model; those of a Lightning checkpoint are named `model.*`.
-
-    Raises:
-        DataError: A file that cannot be read, or not without running code, or weights that are not
-            the model's.
-    """
+    """Put weights into a model; those of a Lightning checkpoint are named `model.*`."""
     state: Any = _read(weights, where) if isinstance(weights, Path) else weights
     if isinstance(state, Mapping) and "state_dict" in state:
         state = {k.removeprefix("model."): v for k, v in state["state_dict"].items()}

@@ -188,11 +188,7 @@ class Attacker:
     shows_progress: bool = False
 
     def __call__(self, run: AttackRun) -> Attempt:
-        """Perturb the graph, unless the cache has it, and check the result.
-
-        Raises:
-            AttackError: The model cannot be attacked so, or no model can be run on the result.
-        """
+        """Perturb the graph, unless the cache has it, and check the result."""
         task, model, baseline = self.task, run.attacked.model.to(self.task.device), run.baseline
         known, measure = (baseline.name, self.budget), partial(self._chance, baseline, model)
         chance = None if _is_random(run.attack) else partial(task.once, known, model, measure)

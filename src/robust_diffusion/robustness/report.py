@@ -445,11 +445,7 @@ class SavedReport(Schema):
 
 
 def read_saved(folder: Path) -> SavedReport:
-    """Read `report.json` of a folder, as `RobustnessReport.save` has written it.
-
-    Raises:
-        DataError: The file is missing, or a value is out of range.
-    """
+    """Read `report.json` of a folder, as `RobustnessReport.save` has written it."""
     path = folder / REPORT
     try:
         saved = SavedReport.model_validate_json(read_limited(path, LARGEST))

@@ -189,10 +189,6 @@ def subject_of(
         device: Where to run; `None` for where the model is.
         seed: Of a model that samples and of attacks, in 0..2^32 - 1.
         grows: Nodes may be added to the graph.
-
-    Raises:
-        ConfigError: The model does not suit the graph, or the device is not there.
-        DataError: No graph, or no nodes.
     """
     given, name = (data.graph, str(data.name)) if isinstance(data, Served) else (data, "")
     if not isinstance(given, Data):
@@ -221,11 +217,7 @@ def subject_of(
 
 
 def attacks_of(attacks: Any) -> dict[str, Attack]:
-    """Attacks by name, from a name, an attack, several of them, or a mapping.
-
-    Raises:
-        ConfigError: No attack, an unknown one, or one name twice.
-    """
+    """Attacks by name, from a name, an attack, several of them, or a mapping."""
     several = isinstance(attacks, list | tuple | Mapping)
     items = (
         attacks.items()
@@ -250,11 +242,7 @@ def attacks_of(attacks: Any) -> dict[str, Attack]:
 
 
 def budget_of(budget: Any, task: Task, attacks: Mapping[str, Attack]) -> Budget:
-    """The budget as far as the target nodes can take it, its feature limits resolved.
-
-    Raises:
-        ConfigError: There is no target, it is no budget, or it allows one of the attacks nothing.
-    """
+    """The budget as far as the target nodes can take it, its feature limits resolved."""
     if not isinstance(budget, Budget):
         raise ConfigError(
             f"budget: is a {type(budget).__name__}; give a Budget(max_injected_nodes=..., "
@@ -282,11 +270,7 @@ def _check_allows(budget: Budget, name: str, attack: Attack) -> None:
 
 
 def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
-    """Surrogates by name, from a mapping or a list, whose names are those of their classes.
-
-    Raises:
-        ConfigError: Something other, a model that does not suit the graph, or the model itself.
-    """
+    """Surrogates by name, from a mapping or a list, whose names are those of their classes."""
     if isinstance(surrogates, nn.Module) or not isinstance(surrogates, Mapping | list | tuple):
         raise ConfigError(
             f"surrogates: is a {type(surrogates).__name__}; give a list of trained models"

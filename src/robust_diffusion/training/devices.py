@@ -23,9 +23,6 @@ def on_several(
 
     The processes are started by this one. Lightning's own choice would start the command line
     again, and the whole cell with it.
-
-    Raises:
-        ConfigError: More devices than batches, several machines, or another strategy than DDP.
     """
     world, batches = trainer.world_size, datamodule.batching.batches_per_epoch
     if world == 1:

@@ -60,9 +60,6 @@ def audit(
 
     Returns:
         What is broken, each rule at most once; empty if nothing is.
-
-    Raises:
-        ConfigError: An unknown kind.
     """
     check_choice("kind", kind, get_args(ViolationKind))
     (x, edge_index), (reference, clean_edges) = graph_parts(perturbed), graph_parts(clean)

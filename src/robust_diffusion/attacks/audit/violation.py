@@ -73,17 +73,11 @@ def graph_parts(graph: GraphLike) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Violation:
-    """One rule that a perturbed graph breaks.
+    """One rule that a perturbed graph breaks."""
 
-    Args:
-        code: The rule.
-        message: One line: what, how often, the first offenders, and what is allowed.
-        level: A `warning` is no breach of the budget.
-    """
-
-    code: str
-    message: str
-    level: Level = "error"
+    code: str  # the rule
+    message: str  # one line: what, how often, the first offenders, and what is allowed
+    level: Level = "error"  # A `warning` is no breach of the budget
 
 
 class Violations(list[Violation]):

@@ -129,11 +129,7 @@ class InjectionAttacker:
         self._problem: Problem
 
     def __call__(self, data: Data) -> Data:
-        """The attacked view, whose scored nodes are those of `data`.
-
-        Raises:
-            TrainingError: The model has no gradient in its features, or none that is finite.
-        """
+        """The attacked view, whose scored nodes are those of `data`."""
         again = self._epochs == self._options.epochs_per_draw
         with frozen(self._model):
             try:

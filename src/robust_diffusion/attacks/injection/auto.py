@@ -65,23 +65,14 @@ CROSSED = 0.2
 
 @dataclass(frozen=True, eq=False)
 class Climb:
-    """One gradient ascent.
+    """One gradient ascent."""
 
-    Args:
-        name: In the record.
-        problem: The form of the model that it is differentiated through.
-        edges: How the new nodes share out their edges.
-        steps: Loss and steps.
-        placement: Edges of the new nodes.
-        found: The most harmful features so far.
-    """
-
-    name: str
-    problem: Problem
-    edges: SharingName
-    steps: StepRule
-    placement: Placement
-    found: Found
+    name: str  # in the record
+    problem: Problem  # the form of the model that it is differentiated through
+    edges: SharingName  # how the new nodes share out their edges
+    steps: StepRule  # loss and steps
+    placement: Placement  # edges of the new nodes
+    found: Found  # the most harmful features so far
 
     def behind(self, other: "Climb") -> float:
         """Accuracy, in 0..1, that it leaves more than another one."""
@@ -282,18 +273,12 @@ class _Search:
     targets. Where an attack by gradient does less, the model hides its gradients.
 
     Reference: in the manner of the evolutionary attack EvA, arXiv:2507.08212, for injected nodes.
-
-    Args:
-        problem: The attacked model and its targets.
-        placement: Edges of the injected nodes.
-        limits: Smallest and largest feature.
-        generator: CPU generator.
     """
 
-    problem: Problem
-    placement: Placement
-    limits: tuple[float, float]
-    generator: torch.Generator
+    problem: Problem  # the attacked model and its targets
+    placement: Placement  # edges of the injected nodes
+    limits: tuple[float, float]  # smallest and largest feature
+    generator: torch.Generator  # CPU generator
 
     def __post_init__(self) -> None:
         """Place the edges."""

@@ -27,21 +27,14 @@ LEFT_OUT = (0.0, 0.3, 0.6, 0.15, 0.45, 0.8)
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Undirected edges of injected nodes.
+    """Undirected edges of injected nodes."""
 
-    Args:
-        chosen: True where an injected node has an edge to a target.
-        targets: The targets' numbers.
-        links: Edges among injected nodes, each once, numbered from 0 as these are.
-        capacity: Most edges of each injected node to targets; its links are not among them.
-        first: Number of the first injected node.
-    """
-
-    chosen: Bool[Tensor, "k t"]
-    targets: Int[Tensor, " t"]
-    links: Int[Tensor, "2 l"]
+    chosen: Bool[Tensor, "k t"]  # true where an injected node has an edge to a target
+    targets: Int[Tensor, " t"]  # the targets' numbers
+    links: Int[Tensor, "2 l"]  # edges among injected nodes, each once, numbered from 0 as these are
+    # Most edges of each injected node to targets; its links are not among them.
     capacity: Int[Tensor, " k"]
-    first: int
+    first: int  # number of the first injected node
 
     @classmethod
     def of(

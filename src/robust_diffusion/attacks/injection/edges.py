@@ -27,21 +27,13 @@ HALVINGS = 40
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Every edge from some new nodes to the targets, over the graph as it stands.
+    """Every edge from some new nodes to the targets, over the graph as it stands."""
 
-    Args:
-        problem: Whose targets and loss.
-        x: Features of all nodes, the new ones last.
-        edge_index: Edges without those of the new nodes.
-        num_new: Number of new nodes k.
-        loss_cap: Cross-entropy from which a target counts as lost.
-    """
-
-    problem: Problem
-    x: Float[Tensor, "m f"]
-    edge_index: Int[Tensor, "2 e"]
-    num_new: int
-    loss_cap: float | None
+    problem: Problem  # whose targets and loss
+    x: Float[Tensor, "m f"]  # features of all nodes, the new ones last
+    edge_index: Int[Tensor, "2 e"]  # edges without those of the new nodes
+    num_new: int  # number of new nodes k
+    loss_cap: float | None  # cross-entropy from which a target counts as lost
 
     @cached_property
     def all_edges(self) -> Int[Tensor, "2 e2"]:
@@ -250,9 +242,6 @@ def exchange(
         candidates: What can be chosen.
         chosen: What is.
         swap_ratio: Largest share of the edges that is exchanged, in (0, 1].
-
-    Raises:
-        AttackError: There is no gradient with respect to the edge weights, or it is not finite.
     """
     present = chosen.to(candidates.x.dtype)
     slope = candidates.slope(present)

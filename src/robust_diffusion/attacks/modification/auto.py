@@ -236,19 +236,12 @@ def _modified(
 
 @dataclass(frozen=True, eq=False)
 class Flips:
-    """Some flips, and how harmful they are.
+    """Some flips, and how harmful they are."""
 
-    Args:
-        pairs: Different pairs u < v.
-        logits: Of all nodes.
-        margins: Of the targets, above 0 if misclassified.
-        rank: Smaller is more harmful.
-    """
-
-    pairs: Int[Tensor, "2 p"]
-    logits: Float[Tensor, "n c"]
-    margins: Float[Tensor, " t"]
-    rank: tuple[int, float]
+    pairs: Int[Tensor, "2 p"]  # different pairs u < v
+    logits: Float[Tensor, "n c"]  # of all nodes
+    margins: Float[Tensor, " t"]  # of the targets, above 0 if misclassified
+    rank: tuple[int, float]  # smaller is more harmful
 
 
 def search(
@@ -361,9 +354,6 @@ def moved_features(
             and nearest to being lost (`margin`); and the loss, see `losses`.
         num_steps: At least 0.
         start: What earlier steps by the same found.
-
-    Raises:
-        AttackError: There is no gradient, or it is not finite.
     """
     nodes = start.tensors["nodes"] if start else chosen_nodes(problem, edge_index, budget, *by)
     clean = problem.x[nodes]
@@ -385,11 +375,7 @@ def chosen_nodes(
     choice: _Choice,
     loss: LossName,
 ) -> Int[Tensor, " c"]:
-    """The targets whose features are worth changing, as many as the budget allows.
-
-    Raises:
-        AttackError: There is no gradient, or it is not finite.
-    """
+    """The targets whose features are worth changing, as many as the budget allows."""
     x, targets = problem.x, problem.targets
     if choice == "margin":
         with torch.no_grad():

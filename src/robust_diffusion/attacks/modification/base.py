@@ -158,14 +158,10 @@ class TargetPairs:
     """The undirected pairs of different nodes of which at least one is a target, numbered.
 
     With the targets put first, these are the first t rows of an upper triangle.
-
-    Args:
-        targets: Nodes under attack, each once.
-        num_nodes: Number of nodes n.
     """
 
-    targets: Int[Tensor, " t"]
-    num_nodes: int
+    targets: Int[Tensor, " t"]  # nodes under attack, each once
+    num_nodes: int  # number of nodes n
 
     @cached_property
     def order(self) -> Int[Tensor, " n"]:
