@@ -117,16 +117,9 @@ class Parts:
         compute: Callable[[], Artifact],
         graph: Callable[[Artifact], FeaturesAndEdges],
     ) -> Artifact | None:
-        """Run one part, or take it from memory with its random draws, and judge what it found.
+        """Run one part, or take it from memory with its random draws, and judge the graph it found.
 
-        Args:
-            name: Of the part, in the record.
-            problem: The form of the model that it attacks.
-            compute: The part itself.
-            graph: The graph that it found.
-
-        Returns:
-            What it found; `None` if it was dropped, its gradient missing or not finite.
+        Returns `None` for a part that was dropped, its gradient missing or not finite.
         """
 
         def judged() -> Artifact:

@@ -95,18 +95,11 @@ class StepRule:
 
 
 class Ascent:
-    """Gradient ascent on features or edge weights.
+    """Gradient ascent on features or edge weights, to raise `objective`.
 
-    Args:
-        start: Where it starts; left alone.
-        objective: Scalar that is raised.
-        rule: Builds the rule of a step from the variable that it moves.
-        project: Maps the variable back into its range after each step.
-        attack: Name of the attack, for messages.
-        variable: What the variable is, for messages.
-
-    Attributes:
-        is_flat: Every gradient so far was 0.
+    `rule` builds the rule of a step from the variable that it moves, and `project` maps the
+    variable back into its range after each step. `attack` and `variable` name both in messages.
+    `is_flat` tells that every gradient so far was 0.
     """
 
     def __init__(
@@ -185,14 +178,8 @@ def climb(
 ) -> Found:
     """Take some steps, and return the most harmful features met, those at the start included.
 
-    Args:
-        problem: The form of the model that is differentiated, and the targets.
-        place: Features of the whole graph by those that are moved.
-        edge_index: Edges.
-        start: Features of the nodes that are moved.
-        steps: Loss and steps.
-        limits: Smallest and largest feature.
-        num_steps: At least 0.
+    `place` makes the features of the whole graph of those that are moved; `problem` has the form of
+    the model that is differentiated.
     """
     labels = problem.labels  # first, so that a model that does not fit the graph raises here
     best: list[Found] = []

@@ -49,12 +49,6 @@ class SmoothedAttacks:
 
         The attacker knows the true classes and differentiates the adaptive form of the classifier,
         through the noise of its own draws. The clean graph is within every budget.
-
-        Args:
-            count: Has the classifier, the scheme, and the seed.
-            subject: The same classifier, its graph and targets.
-            bounds: Of the clean graph, as are the votes.
-            votes: By target and class.
         """
         options = {"seed": count.seed, "per_pass": count.per_pass}
         smoothed = SmoothedModel(count.model, count.scheme, draws=self.draws, **options).eval()

@@ -77,11 +77,6 @@ def measure_locality(
     derivative, such as that of a maximum or of the number of nodes. Neither shows a dependence on
     features that no probe comes near. No gradient leads from the other nodes' logits to features
     that would change them: if there is one, the check has failed.
-
-    Args:
-        model: In eval mode.
-        x: Features.
-        edge_index: Edges, both directions.
     """
     samples = any(getattr(module, "samples", False) for module in model.modules())
     generator = torch.Generator().manual_seed(0)
@@ -122,13 +117,7 @@ class _Graph:
     logits: Float[Tensor, "n c"]
 
     def change(self, probes: Tensor, ids: Tensor, *, joined: bool = False) -> float:
-        """Largest change of a logit by probes, per unit of the largest logit.
-
-        Args:
-            probes: Their features.
-            ids: Of nodes, then of probes.
-            joined: Join the probes with each other by a wheel.
-        """
+        """Largest change of a logit by probes, apart or joined, per unit of the largest logit."""
         n, edges = len(self.x), ids[self.edge_index]
         if joined:
             hub, rim = ids[n : n + 1], ids[n + 1 :]

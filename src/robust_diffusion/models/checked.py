@@ -103,9 +103,7 @@ def copy_of(model: M) -> M:
 def is_of_this_package(model: object, further: tuple[str, ...] = ()) -> bool:
     """True of a model made of this package's and PyTorch's layers alone, none of it compiled.
 
-    Args:
-        model: Any.
-        further: Packages whose layers may be part of it.
+    Layers of the packages in `further` may be part of it.
     """
     parts = model.modules() if isinstance(model, nn.Module) else [model]
     return all(
@@ -200,15 +198,10 @@ def check_model(
     name: str = "model",
     grows: bool = True,
 ) -> TriedModel:
-    """Try a model on a graph; both are left as they were.
+    """Try a model on a graph, and if it `grows` on one more node; both are left as they were.
 
-    Args:
-        model: Any object.
-        x: Features, on the model's device.
-        edge_index: Edges of the same graph.
-        num_classes: Classes that the labels tell.
-        name: Of the argument, for messages.
-        grows: Try it on one more node, as an injection will.
+    It must be a module, remember no graph, take (x, edge_index) of any number of nodes, and return
+    finite logits, one of each node and class.
     """
     if not isinstance(model, nn.Module):
         given = "class" if isinstance(model, type) else type(model).__name__

@@ -50,11 +50,8 @@ def with_derivative(solver: Solver, *, adjoint: bool) -> Solver:
 def with_solver(model: nn.Module, method: str, *, refine: int = 1) -> nn.Module | None:
     """A copy of a graph PDE that is integrated by another method; `None` for other models.
 
-    Args:
-        model: Any model.
-        method: Of fixed steps, see `Solver`.
-        refine: Steps of the new solver for each step of the model's own; of a solver that picks
-            its steps, the number itself.
+    It takes `refine` steps for each step of the model's solver, or this number if that picks its
+    steps.
     """
     model = copy_of(model)
     found = _solvers(model)

@@ -30,16 +30,11 @@ _Step = Sequence[float]
 class Effort:
     """Forward passes and wall time of an attack, and the lowest accuracy that it had met by then.
 
-    Args:
-        cache: Keeps the parts of an ensemble until the whole is there, so that a killed run goes
-            on; as `ArtifactStore.get_or_compute` without the kind. `None` to keep none.
-        key: Of the perturbed graph that all parts together make.
-
-    Attributes:
-        forwards: Forward passes of the attacked model, in any form of it; each draw counts.
-        trace: A step for each graph that left less accuracy than all before it. It holds graphs
-            that keep the budget's counts alone, not those between two graphs, of weighed edges; of
-            a model that samples, one draw.
+    `forwards` counts passes of the attacked model in any form of it, and each draw. `trace` has a
+    step for each graph that left less accuracy than all before it: graphs that keep the budget's
+    counts, not those between two graphs, of weighed edges; of a model that samples, one draw. The
+    cache keeps the parts of an ensemble until the whole is there, so that a killed run goes on;
+    `key` is that of the graph that all parts together make.
     """
 
     def __init__(self, cache: Cache | None = None, key: Mapping[str, Any] | None = None) -> None:
@@ -145,12 +140,7 @@ def expected_forwards(attack: Attack) -> int | None:
 
 
 def plot_traces(efforts: Mapping[str, Mapping[str, Any]], axes: "Axes") -> None:
-    """Draw the lowest accuracy met by each attack against its forward passes.
-
-    Args:
-        efforts: By the attack's name, `forwards`, `seconds` and `trace`; see `Effort`.
-        axes: Where to draw, by Matplotlib.
-    """
+    """Draw the lowest accuracy met by each attack against its forward passes; see `Effort`."""
     for name, of in efforts.items():
         forwards, _, reached = zip(*of["trace"], strict=True)
         x = [max(1, count) for count in (*forwards, of["forwards"])]  # on a logarithmic axis

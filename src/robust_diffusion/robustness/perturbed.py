@@ -111,13 +111,8 @@ def evaluate_on(
 ) -> Evaluation:
     """Check a model, run attacks, test it on the clean and each attacked graph, collect all flags.
 
-    Args:
-        attacker: Has the task and the budget.
-        model: The tested model, in eval mode, on the task's device.
-        runs: Attacks on the model or on surrogates.
-        own_flags: Flags of the model that are known already.
-        norm_growth: See `model_flags`.
-        retrain: Trains a new model on each attacked graph, by its label; `None` for an evasion.
+    `retrain` trains a new model on each attacked graph, by its label; `None` for an evasion. Flags
+    of the model that are known already are `own_flags`; for `norm_growth` see `model_flags`.
     """
     task = attacker.task
     own = [*own_flags, *model_flags(model, task, norm_growth)]

@@ -180,15 +180,9 @@ def subject_of(
     seed: int = 0,
     grows: bool = True,
 ) -> Subject:
-    """Check a model, a graph and the nodes under attack.
+    """Check a model, a graph and the nodes under attack; see `evaluate` for the arguments.
 
-    Args:
-        model: Maps (x, edge_index) to logits.
-        data: A `Data`, whose features are taken as they are, or a datamodule.
-        nodes: See `node_index`; `test` of a datamodule is the test set of its difficulty.
-        device: Where to run; `None` for where the model is.
-        seed: Of a model that samples and of attacks, in 0..2^32 - 1.
-        grows: Nodes may be added to the graph.
+    `grows`: nodes may be added to the graph.
     """
     given, name = (data.graph, str(data.name)) if isinstance(data, Served) else (data, "")
     if not isinstance(given, Data):

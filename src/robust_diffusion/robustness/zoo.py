@@ -79,12 +79,7 @@ class Zoo:
 
     @classmethod
     def open(cls, directory: str | Path | None = None) -> "Zoo":
-        """Read the index of a zoo.
-
-        Args:
-            directory: Its folder; `None` for `ROBUST_DIFFUSION_ZOO`, or else the zoo that was
-                published.
-        """
+        """Read the index of a zoo; `None` for `ROBUST_DIFFUSION_ZOO`, or else the published zoo."""
         given = directory or os.environ.get("ROBUST_DIFFUSION_ZOO") or PUBLISHED / "zoo"
         path = Path(given) / INDEX
         try:

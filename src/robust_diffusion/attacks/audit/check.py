@@ -103,17 +103,9 @@ def audit(
 class UndirectedEdges:
     """The undirected edges of a graph, each once, even if its edge list is malformed.
 
+    Edge u < v has the number u base + v, the same for two graphs that are to be compared; edges of
+    other nodes than 0..num_nodes - 1 are left out. `violations` are what is wrong with the list.
     Sorting is all that costs more than linear time.
-
-    Args:
-        edge_index: Edges in any order and any number type.
-        num_nodes: Number of nodes; edges that name others are left out.
-        base: Edge u < v has the number u base + v; at least `num_nodes`, the same for two graphs
-            whose edges are to be compared.
-
-    Attributes:
-        ids: The edges' numbers, ascending.
-        violations: What is wrong with the list.
     """
 
     def __init__(self, edge_index: Tensor, num_nodes: int, base: int) -> None:

@@ -86,13 +86,9 @@ class Violations(list[Violation]):
     def add(
         self, code: str, offenders: Tensor | int, values: Tensor | None = None, **details: object
     ) -> None:
-        """Add a violation if there are offenders.
+        """Add a violation if there are offenders: nodes, pairs of nodes as 2 x k, or their number.
 
-        Args:
-            code: One of `_RULES`.
-            offenders: Numbers of nodes, pairs of nodes as 2 x k, or how many there are.
-            values: One of each, which is shown with it.
-            details: What else the message names.
+        The message shows `values`, one of each, and `details`.
         """
         count, names = offenders if isinstance(offenders, int) else offenders.size(-1), list[str]()
         if isinstance(offenders, Tensor):

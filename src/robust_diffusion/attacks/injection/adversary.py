@@ -110,12 +110,7 @@ class InjectionAdversary:
 
 
 class InjectionAttacker:
-    """The nodes that an adversary has injected into a train view.
-
-    Args:
-        options: The adversary.
-        model: Trained in the meantime.
-    """
+    """The nodes that an adversary has injected into the train view of a model."""
 
     def __init__(self, options: InjectionAdversary, model: nn.Module) -> None:
         self._options = options

@@ -50,13 +50,7 @@ def draw_targets(
 def connect(
     edge_index: Int[Tensor, "2 e"], targets: Sequence[Int[Tensor, "_"]], first_new_node: int
 ) -> Int[Tensor, "2 e2"]:
-    """Append undirected edges from each new node to its targets.
-
-    Args:
-        edge_index: Edges so far.
-        targets: Target nodes of each new node, distinct for each; at least one new node.
-        first_new_node: Number of the first new node; the others follow.
-    """
+    """Append undirected edges from each new node to its targets; there is one new node at least."""
     counts = torch.tensor([row.numel() for row in targets], device=edge_index.device)
     new = torch.arange(first_new_node, first_new_node + len(targets), device=edge_index.device)
     edges = torch.stack([new.repeat_interleave(counts), torch.cat(list(targets))])

@@ -202,13 +202,8 @@ class MetaGIA(EdgeAttack):
     Reference: MetaGIA, appendix of Chen et al. 2022, arXiv:2202.08057.
 
     Args:
-        step_size: Change of each feature in one step, positive, in normalised units.
-        num_steps: Gradient steps on the features per fit, at least 0.
-        num_rounds: Times that a batch's edges are chosen again, at least 0.
-        swap_ratio: Largest share of a batch's edges that one round exchanges, in (0, 1].
-        batch_ratio: Share of the injected nodes that goes in at a time, in (0, 1].
-        loss_cap: Cross-entropy from which a target counts as lost, above 0; see `EdgeAttack`.
-        homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
+        swap_ratio: Largest share of a batch's edges that one round exchanges, in (0, 1]. All
+            others are those of `AGIA`, without its steps on edge weights.
 
     Deviation: The authors' code flips edges one by one and evens out the total afterwards, so
     that a node may end with more edges than it is allowed; exchanges keep every node's number. It
@@ -236,13 +231,7 @@ class MetaGIA(EdgeAttack):
 def exchange(
     candidates: Candidates, chosen: Bool[Tensor, "k t"], swap_ratio: float
 ) -> Bool[Tensor, "k t"]:
-    """One round of exchanges; see `MetaGIA`.
-
-    Args:
-        candidates: What can be chosen.
-        chosen: What is.
-        swap_ratio: Largest share of the edges that is exchanged, in (0, 1].
-    """
+    """Exchange edges once, at most a share of them; see `MetaGIA`."""
     present = chosen.to(candidates.x.dtype)
     slope = candidates.slope(present)
     # The i-th worst edge of each node goes with its i-th best candidate.
