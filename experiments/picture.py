@@ -38,7 +38,7 @@ from robust_diffusion.results.budget_curve import budget_curve
 from robust_diffusion.results.frame import frame, named_by_settings
 from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.worst_case import recorded_on, worst_case_table, worst_cases
-from robust_diffusion.robustness.attack_cost import plot_traces
+from robust_diffusion.robustness.report import plot_traces
 from robust_diffusion.robustness.single_target import right_by_edges
 
 ROOT = Path(__file__).parents[1]

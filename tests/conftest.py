@@ -268,7 +268,7 @@ def cell_in(make_datamodule: Callable[..., Any], make_fit: Callable[..., Any]) -
     from robust_diffusion.cells.cell import evaluate_cell
     from robust_diffusion.records.store import ArtifactStore
     from robust_diffusion.robustness import BlackBox
-    from robust_diffusion.robustness.trained import ModelTraining, Recipe, victim_key
+    from robust_diffusion.robustness.load import ModelTraining, Recipe, victim_key
     from tests.models.small import gcn
 
     def cell(folder: Path, **parts: Any) -> Any:

@@ -14,7 +14,7 @@ from robust_diffusion.cells.cell import CellResult
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness import BlackBox, Poisoning
-from robust_diffusion.robustness.trained import ModelTraining, Recipe
+from robust_diffusion.robustness.load import ModelTraining, Recipe
 from tests.models.small import gcn
 
 Make = Callable[..., Any]

@@ -12,8 +12,7 @@ from robust_diffusion import GCN, open_dataset
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.records.store import ArtifactStore
-from robust_diffusion.robustness.load import load_checkpoint
-from robust_diffusion.robustness.trained import ModelTraining, Recipe
+from robust_diffusion.robustness.load import ModelTraining, Recipe, load_checkpoint
 from tests.zoo import CONFIG, small_zoo
 
 Make = Callable[..., Any]

@@ -14,8 +14,8 @@ from robust_diffusion.models import GAT, GCNSVD, GNNGuard, GraphPDE
 from robust_diffusion.models.edge_values import OnEdgeValues
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness import BlackBox, WhiteBox
+from robust_diffusion.robustness.load import ModelTraining, Recipe
 from robust_diffusion.robustness.threat import TrainedModel
-from robust_diffusion.robustness.trained import ModelTraining, Recipe
 from tests.backends import backend
 from tests.graphs import without_type_checks
 from tests.models.small import gcn

@@ -3,7 +3,7 @@
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -20,7 +20,6 @@ from robust_diffusion.attacks.base import (
 )
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.attacks.randomness import random_state, set_random_state
 from robust_diffusion.errors import AttackError
 from robust_diffusion.models.adaptive import MeanOverDraws, adaptive_form
 from robust_diffusion.system.artifact import Artifact
@@ -174,3 +173,21 @@ def _forms(problem: Problem) -> tuple[dict[str, Problem], Problem]:
     if adaptive is not model:
         forms["adaptive"] = replace(problem, model=adaptive)
     return forms, judge
+
+
+def random_state(generator: torch.Generator, device: torch.device) -> dict[str, Tensor]:
+    """The states of a generator and of torch's global ones, of the CPU and of one device."""
+    state = {"state.own": generator.get_state(), "state.cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["state.cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_random_state(
+    state: Mapping[str, Tensor], generator: torch.Generator, device: torch.device
+) -> None:
+    """Set what `random_state` gave, among other tensors; the device's, if it was on one as well."""
+    generator.set_state(state["state.own"])
+    torch.set_rng_state(state["state.cpu"])
+    if device.type == "cuda" and "state.cuda" in state:
+        torch.cuda.set_rng_state(state["state.cuda"], device)

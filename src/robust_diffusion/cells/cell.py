@@ -17,7 +17,7 @@ from robust_diffusion.flows import count_evaluations
 from robust_diffusion.models.checked import check_model, is_of_this_package
 from robust_diffusion.operators import current_backend
 from robust_diffusion.records.provenance import processor
-from robust_diffusion.robustness.black_box import Poisoning
+from robust_diffusion.robustness.load import ModelTraining, Recipe
 from robust_diffusion.robustness.perturbed import (
     Attacker,
     AttackRun,
@@ -27,8 +27,7 @@ from robust_diffusion.robustness.perturbed import (
 )
 from robust_diffusion.robustness.solver_diagnostics import solves_of, warn_of_steps
 from robust_diffusion.robustness.subject import Task, budget_of, writes_into_inputs
-from robust_diffusion.robustness.threat import Seeding, ThreatModel, TrainedModel
-from robust_diffusion.robustness.trained import ModelTraining, Recipe
+from robust_diffusion.robustness.threat import Poisoning, Seeding, ThreatModel, TrainedModel
 from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)

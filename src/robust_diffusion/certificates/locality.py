@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.attacks.randomness import seeded
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.noise import Noise
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.models.checked import seeded
 
 _FEW = 256
 """Probes that logits are differentiated by."""

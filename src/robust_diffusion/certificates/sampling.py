@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.attacks.randomness import seeded
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.locality import Locality
 from robust_diffusion.certificates.noise import Noise, Purpose
+from robust_diffusion.models.checked import seeded
 from robust_diffusion.records.content import by_content, computed_by
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import Artifact

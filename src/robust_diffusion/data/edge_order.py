@@ -7,7 +7,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from robust_diffusion.system.by_tensor import ByTensor
+from robust_diffusion.system.tensor_hashes import ByTensor
 
 SORTED = ByTensor()
 """Sorted edges and their permutation, by the tensor that is sorted."""

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 from robust_diffusion.system.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from robust_diffusion.robustness.black_box import BlackBox, Poisoning
     from robust_diffusion.robustness.evaluate_model import attack, evaluate
     from robust_diffusion.robustness.report import AttackReport, RobustnessReport
-    from robust_diffusion.robustness.threat import WhiteBox
+    from robust_diffusion.robustness.threat import BlackBox, Poisoning, WhiteBox
 
 __all__ = [
     "AttackReport",

@@ -29,9 +29,8 @@ from robust_diffusion.attacks.base import Classifier, frozen
 from robust_diffusion.attacks.modification.base import edges_at
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.errors import AttackError
-from robust_diffusion.models.adaptive import adaptive_form
+from robust_diffusion.models.adaptive import adaptive_form, with_solver
 from robust_diffusion.models.checked import TRIAL_SEED, sees_edges
-from robust_diffusion.models.variants import with_solver
 from robust_diffusion.robustness.flag_codes import OF_THE_NUMBER, Code
 from robust_diffusion.robustness.solver_diagnostics import LARGEST_GROWTH
 from robust_diffusion.robustness.subject import Task, accuracy

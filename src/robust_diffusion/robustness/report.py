@@ -17,7 +17,6 @@ from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
 from robust_diffusion.attacks.base import Kind
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.schema import Schema, UnitShare, first_problem
-from robust_diffusion.robustness.attack_cost import plot_traces
 from robust_diffusion.robustness.flags import Flag
 from robust_diffusion.robustness.subject import graph_hash
 from robust_diffusion.robustness.threat import Labels
@@ -498,3 +497,15 @@ def graph_file(attack: str) -> str:
     name = re.sub(r"[^\w.-]+", "-", attack)
     own = "" if name == attack else f"-{sha256(attack.encode()).hexdigest()[:8]}"
     return f"graph-{name}{own}.safetensors"
+
+
+def plot_traces(efforts: Mapping[str, Mapping[str, Any]], axes: "Axes") -> None:
+    """Draw the lowest accuracy met by each attack against its forward passes; see `Effort`."""
+    for name, of in efforts.items():
+        forwards, _, reached = zip(*of["trace"], strict=True)
+        x = [max(1, count) for count in (*forwards, of["forwards"])]  # on a logarithmic axis
+        y = [100 * accuracy for accuracy in (*reached, reached[-1])]
+        label = f"{name}, {of['seconds']:.0f} s" if of["seconds"] >= 1 else f"{name}, under 1 s"
+        axes.step(x, y, where="post", label=label, marker="o", ms=4, markevery=[-1])
+    axes.set(xscale="log", ylim=(0, 100), xlabel="forward passes", ylabel="accuracy in %")
+    axes.legend(frameon=False, fontsize=8)

@@ -14,8 +14,7 @@ from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
 from robust_diffusion.attacks.base import clean_graph
 from robust_diffusion.attacks.named import build_attack
 from robust_diffusion.data.edge_order import sorted_by, sorted_row
-from robust_diffusion.data.served import Served
-from robust_diffusion.data.sources.pyg import checked_graph, node_index
+from robust_diffusion.data.sources.pyg import Served, checked_graph, node_index
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import (
     TriedModel,
@@ -204,8 +203,14 @@ def subject_of(
     tried = _try(model, task, "model", grows=grows)
     x, edge_index = task.placed(graph)
     check_dropped_edges(tried.model, x, given.edge_index.to(edge_index), edge_index)
-    about = {"seed": seed, "grows": grows, "dataset": name}
-    subject = Subject(graph, targets, place, tried=tried, given=given, **about)
+    subject = Subject(
+        *(graph, targets, place),
+        seed=seed,
+        tried=tried,
+        given=given,
+        grows=grows,
+        dataset=name,
+    )
     subject.once("another pass", tried.model, lambda: tried.logits.cpu())
     return subject
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from robust_diffusion.attacks import PerturbedGraph, seeded
 from robust_diffusion.attacks.audit import read_perturbed
-from robust_diffusion.attacks.audit.violation import GraphLike
+from robust_diffusion.attacks.audit.check import GraphLike
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.schema import Schema, UnitShare, first_problem

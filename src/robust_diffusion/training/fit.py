@@ -22,8 +22,13 @@ from torch import nn
 from robust_diffusion.checks import Count, NonNegative, check_choice, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import UNWRITABLE, ConfigError, TrainingError
-from robust_diffusion.training.devices import Outcome, on_one, on_several
-from robust_diffusion.training.lightning import EpochProgressBar, quiet_lightning
+from robust_diffusion.training.lightning import (
+    EpochProgressBar,
+    Outcome,
+    on_one,
+    on_several,
+    quiet_lightning,
+)
 from robust_diffusion.training.module import Adversary, NodeClassification
 
 log = logging.getLogger(__name__)

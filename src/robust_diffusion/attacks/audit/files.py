@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import coalesce
 
-from robust_diffusion.attacks.audit.violation import (
+from robust_diffusion.attacks.audit.check import (
     GraphLike,
     ViolationKind,
     Violations,

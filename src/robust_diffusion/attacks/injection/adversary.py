@@ -9,9 +9,8 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks.base import clean_graph, frozen
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Ascent, StepRule
-from robust_diffusion.attacks.injection.base import connect
+from robust_diffusion.attacks.injection.base import STARTS, StartName, connect
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS, SharingName
-from robust_diffusion.attacks.injection.feature_init import STARTS, StartName
 from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import (

@@ -12,9 +12,9 @@ from robust_diffusion.attacks.base import FeaturesAndEdges, Kind
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
+from robust_diffusion.attacks.injection.base import STARTS
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS, SharingName
 from robust_diffusion.attacks.injection.edge_placement import Placement, reallocate
-from robust_diffusion.attacks.injection.feature_init import STARTS
 from robust_diffusion.attacks.losses import LossName, tanh_margin
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Steps

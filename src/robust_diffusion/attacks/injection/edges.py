@@ -12,8 +12,7 @@ from torch import Generator, Tensor
 from robust_diffusion.attacks.base import FeaturesAndEdges, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Adam, Ascent
-from robust_diffusion.attacks.injection.base import connect, draw_targets
-from robust_diffusion.attacks.injection.feature_init import small_normal
+from robust_diffusion.attacks.injection.base import connect, draw_targets, small_normal
 from robust_diffusion.attacks.injection.features import SignAttack
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import NonNegative, Positive, PositiveShare, Steps

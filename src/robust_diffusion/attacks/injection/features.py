@@ -12,8 +12,13 @@ from torch_geometric.utils import degree
 from robust_diffusion.attacks.base import FeaturesAndEdges, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Adam, Ascent, Rule, Sign
-from robust_diffusion.attacks.injection.base import InjectionAttack, connect, draw_targets
-from robust_diffusion.attacks.injection.feature_init import STARTS, StartName
+from robust_diffusion.attacks.injection.base import (
+    STARTS,
+    InjectionAttack,
+    StartName,
+    connect,
+    draw_targets,
+)
 from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import NonNegative, Positive, Steps

@@ -1,7 +1,8 @@
 """PRBCD and GRBCD, over PyG's implementation, and LRBCD and LGRBCD with limits of each node."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
@@ -14,10 +15,10 @@ from torch_geometric.utils import degree
 from robust_diffusion.attacks.base import FeaturesAndEdges, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import ModificationAttack, TargetPairs, max_flips
-from robust_diffusion.attacks.problem import Problem, check_finite
-from robust_diffusion.attacks.randomness import seeded, single_precision
+from robust_diffusion.attacks.problem import Problem, check_finite, gradient
 from robust_diffusion.checks import Count, Positive, PositiveShare, SomeSteps
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.models.checked import seeded
 
 with warnings.catch_warnings():
     warnings.filterwarnings(
@@ -118,7 +119,9 @@ class BlockCoordinateAttack(ModificationAttack):
         """Refuse a model without a finite gradient in the edge weights, before PyG trips on it."""
         problem.check_edge_weights()
         weight = problem.x.new_ones(problem.edge_index.size(1), requires_grad=True)
-        problem.slope(problem.loss(problem.x, problem.edge_index, weight), weight, "edge weights")
+        loss = problem.loss(problem.x, problem.edge_index, weight)
+        slope = gradient(loss, weight, attack=self.name, of="edge weights")
+        check_finite(slope.isfinite().all(), attack=self.name, of="edge weights")
 
     def _watched(self, loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """The loss, looked at: PyG's attack keeps the best of its losses, and none beats a NaN."""
@@ -198,6 +201,17 @@ class GRBCD(BlockCoordinateAttack):
 
     name = "grbcd"
     implementation: ClassVar[Any] = GRBCDAtTargets
+
+
+@contextmanager
+def single_precision(like: Tensor) -> Iterator[None]:
+    """Draws that name no type are of float32, as a tensor is; of another they are the caller's."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32 if like.dtype == torch.float32 else before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 class LogProbabilities(nn.Module):

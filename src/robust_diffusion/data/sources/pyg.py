@@ -1,7 +1,8 @@
-"""A PyG `Data` in memory, checked as a file would be."""
+"""A PyG `Data` in memory, checked as a file would be, and any graph served with its targets."""
 
 import logging
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -168,3 +169,23 @@ def _adjacency(data: Data, num_nodes: int) -> sp.csr_array:
             "torch_geometric.utils.to_undirected(data.edge_index)"
         )
     return adjacency
+
+
+class Served(ABC):
+    """Base of the `GraphDataModule` without Lightning, whose import takes a second.
+
+    Attributes:
+        name: The dataset's name.
+    """
+
+    name: str
+
+    @property
+    @abstractmethod
+    def graph(self) -> Data:
+        """The whole graph, features normalised."""
+
+    @property
+    @abstractmethod
+    def target_nodes(self) -> Int[Tensor, " t"]:
+        """Test nodes that are scored, and attacked."""
