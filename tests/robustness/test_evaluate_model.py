@@ -26,8 +26,8 @@ from robust_diffusion import (
     evaluate,
     models,
 )
-from robust_diffusion.data.edge_order import sorted_by
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
+from robust_diffusion.models.checked import sorted_by
 from robust_diffusion.robustness import WhiteBox
 from robust_diffusion.system.artifact import read_artifact
 from robust_diffusion.system.tensor_hashes import state_hash

@@ -16,9 +16,14 @@ from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MeanAggregation
 
-from robust_diffusion.data.edge_order import sorted_by, sorted_row
 from robust_diffusion.errors import AttackError, ConfigError, RobustDiffusionError
-from robust_diffusion.models.checked import has_own_layers, is_of_this_package, seeded
+from robust_diffusion.models.checked import (
+    has_own_layers,
+    is_of_this_package,
+    seeded,
+    sorted_by,
+    sorted_row,
+)
 from robust_diffusion.operators import FixedRows
 
 Variable = Literal["features", "edge weights"]

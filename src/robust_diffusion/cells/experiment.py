@@ -35,9 +35,9 @@ from robust_diffusion.records.records import (
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.results.frame import model_name
 from robust_diffusion.robustness.load import ModelTraining, Recipe, set_up_process, victim_key
+from robust_diffusion.system.arithmetic import set_threads
 from robust_diffusion.system.files import locked
 from robust_diffusion.system.interrupts import time_limit
-from robust_diffusion.system.threads import set_threads
 
 log = logging.getLogger(__name__)
 

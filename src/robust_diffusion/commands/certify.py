@@ -23,8 +23,8 @@ from robust_diffusion.robustness.load import (
     set_up_process,
     train_composed,
 )
+from robust_diffusion.system.arithmetic import set_threads
 from robust_diffusion.system.markdown import print_table
-from robust_diffusion.system.threads import set_threads
 
 _READ = OF_EVALUATE - {"threat"} | {"certificate", "threads", "trainer", "training"}
 """First parts of the options that the command reads."""

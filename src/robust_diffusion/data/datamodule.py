@@ -16,8 +16,8 @@ from torch_geometric.utils import degree, subgraph
 from robust_diffusion.checks import check_name, validated
 from robust_diffusion.data.batching import Batching, FullBatch
 from robust_diffusion.data.normalize import FeatureScale, feature_scale, log_columns
-from robust_diffusion.data.sources.pyg import Served, checked_graph, node_index, split_of
 from robust_diffusion.data.split import check_difficulty, split_by_degree, split_hash, target_nodes
+from robust_diffusion.data.validate import Served, checked_graph, node_index, split_of
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.system.tensor_hashes import tensor_hash
 

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
 from robust_diffusion.checks import Seed, validated
-from robust_diffusion.data.sources.pyg import Served
+from robust_diffusion.data.validate import Served
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.models.checked import own_context

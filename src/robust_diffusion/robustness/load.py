@@ -20,20 +20,18 @@ from torch import Tensor, nn
 
 from robust_diffusion.attacks.base import clean_graph
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.data.edge_order import sort_inputs, sorted_row
 from robust_diffusion.data.files import read_torch
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.models.checked import has_own_layers
+from robust_diffusion.models.checked import has_own_layers, sort_inputs, sorted_row
 from robust_diffusion.models.edge_values import with_edge_values
 from robust_diffusion.operators import set_backend
 from robust_diffusion.records.content import by_content, computed_by
 from robust_diffusion.records.identity import settings_of_config
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.threat import TrainedModel
-from robust_diffusion.system.arithmetic import set_up_arithmetic
+from robust_diffusion.system.arithmetic import set_threads, set_up_arithmetic
 from robust_diffusion.system.artifact import Artifact, cache_key_of
 from robust_diffusion.system.tensor_hashes import state_hash
-from robust_diffusion.system.threads import set_threads
 from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,7 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
 from robust_diffusion.attacks.base import clean_graph
 from robust_diffusion.attacks.named import build_attack
-from robust_diffusion.data.edge_order import sorted_by, sorted_row
-from robust_diffusion.data.sources.pyg import Served, checked_graph, node_index
+from robust_diffusion.data.validate import Served, checked_graph, node_index
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import (
     TriedModel,
@@ -23,6 +22,8 @@ from robust_diffusion.models.checked import (
     copy_of,
     device_of,
     dtype_of,
+    sorted_by,
+    sorted_row,
 )
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 

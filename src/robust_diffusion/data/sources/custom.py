@@ -21,9 +21,14 @@ from robust_diffusion.data.files import (
 )
 from robust_diffusion.data.pickles import CONVERT, read_objects
 from robust_diffusion.data.sources.grb import FILES, load_grb
-from robust_diffusion.data.sources.pyg import SPLIT_NAMES, log_unread, split_of
 from robust_diffusion.data.split import split_by_degree
-from robust_diffusion.data.validate import build_graph, check_edge_index
+from robust_diffusion.data.validate import (
+    SPLIT_NAMES,
+    build_graph,
+    check_edge_index,
+    log_unread,
+    split_of,
+)
 from robust_diffusion.errors import ConfigError, DataError
 
 Arrays = Mapping[str, Any]
