@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from robust_diffusion import FGSM, GCN, TDGIA, Budget, Fit, GraphPDE, Solver
 from robust_diffusion.attacks import Attack, GivenGraph, InjectionAdversary
-from robust_diffusion.cells.overrides import check_keys
+from robust_diffusion.experiment.overrides import check_keys
 from robust_diffusion.checks import (
     check_argument,
     check_choice,

@@ -15,7 +15,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from robust_diffusion.cells.overrides import composed
+from robust_diffusion.experiment.overrides import composed
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.records.content import modules_of, targets_of
 

@@ -16,7 +16,7 @@ from robust_diffusion.results.captions import (
 from robust_diffusion.results.evidence import ENSEMBLES
 from robust_diffusion.results.frame import model_name, narrow_frame
 from robust_diffusion.results.numbers import spread
-from robust_diffusion.robustness.flag_codes import OF_THE_NUMBER
+from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
 
 ALWAYS_SHOWN = ("dataset", "model", "flow")
 
@@ -67,7 +67,7 @@ def rank(records: Sequence[Record]) -> ResultTable:
     """
     results, keys = _by_setting(records)
     lines = []
-    for setting, of in results.drop_duplicates("cell").groupby("setting", sort=False):
+    for setting, of in results.drop_duplicates("run").groupby("setting", sort=False):
         line, failed = _line(keys, setting, of)
         values = of["validation"].dropna()
         lines.append(line | {"validation": _cell(values, failed), "mean": values.mean()})
@@ -82,13 +82,13 @@ def _by_setting(records: Sequence[Record]) -> tuple[pd.DataFrame, list[str]]:
 
     Of several cells of a seed the latest finished one counts, or else the latest failure.
     """
-    records = [record for record in records if "cell" in record]
+    records = [record for record in records if "run" in record]
     if not records:
         raise ValueError("no records to show")
     rows = [_row(record) for record in records]
     keys = _row_keys(rows)
     # A cell may have been asked for by several settings.
-    asked = pd.DataFrame({"cell": [record["cell"] for record in records]})
+    asked = pd.DataFrame({"run": [record["run"] for record in records]})
     asked["seed"] = [record.get("seed") for record in records]
     asked["setting"] = [tuple(row.get(key, "") for key in keys) for row in rows]
     asked["place"] = asked.groupby("setting", sort=False).ngroup()
@@ -97,14 +97,14 @@ def _by_setting(records: Sequence[Record]) -> tuple[pd.DataFrame, list[str]]:
     asked = asked.drop_duplicates(["setting", "seed"], keep="last").sort_values(
         "place", kind="stable"
     )
-    return asked.merge(narrow_frame(records), on="cell"), keys
+    return asked.merge(narrow_frame(records), on="run"), keys
 
 
 def _line(keys: Sequence[str], setting: Any, of: pd.DataFrame) -> tuple[dict[str, Any], int]:
     """The first columns of a row, and the number of its failed seeds."""
     failed = int(of["error"].notna().sum())
     line = dict(zip(keys, setting, strict=True))
-    return line | {"seeds": of["cell"].nunique() - failed}, failed
+    return line | {"seeds": of["run"].nunique() - failed}, failed
 
 
 def _warnings(record: Record, graph: str) -> tuple[list[str], list[str]]:

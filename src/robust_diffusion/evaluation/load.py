@@ -1,0 +1,287 @@
+"""A model to evaluate: built of a configuration, loaded from a file, or trained and cached."""
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytorch_lightning as pl
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.loggers import Logger
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from robust_diffusion.attacks.base import clean_graph
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.data.files import read_torch
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.models.checked import has_own_layers, sort_inputs, sorted_row
+from robust_diffusion.models.edge_values import with_edge_values
+from robust_diffusion.operators import set_backend
+from robust_diffusion.records.content import by_content, computed_by
+from robust_diffusion.records.identity import settings_of_config
+from robust_diffusion.records.store import ArtifactStore
+from robust_diffusion.evaluation.threat import TrainedModel
+from robust_diffusion.system.arithmetic import set_threads, set_up_arithmetic
+from robust_diffusion.system.artifact import Artifact, cache_key_of
+from robust_diffusion.system.tensor_hashes import state_hash
+from robust_diffusion.training import Fit
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What builds a model and trains it, and the configuration of both, by which it is cached."""
+
+    build: Callable[..., nn.Module]  # from the numbers of features and classes
+    fit: Fit
+    cache_key: Mapping[str, Any]
+    callbacks: Sequence[pl.Callback] = ()  # of Lightning, which the training calls as well
+
+
+@dataclass(frozen=True)
+class ModelTraining:
+    """Trained models of one graph and one seed, each from the store if it is there."""
+
+    datamodule: GraphDataModule
+    store: ArtifactStore
+    seed: int
+    directory: Path  # of the checkpoints of what is trained now, a folder each
+
+    def named(self, name: str) -> "ModelTraining":
+        """The same with a random state of its own, derived from the seed and a name."""
+        digest = hashlib.sha256(f"{name} {self.seed}".encode()).digest()
+        return replace(self, seed=int.from_bytes(digest[:4], "big"))
+
+    def untrained(self, build: Callable[..., nn.Module]) -> nn.Module:
+        """A model as it is before its training, built for the graph's features and classes."""
+        pl.seed_everything(self.seed, workers=True, verbose=False)
+        model = build(
+            in_channels=self.datamodule.num_features, out_channels=self.datamodule.num_classes
+        )
+        if not has_own_layers(model):
+            sort_inputs(model, sorted_row(clean_graph(self.datamodule.graph)[1]))
+        return with_edge_values(model, self.datamodule)
+
+    def __call__(
+        self,
+        kind: str,
+        recipe: Recipe,
+        *,
+        description: str,
+        logger: Logger | Sequence[Logger] | bool = False,
+    ) -> TrainedModel:
+        """Train a model, unless the store has it.
+
+        The random state is reset from the seed, so that what was trained or found before makes
+        no difference. A model from the store leaves no curves with the logger. `kind` names the
+        folder of checkpoints.
+        """
+
+        def train() -> Artifact:
+            fitted = recipe.fit(
+                self.untrained(recipe.build),
+                self.datamodule,
+                directory=self.directory / kind,
+                description=description,
+                logger=logger,
+                callbacks=recipe.callbacks,
+                model_config=recipe.cache_key.get("model"),
+            )
+            numbers = {key: getattr(fitted, key) for key in ("epochs", "seconds", "val_accuracy")}
+            state = fitted.module.model.state_dict()
+            tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
+            extra = {key: value for key, value in state.items() if key not in tensors}
+            return Artifact(tensors, numbers | ({"extra_state": extra} if extra else {}))
+
+        key = {
+            "data": self.datamodule.fingerprint,
+            "seed": self.seed,
+            **computed_by(),
+            **by_content(recipe.cache_key),
+        }
+        artifact, reused = self.store.get_or_compute("model", key, train)
+        if reused:
+            log.info("%s: reusing cached weights", description)
+        model = self.untrained(recipe.build)
+        numbers = dict(artifact.metadata)
+        model.load_state_dict(artifact.tensors | numbers.pop("extra_state", {}))
+        # Lightning logs float32, from which the share of the validation nodes can be recovered.
+        nodes = int(self.datamodule.view("val").mask.sum())
+        numbers["val_accuracy"] = round(numbers["val_accuracy"] * nodes) / nodes
+        return TrainedModel(
+            model=model.eval(),
+            **numbers,
+            state=state_hash(model.state_dict()),
+            path=self.store.path("model", key),
+            reused=reused,
+        )
+
+
+def victim_key(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a hashed configuration by which the store knows a cell's victim."""
+    # A callback may change the training, by averaging weights, say.
+    further = {"callbacks": config["callbacks"]} if config.get("callbacks") else {}
+    return {"model": config["model"], "fit": config["training"], **further}
+
+
+EXTRA_STATE = "_extra_state"
+"""End of the names in a `state_dict` of what `get_extra_state` returns, which may be no tensor."""
+
+
+def set_up_process(threads: int | str, backend: Any = None) -> None:
+    """Set threads, as far as they depend on no graph, arithmetic, and a backend if it is named."""
+    set_threads(threads)
+    set_up_arithmetic()
+    if backend is not None:
+        set_backend(backend)
+
+
+def build_model(config: Mapping[str, Any], in_channels: int, out_channels: int) -> nn.Module:
+    """An untrained model of a configuration, whose `_target_` may be anyone's class."""
+    plain: Any = (
+        OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
+    )
+    given = {"in_channels": in_channels, "out_channels": out_channels, **plain}
+    try:
+        model: nn.Module = instantiate({**given, "_partial_": True})()
+    except ConfigError:
+        raise
+    except (InstantiationException, AttributeError, TypeError, ValueError) as error:
+        reason = " ".join(str(error.__cause__ or error).split())
+        if isinstance(error.__cause__, ImportError):
+            raise ConfigError(
+                f"model={config.get('_target_')}: cannot be imported ({reason}); check the name, "
+                "and that Python finds its module"
+            ) from error
+        keys = [key for key in given if not key.startswith("_")]
+        raise ConfigError(
+            f"model={config.get('_target_')}: cannot be built with {', '.join(keys)} ({reason}); "
+            "give its arguments as model.KEY=VALUE"
+        ) from error
+    return model
+
+
+def load_checkpoint(
+    config: Mapping[str, Any], datamodule: GraphDataModule, path: str | Path
+) -> nn.Module:
+    """Build a model of a configuration and load the weights of a file that was trained with it."""
+    model = build_model(config, datamodule.num_features, datamodule.num_classes)
+    where = f"checkpoint={path}"
+    load_weights(model, Path(path), where=where)
+    if (recorded := _recorded_config(Path(path))) is None:
+        log.warning("%s: holds no configuration to compare the options of model with", where)
+        return model
+    trained, given = (dict(_leaves(_identity(of))) for of in (recorded, config))
+    for key in sorted(trained.keys() | given.keys()):
+        if trained.get(key) != given.get(key):
+            raise ConfigError(
+                f"{where}: expected {key}={trained.get(key)}, with which it was trained, got "
+                f"{given.get(key)}; give the options of the training"
+            )
+    return model
+
+
+def _recorded_config(path: Path) -> Mapping[str, Any] | None:
+    """The configuration of the model whose weights a readable file has, if it is known."""
+    if path.suffix == ".safetensors":
+        # Late, since the zoo is loaded by this module.
+        from robust_diffusion.evaluation.zoo import Zoo
+
+        found = cache_key_of(path).get("model")
+        with suppress(DataError):
+            configs = {entry.file: entry.config for entry in Zoo.open(path.parent).entries}
+            found = configs.get(path.name, found)
+    else:
+        found = read_torch(path).get("hyper_parameters", {}).get("model_config")
+    return found if isinstance(found, Mapping) and "_target_" in found else None
+
+
+def _identity(config: Any) -> dict[str, Any]:
+    """The part of a model's configuration that changes a result."""
+    plain = OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
+    return by_content({"model": settings_of_config({"model": plain})["model"]})
+
+
+def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Values of a nested configuration by their paths."""
+    if not isinstance(node, Mapping):
+        yield path, node
+        return
+    for key, child in node.items():
+        yield from _leaves(child, f"{path}.{key}" if path else str(key))
+
+
+def load_weights(model: nn.Module, weights: Path | Mapping[str, Any], *, where: Any) -> None:
+    """Put weights into a model; those of a Lightning checkpoint are named `model.*`."""
+    state: Any = _read(weights, where) if isinstance(weights, Path) else weights
+    if isinstance(state, Mapping) and "state_dict" in state:
+        state = {k.removeprefix("model."): v for k, v in state["state_dict"].items()}
+    if not isinstance(state, Mapping) or not all(
+        isinstance(value, Tensor) or str(name).endswith(EXTRA_STATE)
+        for name, value in state.items()
+    ):
+        raise DataError(f"{where}: holds no state_dict; save model.state_dict()")
+    own = model.state_dict()
+    for name, tensor in state.items():
+        expected = own.get(name)
+        if not isinstance(tensor, Tensor) or not isinstance(expected, Tensor):
+            continue
+        if _kind(tensor) != _kind(expected):
+            raise DataError(
+                f"{where}: {name} is of type {tensor.dtype}, the model's of {expected.dtype}; "
+                "save it as such"
+            )
+    try:
+        model.load_state_dict(dict(state))
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{where}: does not fit the model ({reason[:300]})") from error
+
+
+def _read(path: Path, where: Any) -> Any:
+    try:
+        return load_file(path) if path.suffix == ".safetensors" else read_torch(path)
+    except (OSError, SafetensorError, DataError) as error:
+        reason = str(error).splitlines()[0].removeprefix(f"{path}: ")
+        raise DataError(
+            f"{where}: cannot be read ({reason}); give a state_dict as .safetensors, .pt or .ckpt"
+        ) from error
+
+
+def _kind(tensor: Tensor) -> tuple[bool, bool]:
+    return tensor.is_floating_point(), tensor.is_complex()
+
+
+def train_composed(
+    cfg: DictConfig,
+    datamodule: GraphDataModule,
+    *,
+    description: str,
+    build: Callable[..., nn.Module] | None = None,
+    cache_key: Mapping[str, Any] | None = None,
+    store: str | Path | None = None,
+) -> TrainedModel:
+    """The victim that a cell of a composed configuration trains, from the store if it is there."""
+    parts = ("model", "training", "callbacks")
+    config = {key: OmegaConf.to_container(cfg[key], resolve=True) for key in parts}
+    kept = ArtifactStore(cfg.paths.store if store is None else store, refresh=cfg.force)
+    with TemporaryDirectory() as folder:
+        return ModelTraining(datamodule, kept, cfg.seed, Path(folder))(
+            "victim",
+            Recipe(
+                build or instantiate(cfg.model),
+                instantiate(cfg.training),
+                victim_key(settings_of_config(config)) | dict(cache_key or {}),
+                [instantiate(options) for options in cfg.callbacks.values()],
+            ),
+            description=description,
+        )
