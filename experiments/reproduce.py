@@ -1,10 +1,10 @@
-"""Run published cells again, and compare their accuracies with those that were recorded.
+"""Repeat published runs, and compare their accuracies with those that were recorded.
 
     python experiments/reproduce.py --cells 3
-    python experiments/reproduce.py a1b970facc05cd9e
+    python experiments/reproduce.py 505a72dc82ff1559
 
-Cells are drawn from the records, or named by their ids. Everything is computed anew in a folder of
-its own. On the machine that recorded a cell its accuracies are the same again, and so are they on
+Runs are drawn from the records, or named by their ids. Everything is computed anew in a folder of
+its own. On the machine that recorded a run its accuracies are the same again, and so are they on
 another one if it was recorded with `make ... PORTABLE=1`.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from robust_diffusion.commands.reading import read_chosen
 from robust_diffusion.errors import DataError
-from robust_diffusion.records.records import Record, latest_by_cell, read_records
+from robust_diffusion.records.records import Record, latest_by_run, read_records
 from robust_diffusion.system.portable import PORTABLE, named_in
 
 RECORDS = Path(__file__).with_name("results") / "records.jsonl.gz"
@@ -27,13 +27,13 @@ IGNORED = ("logger", "hydra", "threads")
 
 
 def main() -> None:
-    """Reproduce cells; the exit status is 1 if one is further away than the tolerance."""
+    """Reproduce runs; the exit status is 1 if one is further away than the tolerance."""
     parser = _parser()
     chosen = parser.parse_args()
     if chosen.cells < 1:
         parser.error(f"--cells {chosen.cells}: draw at least one")
     try:
-        latest = latest_by_cell(read_chosen([chosen.records]))
+        latest = latest_by_run(read_chosen([chosen.records]))
     except DataError as error:
         sys.exit(str(error))
     tested = {cell: record for cell, record in latest.items() if "accuracy" in record}
@@ -53,8 +53,8 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Run published cells again and compare.")
-    parser.add_argument("ids", nargs="*", metavar="cell", help="ids of cells (default: drawn)")
+    parser = argparse.ArgumentParser(description="Repeat published runs and compare.")
+    parser.add_argument("ids", nargs="*", metavar="run", help="ids of runs (default: drawn)")
     parser.add_argument("--cells", type=int, default=3, help="how many to draw (default: 3)")
     parser.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
     parser.add_argument("--records", type=Path, default=RECORDS, help="default: the published ones")
@@ -65,17 +65,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _reproduce(record: Record, tolerance: float) -> str | None:
-    """Run a cell again, and print how it compares; the reason if it is not reproduced."""
+    """Repeat a run, and print how it compares; the reason if it is not reproduced."""
     with tempfile.TemporaryDirectory() as folder:
         outputs = Path(folder)
         found = _run(record, outputs)
-    name = f"{record['cell']} ({record['experiment']}, {record['dataset']}, "
+    name = f"{record['run']} ({record['experiment']}, {record['dataset']}, "
     network = record["flow"] if record["model"] == "graph_pde" else record["model"]
     name += f"{network}, {record['fidelity']}, seed {record['seed']})"
     if found is None or "error" in found:
         sys.stdout.write(f"{name}: {found['error'] if found else 'left no record'}\n")
         return "did not run"
-    if found["cell"] != record["cell"]:
+    if found["run"] != record["run"]:
         sys.stdout.write(f"{name}: its options are other ones today, which give another cell\n")
         return "of other options today"
     differences = {
@@ -120,7 +120,7 @@ def _command(record: Record, outputs: Path) -> list[str]:
     threat = record["config"].get("threat") or {}
     if threat.get("surrogates"):  # trained with the victim's random state by default, before
         overrides.setdefault("threat.seeding", threat.get("seeding", "cell"))
-    # Its cell alone, whatever else its experiment sweeps.
+    # Its run alone, whatever else its experiment sweeps.
     overrides |= {"hydra.mode": "RUN", "logger": "none", "paths.outputs": str(outputs)}
     overrides["threads"] = str(record["config"]["threads"])
     if "backend" in record:  # another one rounds otherwise

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from robust_diffusion.records import read_records
-from robust_diffusion.records.identity import cell_id
+from robust_diffusion.records.identity import run_id
 from robust_diffusion.records.records import Record, by_experiment, encoded
 from robust_diffusion.results.leaderboard import show_leaderboard
 from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
@@ -93,17 +93,17 @@ def test_published_configurations_have_the_ids_of_their_cells(records: list[Reco
     cells = [record for record in records if "config" in record]
     assert cells
     content = ("user_files", "user_code")
-    found = [cell_id(of["config"], *(of.get(key) for key in content)) for of in cells]
-    assert found == [record["cell"] for record in cells]
+    found = [run_id(of["config"], *(of.get(key) for key in content)) for of in cells]
+    assert found == [record["run"] for record in cells]
 
 
 def test_published_records_are_whole_and_clean(records: list[Record]) -> None:
     finished_cells = set()
     for record in records:
         if "reference" in record:
-            assert record["cell"] in finished_cells
+            assert record["run"] in finished_cells
             continue
-        finished_cells.add(record["cell"])
+        finished_cells.add(record["run"])
         assert "error" not in record
         if "accuracy" in record:
             assert named_in(record["processor"]) == PORTABLE
@@ -138,13 +138,13 @@ def test_what_is_published_is_each_finished_cell_once_before_every_reference() -
         made = script("publish").publishable(records)
         return [(r["experiment"], r.get("reference", False), r.get("revision")) for r in made]
 
-    old, new = finished(0.5, cell="a", revision="old"), finished(0.7, cell="a", revision="new")
-    wrong, asked = failed(cell="b"), reference(new, "table-1")
+    old, new = finished(0.5, run="a", revision="old"), finished(0.7, run="a", revision="new")
+    wrong, asked = failed(run="b"), reference(new, "table-1")
     assert published(old, new, wrong, asked, asked, reference(wrong, "table-1")) == [
         ("table-3", False, "new"),
         ("table-1", True, None),
     ]
-    # The last two only say in which order the cell was asked for.
+    # The last two only say in which order the run was asked for.
     assert published(old, asked, new) == [
         ("table-3", False, "new"),
         ("table-1", True, None),
@@ -162,7 +162,7 @@ def test_unreadable_records_change_nothing_and_outdated_views_are_named(
 ) -> None:
     module = script("publish")
     path, before = tmp_path / "odd.jsonl", (RESULTS / "records.jsonl.gz").read_bytes()
-    path.write_bytes(b"".join(encoded([finished(cell="c0ffee") | {"accuracy": {"clean": None}}])))
+    path.write_bytes(b"".join(encoded([finished(run="c0ffee") | {"accuracy": {"clean": None}}])))
     for named in (path, tmp_path / "missing.jsonl"):
         assert named.name in str(call(monkeypatch, module, str(named)))
     assert (RESULTS / "records.jsonl.gz").read_bytes() == before
@@ -180,7 +180,7 @@ def test_a_published_cell_is_run_again(cli: Callable[..., Any]) -> None:
     assert done.returncode == 0
 
 
-PUBLISHED = finished(0.5, cell="a", attacks=(), processor="an abacus")
+PUBLISHED = finished(0.5, run="a", attacks=(), processor="an abacus")
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ PUBLISHED = finished(0.5, cell="a", attacks=(), processor="an abacus")
         (PUBLISHED, 0),
         (PUBLISHED | {"accuracy": {"clean": 0.48}}, "1 further than 1.5 points away: a"),
         (PUBLISHED | {"accuracy": {"clean": 0.51}, "processor": "a slide rule"}, 0),
-        (PUBLISHED | {"cell": "b"}, "1 of other options today: a"),
-        (failed(cell="a"), "1 did not run: a"),
+        (PUBLISHED | {"run": "b"}, "1 of other options today: a"),
+        (failed(run="a"), "1 did not run: a"),
         (None, "1 did not run: a"),
     ],
 )

@@ -47,10 +47,10 @@ def runs() -> dict[str, list[Record]]:
 
 @cache
 def cells() -> pd.DataFrame:
-    """The frame of all records, accuracies in %, with the experiments that asked for each cell."""
+    """The frame of all records, accuracies in %, with the experiments that asked for each run."""
     found = frame(records())
     asking = experiments_asking(records())
-    asked = [{own, *asking.get(cell, ())} for cell, own in found[["cell", "experiment"]].to_numpy()]
+    asked = [{own, *asking.get(cell, ())} for cell, own in found[["run", "experiment"]].to_numpy()]
     return found.assign(asked=asked, accuracy=100 * found["accuracy"])
 
 
@@ -103,7 +103,7 @@ def transferred() -> pd.DataFrame:
     from_gcn = found["surrogates"].str.match("gcn(;|$)", na=False)
     found = found[from_gcn & (found["dataset"] == "cora") & (found["nodes"] == 50)]
     keys = ["model", "variant", "attack"]
-    found = found.drop_duplicates([*keys, "draw"])  # a cell of several experiments
+    found = found.drop_duplicates([*keys, "draw"])  # a run of several experiments
     newest = found.groupby(keys)["version"].transform("max")
     found = found[found["version"].isna() | (found["version"] == newest)]
     return found.pivot_table("accuracy", ["model", "variant"], "attack")
@@ -326,8 +326,8 @@ def poisoning() -> Quotes:
     )
     yield text, cora.loc[[*order, "gcn_jaccard", "gcn"], "meta_25"]
     assert {*cora["meta_05"].nlargest(4).index} == {"elastic_gnn", "grand", "frond", "rung"}
-    searched = cells()["cell"][cells()["attack"] == "meta_grbcd"]
-    searched = cells()[cells()["cell"].isin(searched)].set_index(["model", "attack"])["accuracy"]
+    searched = cells()["run"][cells()["attack"] == "meta_grbcd"]
+    searched = cells()[cells()["run"].isin(searched)].set_index(["model", "attack"])["accuracy"]
     of_file = rows("poisoning", draw=0, attack="meta_05", dataset="prognn_cora")
     of_file = of_file.set_index("model")["accuracy"]
     for name, model in (("GCN", "gcn"), ("Beltrami", "beltrami"), ("HANG", "hang")):

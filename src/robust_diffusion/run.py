@@ -1,4 +1,4 @@
-"""Entry point: one cell trains one model and tests it on the clean and on each attacked graph.
+"""Entry point: one run trains one model and tests it on the clean and on each attacked graph.
 
 python -m robust_diffusion.run -m flow=heat,mean_curvature,beltrami
 """
@@ -33,17 +33,17 @@ ALL_COMMANDS = commands.COMMANDS | paper.PAPER_COMMANDS
 
 
 def cell(cfg: DictConfig) -> float | None:
-    """Run one cell and record it; in a sweep a failed cell is recorded and the others go on.
+    """Execute one run and record it; in a sweep a failed run is recorded and the others go on.
 
     Returns:
         Its accuracy on the clean validation nodes, in 0..1, which a sweeper that searches may
-        maximise; none of a cell that failed, or that trains nothing.
+        maximise; none of a run that failed, or that trains nothing.
     """
     # Imported late, so that a mistyped option is answered at once.
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
-    from robust_diffusion.cells.experiment import record_failure, run_and_record
+    from robust_diffusion.experiment.run import record_failure, run_and_record
 
     try:
         accuracy: float | None = run_and_record(cfg).get("val_accuracy")
@@ -67,7 +67,7 @@ def cell(cfg: DictConfig) -> float | None:
         return None
     finally:
         # Trainer, module and data hold each other, and what Python counts before it looks for such
-        # rings is objects, not bytes: a sweep's cells would pile up, gigabytes each.
+        # rings is objects, not bytes: a sweep's runs would pile up, gigabytes each.
         gc.collect()
     return accuracy
 
@@ -105,8 +105,8 @@ def _answer(given: Sequence[str]) -> None:
     else:
         import hydra  # late, as elsewhere here: most commands compose no configuration
 
-        from robust_diffusion.cells.overrides import check_arguments
-        from robust_diffusion.cells.sweeper import as_sweeps
+        from robust_diffusion.experiment.overrides import check_arguments
+        from robust_diffusion.experiment.sweeper import as_sweeps
 
         check_arguments(sys.argv[1:])
         if not {"-m", "--multirun"}.isdisjoint(given):

@@ -36,7 +36,7 @@ def record(
     cell = f"{own}-{sorted(accuracy)}"
     clean = accuracy.pop("clean", 0.8)
     own["attack_versions"] = {"auto": NEW}
-    return finished(clean, accuracy, cell=cell, split="grb", surrogates=[], **own)
+    return finished(clean, accuracy, run=cell, split="grb", surrogates=[], **own)
 
 
 def tried(records: list[dict[str, Any]], model: str = "gcn") -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ def twin(same: list[str]) -> dict[str, Any]:
     """GCN under a black box of a GCN, which may have the same weights, and a flow."""
     cell = record("gcn", "black_box", 0, clean=0.8, auto=0.1)
     return cell | {
-        "cell": f"{cell['cell']}{same}",
+        "run": f"{cell['run']}{same}",
         "surrogates": ["gcn", "graph_pde"],
         "attacked": {"gcn": {"clean": 0.8, "auto": 0.1}, "graph_pde": {"clean": 0.7, "auto": 0.2}},
         "mean_accuracy": {"clean": 0.8, "auto": 0.25},

@@ -17,7 +17,7 @@ from robust_diffusion.commands.evaluate import READ as OF_EVALUATE
 from robust_diffusion.commands.evaluate import composed_model
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.robustness.load import (
+from robust_diffusion.evaluation.load import (
     build_model,
     load_checkpoint,
     set_up_process,
@@ -113,7 +113,7 @@ def _trained(
     datamodule: GraphDataModule,
     scheme: Smoothing | None,
 ) -> nn.Module:
-    """The model, trained as a cell would train it, but on noisy graphs if a scheme is given."""
+    """The model, trained as a run would train it, but on noisy graphs if a scheme is given."""
 
     def build(in_channels: int, out_channels: int) -> nn.Module:
         model = build_model(own or cfg.model, in_channels, out_channels)

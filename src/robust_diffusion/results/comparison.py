@@ -43,7 +43,7 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
         One row per setting, after that from which it departs; settings of one dataset, model and
         flow stand together, numbers ascending. Columns `setting`, `seeds` and, per test graph, the
         accuracy and `change in <graph>`; a setting that departs from none has no changes, and
-        where all are such there are no columns of them. Empty without finished cells.
+        where all are such there are no columns of them. Empty without finished runs.
     """
     settings, results = _results(runs, on)
     if not settings:
@@ -82,14 +82,14 @@ def _results(runs: Sequence[Record], on: str) -> tuple[list[Setting], pd.DataFra
     asked = sorted(chosen.items(), key=lambda item: item[1].get("job", 0))
     names = list(dict.fromkeys(name for (name, _), _ in asked))
     shared = frozenset.intersection(*names) if len(names) > 1 else frozenset()
-    rows = [(names.index(name), seed, run["cell"]) for (name, seed), run in asked]
+    rows = [(names.index(name), seed, run["run"]) for (name, seed), run in asked]
     first = {name: run["overrides"] for (name, _), run in reversed(asked)}
     settings: list[Setting] = [
         {key: value for key, value in first[name].items() if (key, value) in name - shared}
         for name in names
     ]
     found = narrow_frame(run for _, run in asked)
-    results = pd.DataFrame(rows, columns=["setting", "seed", "cell"]).merge(found, on="cell")
+    results = pd.DataFrame(rows, columns=["setting", "seed", "run"]).merge(found, on="run")
     if on == "validation":
         results = results.drop_duplicates(["setting", "seed"])
         results = results.assign(attack=on, accuracy=results["validation"])

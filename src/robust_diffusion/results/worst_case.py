@@ -28,7 +28,7 @@ HEADINGS = {"chance": "random injection", "white_box": "white box"}
 """Words for them, where their names are none."""
 
 _KEY = ["dataset", "variant", "model", "budget", "nodes", "edges"]
-"""Columns of a frame in which cells that are brought together agree."""
+"""Columns of a frame in which runs that are brought together agree."""
 
 MODEL = [*_KEY, "draw", "split"]
 """Columns that name a trained model and the budget of its attacks."""
@@ -53,10 +53,10 @@ def recorded_on(
         experiments: That asked for the models; `None` for all models that `auto` attacked with
             knowledge of them.
     """
-    every = {run["cell"]: run for asked in runs.values() for run in asked if is_tested(run)}
+    every = {run["run"]: run for asked in runs.values() for run in asked if is_tested(run)}
     attacked = {cell: _attacked(run) for cell, run in every.items() if _is_thorough(run)}
     wanted = {
-        attacked.get(run["cell"]) or _attacked(run)
+        attacked.get(run["run"]) or _attacked(run)
         for name in (runs if experiments is None else experiments)
         for run in runs.get(name, ())
         if is_tested(run)
@@ -220,7 +220,7 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     """The worst cases of a run as text, a model that is flagged marked as no bound.
 
     Args:
-        records: Of the run, failed cells included.
+        records: Of the run, failed runs included.
     """
     table = worst_case_table(worst_cases(named_by_settings(narrow_frame(records))))
     if table.empty:

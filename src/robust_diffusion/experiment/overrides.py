@@ -1,0 +1,240 @@
+"""Checks of a composed configuration: each key and each override is read by something."""
+
+import logging
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from inspect import Parameter
+from pkgutil import resolve_name
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Le
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from robust_diffusion.checks import Backend, Seed, check_argument, check_value, parameters_of
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.records.header import OWN_FLOW, overrides_of
+from robust_diffusion.system.interrupts import Seconds
+
+log = logging.getLogger(__name__)
+
+REFERENCE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)[^{}]*\}")
+"""Reference to another key in a YAML file."""
+
+UNREAD_BY_TIMING = frozenset(
+    [
+        *("adversary", "attack", "attacks", "budget", "callbacks", "surrogate", "surrogates"),
+        *("threat", "training"),
+    ]
+)
+
+
+_PARTS = ("budget", "data", "model", "threat", "training")
+"""Top-level keys that hold one object; `MEMBERS` hold several, by name."""
+
+MEMBERS = ("attacks", "callbacks", "logger", "surrogates")
+
+SETTINGS = {
+    "seed": Seed,
+    "download": bool,
+    "force": bool,
+    "backend": Backend,
+    "time_limit": Seconds | None,
+    "threads": Annotated[int, Ge(1), Le(4096)] | Literal["auto"],
+    **{f"paths.{name}": str for name in ("data_dir", "outputs", "records", "store")},
+}
+"""Values of keys that no object takes, or not under their own name."""
+
+
+NO_NAME = re.compile(r"[-+\d.]+(e[-+]?\d+)?|true|false|null", re.IGNORECASE)
+"""Text that Hydra reads as a number, a truth value or nothing, so no name of an option."""
+
+ALONE = frozenset(
+    ["-r", "--run", "-m", "--multirun", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"]
+)
+"""Flags that Hydra takes one at a time; two of them end in a traceback."""
+
+
+def check_config(cfg: DictConfig, hydra: Any = None, read: Collection[str] | None = None) -> None:
+    """Refuse a composed configuration with a value that cannot be, or an override nothing reads.
+
+    In a sweep, where other runs may read it, an override that nothing reads is only warned of.
+
+    Raises:
+        ConfigError: It names key, value and range.
+    """
+    check_parts(cfg)
+    for key, kind in SETTINGS.items():
+        check_value(key, OmegaConf.select(cfg, key), kind)
+    for part in (str(key) for key in cfg if key != "paths" and (read is None or key in read)):
+        if isinstance(cfg[part], DictConfig):
+            check_keys(cfg[part], f"{part}.")
+    check_overrides(cfg, hydra or HydraConfig.get(), read or ())
+
+
+def composed(
+    overrides: Sequence[str], read: Collection[str] | None = None
+) -> tuple[DictConfig, dict[str, Any]]:
+    """A checked configuration outside a Hydra application, and each group's option.
+
+    The arguments are those of `check_config`.
+    """
+    check_arguments(overrides)
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        cfg = compose("config", list(overrides), return_hydra_config=True)
+    hydra = cfg.hydra
+    with open_dict(cfg):
+        del cfg["hydra"]
+        # A run of Hydra's would name it; a command keeps what it makes in the store alone.
+        cfg.paths.output_dir = ""
+    check_config(cfg, hydra, read)
+    return cfg, dict(hydra.runtime.choices)
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Refuse what Hydra would answer with a traceback, or by writing to the root folder."""
+    flags = [argument for argument in arguments if argument.partition("=")[0] in ALONE]
+    if len(flags) > 1:
+        raise ConfigError(f"{' '.join(flags)}: do not go together; leave out all but one")
+    for argument in arguments:
+        key, equals, value = argument.lstrip("+~").partition("=")
+        if not key or (key.startswith("@") and not equals):
+            raise ConfigError(f"{argument}: names no key; write key=value")
+        if equals and key.startswith("paths.") and value in ("", "null", "''", '""'):
+            raise ConfigError(f"{argument}: names no folder; give one, or leave it out")
+        if (key, value.lower()) == ("hydra.job.chdir", "true"):
+            raise ConfigError(f"{argument}: results would be spread over folders; leave it out")
+        if equals and not argument.startswith("~"):
+            _check_option(argument, key, value)
+
+
+def _check_option(argument: str, key: str, value: str) -> None:
+    """Refuse what names no option of a config group; Hydra takes `model@model` for one, too."""
+    group = key.partition("@")[0]
+    folder = CONFIG_DIR / group
+    if not (folder.is_dir() or re.fullmatch(r"hydra/\w+", group)) or not group:
+        return
+    options = {path.stem for path in folder.glob("*.yaml")}
+    remedy = f"use one of {', '.join(sorted(options))}" if options else "name one of its options"
+    if value.startswith("{") or value == "[]" or ".." in re.split(r"[][,/]", value):
+        raise ConfigError(f"{argument}: names no {group}; {remedy}")
+    unknown = [given for given in value.strip("[]").split(",") if NO_NAME.fullmatch(given)]
+    if unknown and not options & set(unknown):
+        raise ConfigError(f"{key}={value}: unknown; {remedy}")
+
+
+def check_parts(cfg: DictConfig) -> None:
+    """Refuse a configuration with a part deleted, or a part that is no object."""
+    for key in OmegaConf.load(CONFIG_DIR / "config.yaml"):
+        if key not in ("defaults", "hydra") and key not in cfg:
+            raise ConfigError(f"~{key!s}: every run reads it; leave this out")
+    parts = {key: cfg[key] for key in _PARTS}
+    for key in (key for key in MEMBERS if key in cfg):
+        if not isinstance(cfg[key], DictConfig):
+            raise ConfigError(f"{key}={cfg[key]}: must be parts by name, each with a _target_")
+        parts |= {f"{key}.{name!s}": part for name, part in cfg[key].items()}
+    for path, part in parts.items():
+        if not isinstance(part, DictConfig) or "_target_" not in part:
+            said = "null" if part is None else part
+            raise ConfigError(f"{path}={said}: has no _target_; leave it as its option has it")
+
+
+def check_overrides(cfg: DictConfig, hydra: Any, read: Collection[str]) -> None:
+    """Refuse an override that nothing reads; in a sweep, where other runs may read it, warn."""
+    groups = {path.name for path in CONFIG_DIR.iterdir() if path.is_dir()}
+    known = groups | set(OmegaConf.load(CONFIG_DIR / "config.yaml"))
+    known |= {"attacks", "surrogates", "table"}
+    for key in cfg:
+        if key not in known:
+            raise ConfigError(f"{key!s}={cfg[key]}: unknown key; nothing reads it")
+    for key, value in overrides_of(hydra).items():
+        if key.split(".")[0] == "certificate" and "certificate" in read:
+            continue
+        if message := _unused(key, value, cfg, hydra.runtime.choices):
+            # In a sweep over models the key is there for the others.
+            if hydra.mode != RunMode.MULTIRUN:
+                raise ConfigError(message)
+            log.warning(message)
+
+
+def _unused(key: str, value: str, cfg: DictConfig, choices: Mapping[str, Any]) -> str | None:
+    """The reason why nothing reads an override, if nothing does."""
+    part = key.split(".")[0]
+    source, model = cfg.data.source, choices["model"]
+    # A missing one is reported where it is needed.
+    if key.startswith("dataset.source.") and source and source != cfg.dataset.source:
+        scale = choices.get("scale", "full")
+        return f"{key}={value}: scale={scale} draws a small graph instead; drop one of them"
+    if part in UNREAD_BY_TIMING and cfg.timing:
+        return f"{key}={value}: timing trains and attacks nothing; drop it"
+    if part == "certificate" and value != "none":
+        return f"{key}={value}: no run reads it; write certify first"
+    if part in ("surrogate", "surrogates") and "surrogates" not in cfg.threat:
+        return f"{key}={value}: threat={choices['threat']} attacks the victim itself; drop it"
+    if key == "threat.name":
+        return f"{key}={value}: names what threat={choices['threat']} is; set threat instead"
+    if key.startswith("fidelity.") and not _is_read(cfg, key):
+        return f"{key}={value}: no part of this run reads it; drop it"
+    if part not in ("flow", "solver"):
+        return None
+    if "flow" not in cfg.model:
+        return f"{key}={value}: model={model} has none; drop it"
+    own = choices.get(OWN_FLOW)
+    if part == "flow" and own is not None and value != own:
+        remedy = f"set model.{key} instead" if "." in key else "drop it"
+        return f"{key}={value}: model={model} has its own, {own}; {remedy}"
+    return None
+
+
+def _is_read(cfg: DictConfig, key: str) -> bool:
+    """True if a part of the run refers to the key, or to another that does."""
+    seen: set[str] = set()
+    todo = [part for part in (*_PARTS, *MEMBERS, "timing") if part in cfg]
+    while todo:
+        node = OmegaConf.select(cfg, todo.pop())
+        text = OmegaConf.to_yaml(node) if OmegaConf.is_config(node) else ""
+        found = set(REFERENCE.findall(text)) - seen
+        if key in found:
+            return True
+        seen |= found
+        todo += found
+    return False
+
+
+def check_keys(node: DictConfig, path: str) -> None:
+    """Refuse a key that the node's target does not take, and a value that it cannot."""
+    target = node.get("_target_")
+    parameters = {} if target is None else _parameters(target, path)
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for name, child in ((str(name), child) for name, child in node.items()):
+        key = f"{path}{name}"
+        if OmegaConf.is_interpolation(node, name):  # the fault of what it refers to
+            if OmegaConf.is_config(child):
+                continue
+            raw = dict(OmegaConf.to_container(node, resolve=False))[name]  # type: ignore[arg-type]
+            key = found[1] if (found := REFERENCE.fullmatch(raw)) else key
+        if isinstance(child, float) and not math.isfinite(child):
+            raise ConfigError(f"{key}={child}: must be a finite number")
+        value = OmegaConf.to_container(child, resolve=True) if OmegaConf.is_config(child) else child
+        if target is not None and not name.startswith("_"):
+            if name in parameters:
+                check_argument(key, value, parameters[name])
+            elif not takes_any:
+                known = ", ".join(parameters)
+                raise ConfigError(f"{key}={value}: unknown key; use one of {known}")
+        if isinstance(child, DictConfig):
+            check_keys(child, f"{key}.")
+
+
+def _parameters(target: str, path: str) -> Mapping[str, Parameter]:
+    try:
+        return parameters_of(resolve_name(target))
+    except Exception as error:  # importing a module of the user's may raise anything
+        raise ConfigError(
+            f"{path}_target_={target}: cannot be imported ({error}); check the name, and that "
+            "Python finds its module"
+        ) from error
