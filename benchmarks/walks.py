@@ -22,9 +22,9 @@ from omegaconf import OmegaConf
 
 import robust_diffusion
 from robust_diffusion import GCN, PGD, Budget, RandomInjection, evaluate
-from robust_diffusion.experiment import cell, experiment
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data.sources import citation_like_graph
+from robust_diffusion.experiment import cell, experiment
 from robust_diffusion.training.module import NodeClassification
 
 PACKAGE = str(Path(robust_diffusion.__file__).parent)
@@ -111,7 +111,7 @@ def walk_evaluate() -> list[Found]:
 
 
 def walk_cell() -> list[Found]:
-    """Run a cell from its configuration to the first step of its training."""
+    """Follow a configuration to the first step of its training."""
     found: list[Found] = []
     with TemporaryDirectory() as folder, initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         graph = [f"dataset.source.num_{key}" for key in ("nodes=200", "edges=400")]

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.experiment import experiment
 from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.experiment import experiment
 from robust_diffusion.operators import current_backend
 from robust_diffusion.records import read_records
 from robust_diffusion.training import NodeClassification
@@ -69,7 +69,7 @@ def test_attacks_is_alias_of_attack_and_force_gives_same_result(cli: Cli, tiny: 
     given = ["flow=heat", *without(tiny, "attacks.tdgia")]
     outcome = cli("attack=[speit]", *given)
     assert outcome.table[0].keys() >= {"flow", "clean", "speit"}
-    # The same cell by its other name, so nothing is run again.
+    # The same run by its other name, so nothing is run again.
     first, reference = cli("attacks=[speit]", *given).records
     assert (reference["run"], reference["reference"]) == (first["run"], True)
     *_, forced = cli("--force", "attack=[speit]", *given).records

@@ -27,8 +27,8 @@ from robust_diffusion import (
     models,
 )
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
-from robust_diffusion.models.checked import sorted_by
 from robust_diffusion.evaluation import WhiteBox
+from robust_diffusion.models.checked import sorted_by
 from robust_diffusion.system.artifact import read_artifact
 from robust_diffusion.system.tensor_hashes import state_hash
 from robust_diffusion.training.fit_model import fit

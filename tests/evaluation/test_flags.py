@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Budget, PerturbedGraph, RandomInjection, spent_budget
-from robust_diffusion.flows import Grand, Heat
-from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.models import MLP, GNNGuard, GraphPDE
 from robust_diffusion.evaluation import flags
 from robust_diffusion.evaluation.flag_codes import CODES
 from robust_diffusion.evaluation.subject import Task
+from robust_diffusion.flows import Grand, Heat
+from robust_diffusion.integrators.solver import Solver
+from robust_diffusion.models import MLP, GNNGuard, GraphPDE
 from tests.attacks import contract
 
 BUDGET = Budget(max_injected_nodes=5, max_edges_per_injected_node=6, feature_limits=(-1.0, 1.0))

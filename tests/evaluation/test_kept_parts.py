@@ -9,11 +9,11 @@ import torch
 
 from robust_diffusion.attacks import AutoInjection, Budget
 from robust_diffusion.attacks.injection import auto
-from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.evaluation.flags import Attempt
 from robust_diffusion.evaluation.perturbed import Attacker, AttackRun
 from robust_diffusion.evaluation.subject import Task
 from robust_diffusion.evaluation.threat import AttackedModel
+from robust_diffusion.records.store import ArtifactStore
 from tests.attacks.contract import graph, same, trained
 
 ASCENTS = 12 + 6 + 4 + 3 + 2

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
+from robust_diffusion.evaluation.solver_diagnostics import LARGEST_GROWTH, solves_of, warn_of_steps
 from robust_diffusion.flows import Hang, Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN, GraphPDE
-from robust_diffusion.evaluation.solver_diagnostics import LARGEST_GROWTH, solves_of, warn_of_steps
 
 pytestmark = pytest.mark.faults
 

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.stability import Motion, evaluations, follow, motion, thinned
 from robust_diffusion.flows import Beltrami, Flow, Frond, Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import MLP, GraphPDE
 from robust_diffusion.operators import Graph
-from robust_diffusion.evaluation.stability import Motion, evaluations, follow, motion, thinned
 
 N, D = 12, 4
 

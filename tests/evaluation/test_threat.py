@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation import BlackBox, WhiteBox
+from robust_diffusion.evaluation.load import ModelTraining, Recipe
+from robust_diffusion.evaluation.threat import TrainedModel
 from robust_diffusion.flows import Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GAT, GCNSVD, GNNGuard, GraphPDE
 from robust_diffusion.models.edge_values import OnEdgeValues
 from robust_diffusion.records.store import ArtifactStore
-from robust_diffusion.evaluation import BlackBox, WhiteBox
-from robust_diffusion.evaluation.load import ModelTraining, Recipe
-from robust_diffusion.evaluation.threat import TrainedModel
 from tests.backends import backend
 from tests.graphs import without_type_checks
 from tests.models.small import gcn

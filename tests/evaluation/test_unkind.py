@@ -36,9 +36,9 @@ from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.models.checked import sorted_row
 from tests.attacks.contract import NAMES, make
 from tests.drawn import CLASSES, FEATURES, drawn_data
-from tests.graphs import without_type_checks
 from tests.evaluation.test_evaluate_model import MODELS
 from tests.evaluation.test_flags import RandomLogits
+from tests.graphs import without_type_checks
 
 BUDGET = Budget(4, 5, node_ratio=0.2, edge_ratio=0.2)
 DATA = drawn_data()

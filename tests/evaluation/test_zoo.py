@@ -10,8 +10,8 @@ import torch
 
 from robust_diffusion import load_model, open_dataset, unit_test
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.records.records import Record
 from robust_diffusion.evaluation.zoo import Zoo, build_recorded
+from robust_diffusion.records.records import Record
 from robust_diffusion.system.artifact import Artifact, write_artifact
 from robust_diffusion.system.hashes import file_hash
 from tests.test_experiments import script
@@ -127,7 +127,7 @@ def test_only_the_target_nodes_of_the_graphs_are_scored(zoo_folder: Path, nodes:
 
 @pytest.fixture
 def records(zoo_folder: Path) -> list[Record]:
-    """A cell of a worst case, and one of a lower seed, whose files are gone."""
+    """A run of a worst case, and one of a lower seed, whose files are gone."""
     (entry,) = Zoo.open(zoo_folder).entries
     record = {
         "run": "gcn-0",

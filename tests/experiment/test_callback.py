@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from robust_diffusion.experiment.callback import PrintResults, callback_of
 from robust_diffusion.errors import DataError, EscapedError
+from robust_diffusion.experiment.callback import PrintResults, callback_of
 from robust_diffusion.records import append_record
 from tests.paper.records import failed, finished
 

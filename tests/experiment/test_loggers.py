@@ -34,7 +34,7 @@ def _no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def open_run(tmp_path: Path, **options: Any) -> WandbLogger:
-    record = finished(cell="c311")
+    record = finished(run="c311")
     given = {"project": "p", "record": record, "directory": str(tmp_path / "run")}
     return BestEpochLogger(**given, **options)
 

@@ -6,8 +6,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, read_write
 
-from robust_diffusion.experiment.overrides import check_config
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.experiment.overrides import check_config
 from robust_diffusion.records import provenance
 from robust_diffusion.records.header import record_header
 

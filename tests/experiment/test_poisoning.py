@@ -10,11 +10,11 @@ import torch
 
 from robust_diffusion.attacks import SPEIT, Budget, RandomFlip
 from robust_diffusion.attacks.modification.base import ModificationAttack
-from robust_diffusion.experiment.evaluate_run import RunResult
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.evaluation import BlackBox, Poisoning
 from robust_diffusion.evaluation.load import ModelTraining, Recipe
+from robust_diffusion.experiment.evaluate_run import RunResult
+from robust_diffusion.records.store import ArtifactStore
 from tests.models.small import gcn
 
 Make = Callable[..., Any]
@@ -37,7 +37,7 @@ class Kept(RandomFlip):
 
 @pytest.fixture
 def run(cell_in: Make, served: Make, make_fit: Make, tmp_path: Path) -> Callable[..., RunResult]:
-    """A cell of a GCN; keyword arguments replace its parts."""
+    """A run of a GCN; keyword arguments replace its parts."""
 
     def cell(**parts: Any) -> RunResult:
         threat = Poisoning({"gcn": gcn}, make_fit(max_epochs=30))

@@ -12,10 +12,10 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from torch import nn
 
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.experiment import experiment, timing
 from robust_diffusion.experiment.run import record_failure, run_and_record, run_experiment
 from robust_diffusion.experiment.timing import StepTiming, TimingResult, time_step
-from robust_diffusion.errors import ConfigError
 from robust_diffusion.models import GAT
 from robust_diffusion.records import append_record, provenance, read_records
 from robust_diffusion.records.header import record_header

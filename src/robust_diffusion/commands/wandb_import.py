@@ -15,10 +15,10 @@ from typing import Any
 import wandb
 from tqdm import tqdm
 
-from robust_diffusion.experiment import wandb_log
-from robust_diffusion.experiment.callback import callback_of
 from robust_diffusion.commands.reading import DEFAULT_RECORDS, add_project_option, read_chosen
 from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.experiment import wandb_log
+from robust_diffusion.experiment.callback import callback_of
 from robust_diffusion.records.records import Record, experiments_asking, latest_by_run
 from robust_diffusion.results.captions import differing_keys
 

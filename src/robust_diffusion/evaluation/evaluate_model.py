@@ -14,10 +14,6 @@ from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
 from robust_diffusion.checks import Seed, validated
 from robust_diffusion.data.validate import Served
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.models.adaptive import adaptive_form
-from robust_diffusion.models.checked import own_context
-from robust_diffusion.records.content import object_key
-from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.evaluation.flags import Flag
 from robust_diffusion.evaluation.perturbed import (
     BASELINES,
@@ -36,6 +32,10 @@ from robust_diffusion.evaluation.subject import (
     surrogates_of,
 )
 from robust_diffusion.evaluation.threat import AttackedModel, Labels
+from robust_diffusion.models.adaptive import adaptive_form
+from robust_diffusion.models.checked import own_context
+from robust_diffusion.records.content import object_key
+from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 Threat = Literal["white_box", "adaptive", "black_box"]

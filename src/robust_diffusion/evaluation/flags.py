@@ -29,11 +29,11 @@ from robust_diffusion.attacks.base import Classifier, frozen
 from robust_diffusion.attacks.modification.base import edges_at
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.errors import AttackError
-from robust_diffusion.models.adaptive import adaptive_form, with_solver
-from robust_diffusion.models.checked import TRIAL_SEED, sees_edges
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER, Code
 from robust_diffusion.evaluation.solver_diagnostics import LARGEST_GROWTH
 from robust_diffusion.evaluation.subject import Task, accuracy
+from robust_diffusion.models.adaptive import adaptive_form, with_solver
+from robust_diffusion.models.checked import TRIAL_SEED, sees_edges
 
 Outdone = Literal["weaker_than_chance", "weaker_than_transfer"]
 

@@ -22,13 +22,13 @@ from robust_diffusion.attacks.base import clean_graph
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.files import read_torch
 from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.evaluation.threat import TrainedModel
 from robust_diffusion.models.checked import has_own_layers, sort_inputs, sorted_row
 from robust_diffusion.models.edge_values import with_edge_values
 from robust_diffusion.operators import set_backend
 from robust_diffusion.records.content import by_content, computed_by
 from robust_diffusion.records.identity import settings_of_config
 from robust_diffusion.records.store import ArtifactStore
-from robust_diffusion.evaluation.threat import TrainedModel
 from robust_diffusion.system.arithmetic import set_threads, set_up_arithmetic
 from robust_diffusion.system.artifact import Artifact, cache_key_of
 from robust_diffusion.system.tensor_hashes import state_hash
@@ -127,7 +127,7 @@ class ModelTraining:
 
 
 def victim_key(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a hashed configuration by which the store knows a cell's victim."""
+    """The part of a hashed configuration by which the store knows a run's victim."""
     # A callback may change the training, by averaging weights, say.
     further = {"callbacks": config["callbacks"]} if config.get("callbacks") else {}
     return {"model": config["model"], "fit": config["training"], **further}
@@ -270,7 +270,7 @@ def train_composed(
     cache_key: Mapping[str, Any] | None = None,
     store: str | Path | None = None,
 ) -> TrainedModel:
-    """The victim that a cell of a composed configuration trains, from the store if it is there."""
+    """The victim that a run of a composed configuration trains, from the store if it is there."""
     parts = ("model", "training", "callbacks")
     config = {key: OmegaConf.to_container(cfg[key], resolve=True) for key in parts}
     kept = ArtifactStore(cfg.paths.store if store is None else store, refresh=cfg.force)

@@ -22,8 +22,6 @@ from robust_diffusion.attacks import (
 )
 from robust_diffusion.attacks.ensemble import Ensemble
 from robust_diffusion.errors import AttackError
-from robust_diffusion.records.content import by_content, computed_by
-from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.evaluation.flag_codes import OF_THE_GRAPH
 from robust_diffusion.evaluation.flags import (
     Attempt,
@@ -37,6 +35,8 @@ from robust_diffusion.evaluation.flags import (
 )
 from robust_diffusion.evaluation.subject import Task
 from robust_diffusion.evaluation.threat import AttackedModel
+from robust_diffusion.records.content import by_content, computed_by
+from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import Artifact
 from robust_diffusion.system.progress import Progress
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash

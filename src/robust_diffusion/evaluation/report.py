@@ -16,10 +16,10 @@ from robust_diffusion import __version__
 from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
 from robust_diffusion.attacks.base import Kind
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.records.schema import Schema, UnitShare, first_problem
 from robust_diffusion.evaluation.flags import Flag
 from robust_diffusion.evaluation.subject import graph_hash
 from robust_diffusion.evaluation.threat import Labels
+from robust_diffusion.records.schema import Schema, UnitShare, first_problem
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
 from robust_diffusion.system.files import read_limited, write_whole
 from robust_diffusion.system.markdown import markdown_table

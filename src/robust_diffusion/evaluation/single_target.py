@@ -17,9 +17,9 @@ from robust_diffusion.attacks.problem import Problem, check_finite, gradient
 from robust_diffusion.checks import Count, Seed, SomeSteps, check_choice, check_value, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.subject import budget_of, subject_of
 from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.models.checked import own_context
-from robust_diffusion.evaluation.subject import budget_of, subject_of
 from robust_diffusion.system.progress import Progress
 
 TRIED = 4

@@ -47,7 +47,7 @@ class AttackedModel:
 
 @runtime_checkable
 class ThreatModel(Protocol):
-    """Decides which models the attacks of one cell run on.
+    """Decides which models a run's attacks are made on.
 
     Every one but `Poisoning` is evasion: the victim is trained on the clean graph, and the target
     nodes are the test nodes.
@@ -62,7 +62,7 @@ class ThreatModel(Protocol):
     def attacked_models(
         self, victim: TrainedModel, train: TrainSurrogate
     ) -> dict[str, AttackedModel]:
-        """The models that the attacks of one cell run on, by name; `train` makes surrogates."""
+        """The models that a run's attacks are made on, by name; `train` makes surrogates."""
 
 
 @validated("threat")
@@ -128,7 +128,7 @@ def named_labels(labels: GivenLabels) -> Labels:
 class BlackBox:
     """The attacker knows neither the victim nor its defence, and attacks surrogates of its own.
 
-    With several surrogates every attack runs on each; a cell then tells the worst and the mean.
+    With several surrogates every attack runs on each; a run then tells the worst and the mean.
 
     Reference: section "Attack Setup", arXiv:2209.07754; GRB, arXiv:2111.04314.
 
@@ -189,7 +189,7 @@ class BlackBox:
 class Poisoning(BlackBox):
     """The attacker changes the graph before the victim is trained on it.
 
-    The victim is retrained on each attacked graph, from the cell's seed, and tested on it.
+    The victim is retrained on each attacked graph, from the run's seed, and tested on it.
     Every node is attacked, so that any pair may be flipped, and `budget.edge_ratio` is a share of
     all edges. The attacker knows the classes of the train nodes, its surrogates' predictions
     elsewhere, and not the victim. Its surrogates are trained on the clean graph.

@@ -17,8 +17,8 @@ from robust_diffusion.attacks.audit import read_perturbed
 from robust_diffusion.attacks.audit.check import GraphLike
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.records.schema import Schema, UnitShare, first_problem
 from robust_diffusion.evaluation.load import build_model, load_weights
+from robust_diffusion.records.schema import Schema, UnitShare, first_problem
 from robust_diffusion.system.artifact import read_artifact
 from robust_diffusion.system.files import write_whole
 from robust_diffusion.system.hashes import file_hash
@@ -51,7 +51,7 @@ class ZooEntry:
     graph: FileName  # the most harmful attacked graph, and its hash
     graph_sha256: str
     weights: str  # hash of the weights, by which a report names the model
-    cell: str  # id of the published record of the attack that did most
+    run: str  # id of the published record of the attack that did most
     config: Mapping[str, Any]  # resolved configuration of the model
     in_channels: int
     out_channels: int

@@ -1,4 +1,4 @@
-"""One cell of an experiment: train one model, test it clean and under every attack."""
+"""One run of an experiment: train one model, test it clean and under every attack."""
 
 import copy
 import logging
@@ -13,10 +13,6 @@ from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
 from robust_diffusion.checks import Seed, check_name, check_value
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.flows import count_evaluations
-from robust_diffusion.models.checked import check_model, is_of_this_package
-from robust_diffusion.operators import current_backend
-from robust_diffusion.records.provenance import processor
 from robust_diffusion.evaluation.load import ModelTraining, Recipe
 from robust_diffusion.evaluation.perturbed import (
     Attacker,
@@ -28,6 +24,10 @@ from robust_diffusion.evaluation.perturbed import (
 from robust_diffusion.evaluation.solver_diagnostics import solves_of, warn_of_steps
 from robust_diffusion.evaluation.subject import Task, budget_of, writes_into_inputs
 from robust_diffusion.evaluation.threat import Poisoning, Seeding, ThreatModel, TrainedModel
+from robust_diffusion.flows import count_evaluations
+from robust_diffusion.models.checked import check_model, is_of_this_package
+from robust_diffusion.operators import current_backend
+from robust_diffusion.records.provenance import processor
 from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RunResult:
-    """The results of one cell."""
+    """The results of one run."""
 
     accuracy: dict[str, float]  # per test graph, in 0..1; of several surrogates, the worst
     mean_accuracy: dict[str, float]  # the same; of several surrogates, the mean
@@ -61,7 +61,7 @@ class RunResult:
     same_weights: list[str]  # surrogates that are the victim, weight for weight: a white box
     reused: list[str]  # what was taken from the store instead of computed
     files: dict[str, str]  # entries of the store: the victim, and each perturbed graph
-    backend: str  # of the operators, on the device where the cell ran
+    backend: str  # of the operators, on the run's device
     processor: str  # of this run; what is `reused` may be of another
 
 

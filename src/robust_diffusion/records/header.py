@@ -9,7 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.records.content import code_hash, user_code, user_files
-from robust_diffusion.records.identity import RecordedConfig, run_id, parts_read
+from robust_diffusion.records.identity import RecordedConfig, parts_read, run_id
 from robust_diffusion.records.provenance import machine, revision, versions
 from robust_diffusion.records.records import Record
 
@@ -18,7 +18,7 @@ OWN_FLOW = "flow@model.flow"
 
 
 def record_header(cfg: DictConfig) -> Record:
-    """Identity, choices, configuration and provenance of a cell, inside a Hydra application."""
+    """Identity, choices, configuration and provenance of a run, inside a Hydra application."""
     hydra: Any = HydraConfig.get()
     choices = hydra.runtime.choices
     uses_flow = "flow" in cfg.model

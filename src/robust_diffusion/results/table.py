@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
 from robust_diffusion.records.records import Record, is_timing
 from robust_diffusion.results.captions import (
     NUMBER,
@@ -16,7 +17,6 @@ from robust_diffusion.results.captions import (
 from robust_diffusion.results.evidence import ENSEMBLES
 from robust_diffusion.results.frame import model_name, narrow_frame
 from robust_diffusion.results.numbers import spread
-from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
 
 ALWAYS_SHOWN = ("dataset", "model", "flow")
 
@@ -28,13 +28,13 @@ class ResultTable:
     title: str  # what all rows have in common
     cells: pd.DataFrame  # the columns of `keys`, then `seeds`, then one of text per test graph
     keys: list[str]  # columns that tell the rows apart
-    notes: list[str]  # what a `!` in a cell stands for, and attacks that may be weak
+    notes: list[str]  # what a `!` in a run stands for, and attacks that may be weak
 
 
 def summarize(records: Sequence[Record]) -> ResultTable:
     """Mean +- sample standard deviation over seeds, of each combination that one run swept.
 
-    Failed cells, those with an `error`, show as `failed` in their row.
+    Failed runs, those with an `error`, show as `failed` in their row.
 
     Raises:
         ValueError: There are no records.
@@ -60,7 +60,7 @@ def rank(records: Sequence[Record]) -> ResultTable:
     """Accuracy on the clean validation nodes of each combination that was swept, best first.
 
     It is what hyper-parameters are chosen by; the test nodes do not come into it. Its last column
-    is `validation`, in %, and failed cells come last.
+    is `validation`, in %, and failed runs come last.
 
     Raises:
         ValueError: There are no records.
@@ -78,16 +78,16 @@ def rank(records: Sequence[Record]) -> ResultTable:
 
 
 def _by_setting(records: Sequence[Record]) -> tuple[pd.DataFrame, list[str]]:
-    """The frame with a column `setting`, a cell for each seed of it, and the columns of a setting.
+    """The frame with a column `setting`, a run for each seed of it, and the columns of a setting.
 
-    Of several cells of a seed the latest finished one counts, or else the latest failure.
+    Of several runs of a seed the latest finished one counts, or else the latest failure.
     """
     records = [record for record in records if "run" in record]
     if not records:
         raise ValueError("no records to show")
     rows = [_row(record) for record in records]
     keys = _row_keys(rows)
-    # A cell may have been asked for by several settings.
+    # A run may have been asked for by several settings.
     asked = pd.DataFrame({"run": [record["run"] for record in records]})
     asked["seed"] = [record.get("seed") for record in records]
     asked["setting"] = [tuple(row.get(key, "") for key in keys) for row in rows]

@@ -123,7 +123,7 @@ def on_several(
     """The trainer, or one of its devices' processes if it has several devices.
 
     The processes are started by this one. Lightning's own choice would start the command line
-    again, and the whole cell with it.
+    again, and the whole run with it.
     """
     world, batches = trainer.world_size, datamodule.batching.batches_per_epoch
     if world == 1:

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from robust_diffusion.experiment.overrides import composed
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.experiment.overrides import composed
 from robust_diffusion.paper.figures import build
 from robust_diffusion.paper.figures.build import BuiltFigure, FigureRun, Options, build_figure
 from robust_diffusion.paper.figures.draw import render

@@ -22,16 +22,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import PerturbedGraph
-from robust_diffusion.experiment.overrides import composed
 from robust_diffusion.checks import Positive, check_value
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.models.graph_pde import PDELayer
-from robust_diffusion.paper.figures.draw import Panel, draw_panels, draw_stability, look_of
-from robust_diffusion.records.content import code_hash
-from robust_diffusion.records.identity import run_id
-from robust_diffusion.records.provenance import revision, versions
 from robust_diffusion.evaluation.evaluate_model import attack
 from robust_diffusion.evaluation.load import set_up_process, train_composed
 from robust_diffusion.evaluation.stability import (
@@ -42,6 +35,13 @@ from robust_diffusion.evaluation.stability import (
     thinned,
 )
 from robust_diffusion.evaluation.threat import TrainedModel
+from robust_diffusion.experiment.overrides import composed
+from robust_diffusion.integrators.solver import Solver
+from robust_diffusion.models.graph_pde import PDELayer
+from robust_diffusion.paper.figures.draw import Panel, draw_panels, draw_stability, look_of
+from robust_diffusion.records.content import code_hash
+from robust_diffusion.records.identity import run_id
+from robust_diffusion.records.provenance import revision, versions
 
 IN_NAME = ("dataset", "fidelity", "seed", "scale")
 """Options in the names of a figure's files."""
