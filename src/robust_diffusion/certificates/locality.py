@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.noise import Noise
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.models.checked import seeded
+from robust_diffusion.models.checked import is_random, seeded
 
 _FEW = 256
 """Probes that logits are differentiated by."""
@@ -78,7 +78,6 @@ def measure_locality(
     features that no probe comes near. No gradient leads from the other nodes' logits to features
     that would change them: if there is one, the check has failed.
     """
-    samples = any(getattr(module, "samples", False) for module in model.modules())
     generator = torch.Generator().manual_seed(0)
     with seeded(0):
         few = _probes(x, _FEW, generator)
@@ -93,9 +92,11 @@ def measure_locality(
         # the largest logit, less than votes, counted in single precision, tell apart. Sums in
         # another order change logits of the package's models by less than 1e-14 there.
         tolerance = torch.finfo(graph.logits.dtype).eps ** 0.5
-        change = None if samples else graph.change(probes, ids)
+        change = None if is_random(model) else graph.change(probes, ids)
         isolated = gradient in {None, 0.0} and (change is None or change <= tolerance)
-        separate = isolated and not samples and graph.change(probes, ids, joined=True) <= tolerance
+        separate = (
+            isolated and change is not None and graph.change(probes, ids, joined=True) <= tolerance
+        )
         separate = separate and graph.change_without_edges() <= tolerance
     return Locality(
         isolated=isolated,

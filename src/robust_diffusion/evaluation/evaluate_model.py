@@ -33,7 +33,7 @@ from robust_diffusion.evaluation.subject import (
 )
 from robust_diffusion.evaluation.threat import AttackedModel, Labels
 from robust_diffusion.models.adaptive import adaptive_form
-from robust_diffusion.models.checked import own_context
+from robust_diffusion.models.checked import own_context, sees_edges
 from robust_diffusion.records.content import object_key
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
@@ -138,7 +138,7 @@ def _evaluated(
     known = [Flag("probabilities", PROBABILITIES)] * subject.tried.gives_probabilities
     measured = evaluate_on(attacker, model, runs, own_flags=known)
     graphs = [outcome.graph for outcome in measured.outcomes.values()]
-    sees = subject.tried.sees_edges or _depends_on_edges(subject, graphs)
+    sees = subject.tried.sees_edges or _sees_edges(subject, graphs)
     return RobustnessReport(
         model=type(model).__name__,
         clean_accuracy=measured.accuracy["clean"],
@@ -246,12 +246,19 @@ def _report(run: AttackRun, measured: Evaluation, subject: Subject, labels: str)
     )
 
 
-def _depends_on_edges(subject: Subject, graphs: Sequence[PerturbedGraph]) -> bool:
-    """Return whether the model's logits on some attacked graph change with its edges.
+def _sees_edges(subject: Subject, graphs: Sequence[PerturbedGraph]) -> bool:
+    """Return whether the model's logits on some graph change with its edges.
 
     A filter may drop every clean edge, and let those of an attack through.
     """
-    clean = subject.graph.edge_index
+    clean, model = subject.graph.edge_index, subject.model
+    if subject.tried.sees_edges is None:
+        injected = (graph for graph in graphs if len(graph.x) > graph.num_original_nodes)
+        before = subject.logits(subject.graph)
+        if any(not torch.equal(subject.logits(graph), before) for graph in injected):
+            return True  # original nodes keep their features
+        if sees_edges(model, *subject.placed(subject.graph), subject.tried.logits):
+            return True
     return any(
         not torch.equal(subject.logits(graph), subject.logits(replace(graph, edge_index=clean)))
         for graph in graphs

@@ -22,6 +22,8 @@ from robust_diffusion.models.checked import (
     copy_of,
     device_of,
     dtype_of,
+    has_own_layers,
+    is_random,
     sorted_by,
     sorted_row,
 )
@@ -212,7 +214,11 @@ def subject_of(
         grows=grows,
         dataset=name,
     )
-    subject.once("another pass", tried.model, lambda: tried.logits.cpu())
+    logits = tried.logits.cpu()
+    subject.once("another pass", tried.model, lambda: logits)
+    known = has_own_layers(tried.model) and not is_random(tried.model)
+    if known and not tried.gives_probabilities:
+        subject._logits[graph] = {id(tried.model): (tried.model, logits)}
     return subject
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.models.checked import copy_of
+from robust_diffusion.models.checked import copy_of, is_random
 from robust_diffusion.models.guard import Guard
 from robust_diffusion.operators import Gradient
 
@@ -82,9 +82,7 @@ def adaptive_form(model: nn.Module) -> nn.Module:
         if isinstance(module, HasAdaptiveForm)
     ]
     found = adapted if any(changed) else model
-    if any(getattr(module, "samples", False) for module in model.modules()):
-        return MeanOverDraws(found)
-    return found
+    return MeanOverDraws(found) if is_random(model) else found
 
 
 def with_gradient(model: nn.Module, gradient: Gradient) -> nn.Module:

@@ -180,6 +180,11 @@ def has_own_layers(model: object) -> bool:
     return is_of_this_package(model, WITHOUT_EDGES)
 
 
+def is_random(model: nn.Module) -> bool:
+    """True of a model with a module that draws in eval mode, as its attribute `samples` says."""
+    return any(getattr(module, "samples", False) for module in model.modules())
+
+
 def device_of(model: object) -> torch.device:
     """The device of a module's first tensor; the CPU if it has none."""
     tensors = chain(model.parameters(), model.buffers()) if isinstance(model, nn.Module) else ()
@@ -200,7 +205,7 @@ class TriedModel:
     logits: Float[Tensor, "n c"]  # its output on the graph, in eval mode
     writes_in_place: bool = False  # into the tensors that it receives
     gives_probabilities: bool = False  # for logits
-    sees_edges: bool = True  # its output depends on the edges
+    sees_edges: bool | None = None  # its output depends on the edges; not tried of the package's
     row: int | None = None  # of the edges, by which the model gets them sorted
 
     @contextmanager
@@ -284,19 +289,20 @@ def check_model(
         if not torch.isfinite(logits).all():
             raise ConfigError(f"{name}: the logits of {kind} are not finite")
         # Sorted edges would change the rounding of the package's models.
-        row = None if has_own_layers(model) else sorted_row(edge_index)
-        with TriedModel(model, logits, row=row).safe_inputs():
-            if grows:
-                new = edge_index.new_tensor([[n, 0], [0, n]])
-                larger = torch.cat([x, x[:1]]), torch.cat([edge_index, new], 1)
-                takes = f"{name}: {kind} takes this graph, but none of one more node"
-                _tried(model, *larger, takes)
-            sees = sees_edges(model, x, edge_index, logits)
-        if not sees and _depends_on_others(model, x, edge_index, logits):
-            raise ConfigError(
-                f"{name}: {kind} keeps a graph of its own: its logits are the same on other edges, "
-                "but depend on other nodes; let it use the edge_index of each call"
-            )
+        row, sees = None if has_own_layers(model) else sorted_row(edge_index), None
+        if not has_own_layers(model):  # the package's models are tested
+            with TriedModel(model, logits, row=row).safe_inputs():
+                if grows:
+                    new = edge_index.new_tensor([[n, 0], [0, n]])
+                    larger = torch.cat([x, x[:1]]), torch.cat([edge_index, new], 1)
+                    takes = f"{name}: {kind} takes this graph, but none of one more node"
+                    _tried(model, *larger, takes)
+                sees = sees_edges(model, x, edge_index, logits)
+            if not sees and _depends_on_others(model, x, edge_index, logits):
+                raise ConfigError(
+                    f"{name}: {kind} keeps a graph of its own: its logits are the same on other "
+                    "edges, but depend on other nodes; let it use the edge_index of each call"
+                )
         row_sums = logits.sum(1)
         return TriedModel(
             model=model,
