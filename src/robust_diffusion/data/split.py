@@ -49,15 +49,6 @@ def degree_split(
     of each part are sorted.
 
     Reference: GRB, arXiv:2111.04314, section on data splitting.
-
-    Args:
-        degree: Number of neighbours of each of the n nodes, n at least 20.
-        split_seed: Of the draw. The sort is stable, so the split is the same on every platform.
-        where: File or folder that the error message names.
-
-    Raises:
-        DataError: The graph is too small to be split.
-        ConfigError: The seed is no whole number of at least 0.
     """
     if degree.size < FEWEST_NODES:
         raise DataError(
@@ -100,11 +91,7 @@ THIRDS = ("low", "middle", "high")
 
 
 def check_difficulty(name: object) -> str:
-    """The name, if it is easy, medium, hard, full, one of the forms of `target_nodes`, or a file.
-
-    Raises:
-        ConfigError: It is none of these.
-    """
+    """The name, if it is easy, medium, hard, full, another form of `target_nodes`, or a file."""
     if not isinstance(name, str) or not GRAMMAR.fullmatch(name):
         raise ConfigError(
             f"difficulty={name}: use easy, medium, hard, full, degree:A-B for targets of A to B "
@@ -117,19 +104,11 @@ def check_difficulty(name: object) -> str:
 def target_nodes(graph: Data, name: str, dataset: str) -> Int[Tensor, " t"]:
     """The test nodes that a difficulty names, in ascending order.
 
-    Which nodes are attacked can change a ranking of models, arXiv:2605.05534.
-
-    Args:
-        graph: Has `index_test` and, of a split as GRB's, `index_test_easy` and so on.
-        name: GRB's easy, medium, hard, or full; or, of all test nodes, degree:A-B, those of A to B
-            neighbours; margin:low, middle or high, a third of them by how surely a linear model
-            has them right (`linear_margins`); random:N:SEED, N drawn. Or a file of node numbers,
-            each once, or of a boolean mask (.npy) of all nodes.
-        dataset: For messages.
-
-    Raises:
-        ConfigError: The graph has no such test nodes.
-        DataError: The file is missing, or names a node twice or one that is no test node.
+    GRB's easy, medium, hard, or full; or, of all test nodes, degree:A-B, those of A to B
+    neighbours; margin:low, middle or high, a third of them by how surely a linear model has them
+    right (`linear_margins`); random:N:SEED, N drawn. Or a file of node numbers, each once, or of a
+    boolean mask (.npy) of all nodes. Which nodes are attacked can change a ranking of models,
+    arXiv:2605.05534.
     """
     if name.endswith((".txt", ".npy")):
         return _from_file(Path(name), graph)
@@ -169,10 +148,6 @@ def linear_margins(graph: Data, ridge: float = 1.0) -> Float[Tensor, " n"]:
     The model is a ridge regression of the classes of the train nodes on features that were passed
     twice over the edges, normalised as a GCN does (SGC, Wu et al. 2019, arXiv:1902.07153). It has
     no seed, and is the same for all models, so that they are compared at the same nodes.
-
-    Args:
-        graph: Has x, y, undirected edge_index, and `index_train`.
-        ridge: Weight of the squared coefficients, above 0.
     """
     n, train = graph.y.numel(), graph["index_train"]
     x = torch.cat([graph.x.double(), torch.ones(n, 1, dtype=torch.double)], 1)

@@ -95,11 +95,7 @@ def check_edge_index(edges: NDArray[np.generic], num_nodes: int, *, where: str |
 
 
 def node_numbers(nodes: object, n: int, name: str) -> Int[Tensor, "_"]:
-    """Sorted numbers of the nodes that a boolean mask or a list of numbers names.
-
-    Raises:
-        DataError: It names no node, one twice, or one that is none of 0..n-1; begins with `name`.
-    """
+    """Sorted numbers of the nodes that a boolean mask or a list of numbers names."""
     try:
         # torch takes no negative strides.
         held = nodes.copy() if isinstance(nodes, np.ndarray) else nodes
@@ -249,13 +245,6 @@ def checked_graph(data: Data, splits: Mapping[str, Int[Tensor, "_"]]) -> Data:
 
     Self-loops and duplicate edges are dropped, each with a warning. Nodes outside of `splits` may
     have the label -1, and classes may have no node.
-
-    Args:
-        data: Has x, edge_index of both directions, and y.
-        splits: Node numbers by part.
-
-    Raises:
-        DataError: Something is missing, of the wrong type or shape, or no graph can have it.
     """
     if not isinstance(data, Data):
         raise DataError(
@@ -278,17 +267,7 @@ def split_of(
 ) -> dict[str, Int[Tensor, "_"]]:
     """Node numbers of each part of the split that a graph holds, by masks or by indices.
 
-    Args:
-        held: What the graph holds, by name.
-        num_nodes: Number of its nodes.
-        where: Begins messages, before a name.
-
-    Returns:
-        Empty if it holds nothing that looks like a split.
-
-    Raises:
-        DataError: Train, val or test is missing, a part is no set of nodes or is there twice and
-            not the same, or the split has names that are not read.
+    Empty if it holds nothing that looks like a split. Messages begin with `where`, before a name.
     """
     parts = [part for part in SPLITS if _names(held, part)]
     if parts:
@@ -312,15 +291,8 @@ def log_unread(held: Mapping[str, Any], read: Collection[str], *, where: str) ->
 def node_index(data: Data, nodes: object, name: str = "nodes") -> Int[Tensor, "_"]:
     """Sorted numbers of some nodes.
 
-    Args:
-        data: The graph.
-        nodes: `all`; the name of a part, `test` being `test_mask`, `test_idx`, `index_test` or
-            `idx_test`; a boolean mask; or node numbers.
-        name: Of the argument, for messages.
-
-    Raises:
-        DataError: The part is missing, the mask or the numbers do not fit the graph, or there is
-            no node.
+    Those are `all`; the name of a part, `test` being `test_mask`, `test_idx`, `index_test` or
+    `idx_test`; a boolean mask; or node numbers. Messages begin with `name`.
     """
     n = data.num_nodes or 0
     if isinstance(nodes, str):

@@ -330,11 +330,7 @@ class Watch:
         self._told: set[str] = set()
 
     def over(self, rhs: RightHandSide, t_end: float, dtype: torch.dtype) -> RightHandSide:
-        """The right-hand side of one solve on [0, t_end], counted.
-
-        Raises:
-            TrainingError: In the evaluation that is one too many.
-        """
+        """The right-hand side of one solve on [0, t_end], counted."""
         if self.rtol is not None and self.rtol < torch.finfo(dtype).eps:
             self._tell(
                 "solver.rtol=%g: below the rounding of %s, %.2g, so that steps shrink and shrink",

@@ -96,9 +96,6 @@ def read_graph(path: Path) -> tuple[sp.sparray, NDArray[Any], NDArray[Any], Arra
 
     Returns:
         Adjacency, dense features, labels, and all that the file holds, by name.
-
-    Raises:
-        DataError: The file is missing, damaged, or lacks an array.
     """
     held = _read_tensors(path) if path.suffix == ".pt" else _read_arrays(path)
     arrays = {k: value for k, value in held.items() if isinstance(value, np.ndarray | sp.csr_array)}
