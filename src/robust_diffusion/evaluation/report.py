@@ -225,32 +225,18 @@ class RobustnessReport:
         """One row for the clean graph and one per attack; accuracies in 0..1."""
         import pandas as pd
 
-        frame = pd.DataFrame(
-            {
-                "attack": attack.name,
-                "made_on": attack.made_on,
-                "is_control": attack.is_control,
-                "accuracy": attack.accuracy,
-                "injected_nodes": attack.spent.injected_nodes,
-                "injected_edges": attack.spent.injected_edges,
-                "flipped_edges": attack.spent.added_edges + attack.spent.removed_edges,
-                "changed_nodes": attack.spent.changed_nodes,
-                "forwards": attack.effort["forwards"],
-                "seconds": attack.effort["seconds"],
-                "flags": _codes(attack.flags),
-            }
-            for attack in self.attacks
-        )
-        clean = {
-            "attack": "clean",
-            "made_on": "",
-            "is_control": False,
-            "seconds": 0.0,
-            "forwards": 0,
-        }
-        clean |= {"accuracy": self.clean_accuracy, "flags": _codes(self.flags)}
-        first = pd.DataFrame([clean | dict.fromkeys(_COUNTS, 0)])
-        return pd.concat([first[frame.columns], frame], ignore_index=True)
+        clean = {"attack": "clean", "made_on": "", "is_control": False}
+        clean |= {"accuracy": self.clean_accuracy, **dict.fromkeys(_COUNTS, 0)}
+        rows = [clean | {"forwards": 0, "seconds": 0.0, "flags": _codes(self.flags)}]
+        for attack in self.attacks:
+            row = {key: getattr(attack, key) for key in ("made_on", "is_control", "accuracy")}
+            spent = attack.spent
+            counts = spent.injected_nodes, spent.injected_edges
+            counts += spent.added_edges + spent.removed_edges, spent.changed_nodes
+            cost = {key: attack.effort[key] for key in ("forwards", "seconds")}
+            row |= dict(zip(_COUNTS, counts, strict=True)) | cost
+            rows.append({"attack": attack.name, **row, "flags": _codes(attack.flags)})
+        return pd.DataFrame(rows)
 
     def _table(self) -> "pd.DataFrame":
         """Return the table of `to_frame` as text, accuracies in %.
