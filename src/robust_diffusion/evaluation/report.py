@@ -231,8 +231,8 @@ class RobustnessReport:
         for attack in self.attacks:
             row = {key: getattr(attack, key) for key in ("made_on", "is_control", "accuracy")}
             spent = attack.spent
-            counts = spent.injected_nodes, spent.injected_edges
-            counts += spent.added_edges + spent.removed_edges, spent.changed_nodes
+            flipped = spent.added_edges + spent.removed_edges
+            counts = spent.injected_nodes, spent.injected_edges, flipped, spent.changed_nodes
             cost = {key: attack.effort[key] for key in ("forwards", "seconds")}
             row |= dict(zip(_COUNTS, counts, strict=True)) | cost
             rows.append({"attack": attack.name, **row, "flags": _codes(attack.flags)})
