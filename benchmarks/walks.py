@@ -24,7 +24,8 @@ import robust_diffusion
 from robust_diffusion import GCN, PGD, Budget, RandomInjection, evaluate
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data.sources import citation_like_graph
-from robust_diffusion.experiment import evaluate_run, run
+from robust_diffusion.experiment.evaluate_run import evaluate_run
+from robust_diffusion.experiment.run import run_and_record
 from robust_diffusion.training.module import NodeClassification
 
 PACKAGE = str(Path(robust_diffusion.__file__).parent)
@@ -126,13 +127,13 @@ def walk_run() -> list[Found]:
             keys = [str(key) for key in cfg if key != "hydra"]
             cfg = OmegaConf.masked_copy(cfg, keys)
             ends = {
-                "cfg to evaluate_run": evaluate_run.evaluate_run.__code__,
+                "cfg to evaluate_run": evaluate_run.__code__,
                 "cfg to the first training step": NodeClassification.training_step.__code__,
             }
             name = list(ends)[seed - 1]
             walk = Walk(end=ends[name])
-            run.run_and_record(OmegaConf.merge(cfg, {"seed": seed + 10}))
-            walk.count(lambda cfg=cfg: run.run_and_record(cfg))
+            run_and_record(OmegaConf.merge(cfg, {"seed": seed + 10}))
+            walk.count(lambda cfg=cfg: run_and_record(cfg))
             found.append({"walk": name} | walk.counts(walk.functions))
     return found
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ for _name in (
     "torchmetrics",
     "wandb",
 ):
-    importlib.import_module(_name)
+    if find_spec(_name.partition(".")[0]):  # a bare GPU machine lacks some
+        importlib.import_module(_name)
 
 Compose = Callable[..., DictConfig]
 
