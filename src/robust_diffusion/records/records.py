@@ -246,10 +246,11 @@ def is_tested(record: Record) -> bool:
 def value_at(record: Mapping[str, Any], path: str) -> Any:
     """Return the value at a dotted path, or `ABSENT`."""
     node: Any = record
-    for key in path.split("."):
-        if not isinstance(node, Mapping) or key not in node:
-            return ABSENT
-        node = node[key]
+    try:
+        for key in path.split("."):
+            node = node[key]
+    except (KeyError, TypeError):
+        return ABSENT
     return node
 
 

@@ -33,8 +33,15 @@ class Runs:
 
     def of(self, experiment: str) -> list[Record]:
         """Return the runs of an experiment, in the order in which they were last asked for."""
-        runs = self.all_variants.get(experiment, ())
-        return [run for run in runs if self.fidelity in (None, run.get("fidelity"))]
+        return self._by_experiment.get(experiment, [])
+
+    @cached_property
+    def _by_experiment(self) -> Mapping[str, list[Record]]:
+        variants = self.all_variants.items()
+        return {
+            name: [run for run in runs if self.fidelity in (None, run.get("fidelity"))]
+            for name, runs in variants
+        }
 
     @cached_property
     def by_model(self) -> Mapping[ModelKey, list[Record]]:
