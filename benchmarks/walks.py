@@ -22,7 +22,7 @@ from omegaconf import OmegaConf
 
 import robust_diffusion
 from robust_diffusion import GCN, PGD, Budget, RandomInjection, evaluate
-from robust_diffusion.cells import cell, experiment
+from robust_diffusion.experiment import cell, experiment
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.training.module import NodeClassification
@@ -124,7 +124,7 @@ def walk_cell() -> list[Found]:
             keys = [str(key) for key in cfg if key != "hydra"]
             cfg = OmegaConf.masked_copy(cfg, keys)
             ends = {
-                "cfg to evaluate_cell": cell.evaluate_cell.__code__,
+                "cfg to evaluate_run": cell.evaluate_run.__code__,
                 "cfg to the first training step": NodeClassification.training_step.__code__,
             }
             name = list(ends)[seed - 1]

@@ -28,13 +28,13 @@ from robust_diffusion.config import PUBLISHED
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.inventory import open_dataset
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
-from robust_diffusion.records.records import Record, latest_by_cell
+from robust_diffusion.records.records import Record, latest_by_run
 from robust_diffusion.results.evidence import KIND, SEEN, attack_in_words
 from robust_diffusion.results.frame import model_name
 from robust_diffusion.results.leaderboard import thorough_runs
-from robust_diffusion.robustness.load import load_weights
-from robust_diffusion.robustness.subject import subject_of
-from robust_diffusion.robustness.zoo import (
+from robust_diffusion.evaluation.load import load_weights
+from robust_diffusion.evaluation.subject import subject_of
+from robust_diffusion.evaluation.zoo import (
     INDEX,
     Zoo,
     ZooEntry,
@@ -128,7 +128,7 @@ def zoo_of(records: Sequence[Record], store: Path) -> Iterator[Made]:
 def _attacked(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[int, list[Record]]]:
     """Cells of worst cases by dataset, variant and model, and by seed."""
     found: dict[tuple[str, str, str], dict[int, list[Record]]] = {}
-    cells = thorough_runs(records, EXPERIMENTS).drop_duplicates("cell")
+    cells = thorough_runs(records, EXPERIMENTS).drop_duplicates("run")
     for record in cells["record"]:
         key = (record["dataset"], record["fidelity"], model_name(record))
         found.setdefault(key, {}).setdefault(record["seed"], []).append(record)
@@ -153,7 +153,7 @@ def _made(records: Sequence[Record], datamodule: GraphDataModule, store: Path) -
         raise DataError(f"{victim}: reads edge values of its graph, which the zoo does not keep")
     config, tensors = record["config"]["model"], read_artifact(victim).tensors
     sizes = (datamodule.num_features, datamodule.num_classes)
-    model = build_recorded(config, *sizes, where=f"cell {record['cell']}")
+    model = build_recorded(config, *sizes, where=f"cell {record['run']}")
     load_weights(model, tensors, where=victim)
     model.eval()
     wanted = (record["accuracy"]["clean"], record["accuracy"][attack])
@@ -170,7 +170,7 @@ def _made(records: Sequence[Record], datamodule: GraphDataModule, store: Path) -
             f"{victim}: has accuracy {found} and its record {wanted[0]:.6f} and {wanted[1]:.6f}, "
             f"clean and under {attack}; use the arithmetic of the record, as of its processor"
         )
-    about = {"cell": record["cell"], "seed": record["seed"]}
+    about = {"run": record["run"], "seed": record["seed"]}
     entry = ZooEntry(
         name=model_name(record),
         dataset=record["dataset"],
@@ -181,7 +181,7 @@ def _made(records: Sequence[Record], datamodule: GraphDataModule, store: Path) -
         graph="",
         graph_sha256="",
         weights=state_hash(model.state_dict()),
-        cell=record["cell"],
+        cell=record["run"],
         config=config,
         in_channels=sizes[0],
         out_channels=sizes[1],
@@ -263,8 +263,8 @@ def check_zoo(zoo: Zoo, records: Iterable[Record]) -> bool:
         zoo: The models.
         records: The published ones, with the cells that the index names.
     """
-    latest = latest_by_cell(records)
-    rows = [_checked(zoo, entry, latest.get(entry.cell)) for entry in zoo.entries]
+    latest = latest_by_run(records)
+    rows = [_checked(zoo, entry, latest.get(entry.run)) for entry in zoo.entries]
     frame = pd.DataFrame(rows)
     if frame.empty:
         sys.stdout.write(f"{zoo.directory}: no model\n")
@@ -288,9 +288,9 @@ def _checked(zoo: Zoo, entry: ZooEntry, record: Record | None) -> dict[str, str]
         clean, worst = (f"{100 * value:.2f}" for value in measured)
         found = "as recorded"
         if record is None or "error" in record:
-            found = f"cell {entry.cell} is not among the records"
+            found = f"cell {entry.run} is not among the records"
         elif (record["accuracy"]["clean"], min(record["accuracy"].values())) != recorded:
-            found = f"the record of cell {entry.cell} has other accuracies than the index"
+            found = f"the record of cell {entry.run} has other accuracies than the index"
         elif measured != recorded:
             found = "the index has " + " and ".join(f"{100 * value:.2f}" for value in recorded)
     return row | {"seed": str(entry.seed), "clean": clean, "worst": worst, "found": found}

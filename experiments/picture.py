@@ -32,14 +32,14 @@ from robust_diffusion.errors import DataError
 from robust_diffusion.paper.charts import draw_charts
 from robust_diffusion.paper.figures.draw import draw_stability, look_of, render
 from robust_diffusion.paper.paper_table import build_tables
-from robust_diffusion.records import latest_by_cell, read_records
+from robust_diffusion.records import latest_by_run, read_records
 from robust_diffusion.records.records import by_experiment
 from robust_diffusion.results.budget_curve import budget_curve
 from robust_diffusion.results.frame import frame, named_by_settings
 from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.worst_case import recorded_on, worst_case_table, worst_cases
-from robust_diffusion.robustness.attack_cost import plot_traces
-from robust_diffusion.robustness.single_target import right_by_edges
+from robust_diffusion.evaluation.attack_cost import plot_traces
+from robust_diffusion.evaluation.single_target import right_by_edges
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "experiments" / "results" / "records.jsonl.gz"
@@ -72,7 +72,7 @@ WORST = "worst"
 
 def mean_accuracy() -> dict[str, dict[str, float]]:
     """Mean accuracy in % by model, or flow of a graph PDE, and test graph."""
-    cells = [cell for cell in latest_by_cell(read_records(RECORDS)).values() if plain(cell)]
+    cells = [cell for cell in latest_by_run(read_records(RECORDS)).values() if plain(cell)]
     first = {name(cell): settings(cell) for cell in reversed(cells) if cell["experiment"] != "tune"}
     found: dict[str, dict[str, float]] = {}
     for row in (*DIFFUSION, *OTHERS):

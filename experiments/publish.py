@@ -27,7 +27,7 @@ from robust_diffusion.paper.commands import FIDELITIES
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.paper.render import render_markdown
 from robust_diffusion.paper.studies import studies
-from robust_diffusion.records.records import Record, encoded, latest_by_cell, reference_to
+from robust_diffusion.records.records import Record, encoded, latest_by_run, reference_to
 from robust_diffusion.results.leaderboard import show_leaderboard
 from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.table import ResultTable
@@ -83,10 +83,10 @@ def publishable(records: list[Record]) -> Iterator[Record]:
     Args:
         records: In the order in which they were appended.
     """
-    latest = latest_by_cell(records)
+    latest = latest_by_run(records)
     asks: dict[tuple[str, str], Record] = {}
     for record in records:
-        cell = record.get("cell")
+        cell = record.get("run")
         if cell is not None and "error" not in latest.get(cell, {"error": ""}):
             asked = (cell, record["experiment"])
             asks.pop(asked, None)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from robust_diffusion.commands.reading import read_chosen
 from robust_diffusion.errors import DataError
-from robust_diffusion.records.records import Record, latest_by_cell, read_records
+from robust_diffusion.records.records import Record, latest_by_run, read_records
 from robust_diffusion.system.portable import PORTABLE, named_in
 
 RECORDS = Path(__file__).with_name("results") / "records.jsonl.gz"
@@ -33,7 +33,7 @@ def main() -> None:
     if chosen.cells < 1:
         parser.error(f"--cells {chosen.cells}: draw at least one")
     try:
-        latest = latest_by_cell(read_chosen([chosen.records]))
+        latest = latest_by_run(read_chosen([chosen.records]))
     except DataError as error:
         sys.exit(str(error))
     tested = {cell: record for cell, record in latest.items() if "accuracy" in record}
@@ -54,7 +54,7 @@ def main() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Run published cells again and compare.")
-    parser.add_argument("ids", nargs="*", metavar="cell", help="ids of cells (default: drawn)")
+    parser.add_argument("ids", nargs="*", metavar="run", help="ids of cells (default: drawn)")
     parser.add_argument("--cells", type=int, default=3, help="how many to draw (default: 3)")
     parser.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
     parser.add_argument("--records", type=Path, default=RECORDS, help="default: the published ones")
@@ -69,13 +69,13 @@ def _reproduce(record: Record, tolerance: float) -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         outputs = Path(folder)
         found = _run(record, outputs)
-    name = f"{record['cell']} ({record['experiment']}, {record['dataset']}, "
+    name = f"{record['run']} ({record['experiment']}, {record['dataset']}, "
     network = record["flow"] if record["model"] == "graph_pde" else record["model"]
     name += f"{network}, {record['fidelity']}, seed {record['seed']})"
     if found is None or "error" in found:
         sys.stdout.write(f"{name}: {found['error'] if found else 'left no record'}\n")
         return "did not run"
-    if found["cell"] != record["cell"]:
+    if found["run"] != record["run"]:
         sys.stdout.write(f"{name}: its options are other ones today, which give another cell\n")
         return "of other options today"
     differences = {

@@ -165,7 +165,7 @@ def compose(tmp_path: Path) -> Iterator[Compose]:
     def composed(*overrides: str) -> DictConfig:
         cfg: DictConfig = pickle.loads(_composed(overrides))
         with open_dict(cfg):
-            cfg.hydra.runtime.output_dir = str(tmp_path / "outputs" / "cell")
+            cfg.hydra.runtime.output_dir = str(tmp_path / "outputs" / "run")
             HydraConfig.instance().set_config(cfg)
             task = OmegaConf.masked_copy(cfg, [key for key in cfg if key != "hydra"])
         OmegaConf.set_struct(task, value=True)
@@ -265,10 +265,10 @@ def make_fit() -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def cell_in(make_datamodule: Callable[..., Any], make_fit: Callable[..., Any]) -> Any:
     """Evaluates a cell in a folder, of a GCN unless said otherwise; others are its parts."""
-    from robust_diffusion.cells.cell import evaluate_cell
+    from robust_diffusion.evaluation import BlackBox
+    from robust_diffusion.evaluation.trained import ModelTraining, Recipe, victim_key
+    from robust_diffusion.experiment.evaluate_run import evaluate_run
     from robust_diffusion.records.store import ArtifactStore
-    from robust_diffusion.robustness import BlackBox
-    from robust_diffusion.robustness.trained import ModelTraining, Recipe, victim_key
     from tests.models.small import gcn
 
     def cell(folder: Path, **parts: Any) -> Any:
@@ -287,9 +287,9 @@ def cell_in(make_datamodule: Callable[..., Any], make_fit: Callable[..., Any]) -
         }
         given = {"cache_key": key} | given
         datamodule, seed = given.pop("datamodule"), given.pop("seed")
-        train = ModelTraining(datamodule, ArtifactStore(folder / "store"), seed, folder / "cell")
+        train = ModelTraining(datamodule, ArtifactStore(folder / "store"), seed, folder / "run")
         recipe = Recipe(given.pop("model"), given.pop("fit"), victim_key(given["cache_key"]))
-        return evaluate_cell(train, recipe, **given)
+        return evaluate_run(train, recipe, **given)
 
     return cell
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from robust_diffusion.records import read_records
-from robust_diffusion.records.identity import cell_id
+from robust_diffusion.records.identity import run_id
 from robust_diffusion.records.records import Record, by_experiment, encoded
 from robust_diffusion.results.leaderboard import show_leaderboard
 from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
@@ -93,17 +93,17 @@ def test_published_configurations_have_the_ids_of_their_cells(records: list[Reco
     cells = [record for record in records if "config" in record]
     assert cells
     content = ("user_files", "user_code")
-    found = [cell_id(of["config"], *(of.get(key) for key in content)) for of in cells]
-    assert found == [record["cell"] for record in cells]
+    found = [run_id(of["config"], *(of.get(key) for key in content)) for of in cells]
+    assert found == [record["run"] for record in cells]
 
 
 def test_published_records_are_whole_and_clean(records: list[Record]) -> None:
     finished_cells = set()
     for record in records:
         if "reference" in record:
-            assert record["cell"] in finished_cells
+            assert record["run"] in finished_cells
             continue
-        finished_cells.add(record["cell"])
+        finished_cells.add(record["run"])
         assert "error" not in record
         if "accuracy" in record:
             assert named_in(record["processor"]) == PORTABLE
@@ -189,7 +189,7 @@ PUBLISHED = finished(0.5, cell="a", attacks=(), processor="an abacus")
         (PUBLISHED, 0),
         (PUBLISHED | {"accuracy": {"clean": 0.48}}, "1 further than 1.5 points away: a"),
         (PUBLISHED | {"accuracy": {"clean": 0.51}, "processor": "a slide rule"}, 0),
-        (PUBLISHED | {"cell": "b"}, "1 of other options today: a"),
+        (PUBLISHED | {"run": "b"}, "1 of other options today: a"),
         (failed(cell="a"), "1 did not run: a"),
         (None, "1 did not run: a"),
     ],

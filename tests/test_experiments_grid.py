@@ -12,10 +12,10 @@ from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from robust_diffusion.cells.sweeper import covering, planned_cells
 from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.experiment.sweeper import covering, planned_runs
 from robust_diffusion.paper.layout import Line, load_layout, table_numbers
-from robust_diffusion.records.identity import cell_id
+from robust_diffusion.records.identity import run_id
 from robust_diffusion.records.records import value_at
 
 RUN = [number for number in table_numbers() if load_layout(number).kind != "budgets"]
@@ -38,7 +38,7 @@ def _hydra_left_as_it_was() -> Iterator[None]:
 
 
 def cells(number: int, scale: str = "full") -> list[list[str]]:
-    return planned_cells(composed(f"experiment=table-{number}", f"scale={scale}"))
+    return planned_runs(composed(f"experiment=table-{number}", f"scale={scale}"))
 
 
 def options(cell: Sequence[str]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def test_a_grid_runs_its_seeds_and_a_smoke_run_all_options(number: int) -> None:
     assert {cell_options["seed"] for cell_options in map(options, whole)} == set(seeds)
     typed = cfg.copy()
     typed.hydra.overrides.task.append("seed=range(30)")
-    assert len(planned_cells(typed)) == 30 // len(seeds) * len(whole)
+    assert len(planned_runs(typed)) == 30 // len(seeds) * len(whole)
 
     def overrides(sweep: list[list[str]]) -> set[str]:
         return {o for o in itertools.chain(*sweep) if not o.startswith(("seed=", "scale="))}
@@ -150,7 +150,7 @@ def test_in_a_smoke_run_every_dataset_is_a_small_graph_and_another_cell() -> Non
         assert budget.within(datamodule.target_nodes.numel()) == budget
         assert budget.max_injected_nodes == cfg.dataset.budget.max_injected_nodes
         for of in (cfg, composed(f"dataset={dataset}", "paths.data_dir=no")):
-            found.add(cell_id({"data": OmegaConf.to_container(of.data, resolve=True)}))
+            found.add(run_id({"data": OmegaConf.to_container(of.data, resolve=True)}))
     assert len(found) == 12
     for threat, model in (("white_box", "gat"), ("adaptive", "beltrami_guard")):
         cfg = composed("scale=smoke", f"threat={threat}", f"model={model}")

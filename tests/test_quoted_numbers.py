@@ -50,7 +50,7 @@ def cells() -> pd.DataFrame:
     """The frame of all records, accuracies in %, with the experiments that asked for each cell."""
     found = frame(records())
     asking = experiments_asking(records())
-    asked = [{own, *asking.get(cell, ())} for cell, own in found[["cell", "experiment"]].to_numpy()]
+    asked = [{own, *asking.get(cell, ())} for cell, own in found[["run", "experiment"]].to_numpy()]
     return found.assign(asked=asked, accuracy=100 * found["accuracy"])
 
 
@@ -326,8 +326,8 @@ def poisoning() -> Quotes:
     )
     yield text, cora.loc[[*order, "gcn_jaccard", "gcn"], "meta_25"]
     assert {*cora["meta_05"].nlargest(4).index} == {"elastic_gnn", "grand", "frond", "rung"}
-    searched = cells()["cell"][cells()["attack"] == "meta_grbcd"]
-    searched = cells()[cells()["cell"].isin(searched)].set_index(["model", "attack"])["accuracy"]
+    searched = cells()["run"][cells()["attack"] == "meta_grbcd"]
+    searched = cells()[cells()["run"].isin(searched)].set_index(["model", "attack"])["accuracy"]
     of_file = rows("poisoning", draw=0, attack="meta_05", dataset="prognn_cora")
     of_file = of_file.set_index("model")["accuracy"]
     for name, model in (("GCN", "gcn"), ("Beltrami", "beltrami"), ("HANG", "hang")):

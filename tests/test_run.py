@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.cells import experiment
 from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.experiment import experiment
 from robust_diffusion.operators import current_backend
 from robust_diffusion.records import read_records
 from robust_diffusion.training import NodeClassification
 from tests.conftest import TINY_ATTACKS, TINY_DATA, TINY_TRAINING
 
 Cli = Callable[..., Any]
-RUN = "robust_diffusion.cells.experiment.run_and_record"
+RUN = "robust_diffusion.experiment.run.run_and_record"
 
 
 def without(overrides: list[str], *keys: str) -> list[str]:
@@ -71,7 +71,7 @@ def test_attacks_is_alias_of_attack_and_force_gives_same_result(cli: Cli, tiny: 
     assert outcome.table[0].keys() >= {"flow", "clean", "speit"}
     # The same cell by its other name, so nothing is run again.
     first, reference = cli("attacks=[speit]", *given).records
-    assert (reference["cell"], reference["reference"]) == (first["cell"], True)
+    assert (reference["run"], reference["reference"]) == (first["run"], True)
     *_, forced = cli("--force", "attack=[speit]", *given).records
     for key in ("accuracy", "attacked", "val_accuracy"):
         assert first[key] == forced[key]
@@ -153,14 +153,14 @@ def test_a_cell_leaves_nothing_in_memory(
 def test_a_fault_or_a_defect_in_one_cell_is_one_failure_and_the_others_go_on(
     cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
 ) -> None:
-    evaluate = experiment.evaluate_cell
+    evaluate = experiment.evaluate_run
 
     def faulty(train: Any, *parts: Any, **named: Any) -> Any:
         if train.seed == 0:
             raise error
         return evaluate(train, *parts, **named)
 
-    monkeypatch.setattr(experiment, "evaluate_cell", faulty)
+    monkeypatch.setattr(experiment, "evaluate_run", faulty)
     logging.getLogger("robust_diffusion").setLevel(logging.INFO)
     outcome = cli("-m", "flow=heat", "seed=0,1", *tiny_clean)
     assert outcome.status == 1
@@ -247,7 +247,7 @@ def test_a_clock_that_is_put_back_promises_nothing(
     cli: Callable[..., Any], tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, calls = time.time(), iter(range(10**6))
-    monkeypatch.setattr("robust_diffusion.cells.progress.time.time", lambda: now - next(calls))
+    monkeypatch.setattr("robust_diffusion.experiment.progress.time.time", lambda: now - next(calls))
     logging.getLogger("robust_diffusion").setLevel(logging.INFO)
     outcome = cli("-m", "flow=heat", "seed=0,1", *tiny_clean)
     assert outcome.status == 0

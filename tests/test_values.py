@@ -15,7 +15,6 @@ from omegaconf import OmegaConf
 
 from robust_diffusion import FGSM, GCN, TDGIA, Budget, Fit, GraphPDE, Solver
 from robust_diffusion.attacks import Attack, GivenGraph, InjectionAdversary
-from robust_diffusion.cells.overrides import check_keys
 from robust_diffusion.checks import (
     check_argument,
     check_choice,
@@ -25,6 +24,7 @@ from robust_diffusion.checks import (
 )
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.experiment.overrides import check_keys
 from robust_diffusion.flows import Flow
 from tests.graphs import without_type_checks
 

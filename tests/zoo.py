@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from robust_diffusion import Budget, GraphDataModule, RandomInjection, fit, open_dataset
-from robust_diffusion.robustness.subject import subject_of
-from robust_diffusion.robustness.zoo import Zoo, ZooEntry, build_recorded, write_index
+from robust_diffusion.evaluation.subject import subject_of
+from robust_diffusion.evaluation.zoo import Zoo, ZooEntry, build_recorded, write_index
 from robust_diffusion.system.artifact import Artifact, write_artifact
 from robust_diffusion.system.hashes import file_hash
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash

@@ -120,7 +120,7 @@ class ProcessLauncher(Launcher):
 
     def _lost(self, number: int, overrides: Sequence[str]) -> JobReturn:
         """Record, here, the failure of a cell whose process is no more."""
-        from robust_diffusion.cells.experiment import record_failure
+        from robust_diffusion.experiment.run import record_failure
 
         def record(cfg: DictConfig) -> None:
             message = "its process was killed or crashed, as for want of memory"

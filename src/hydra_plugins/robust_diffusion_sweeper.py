@@ -16,13 +16,13 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from robust_diffusion.cells.progress import shown_progress
-from robust_diffusion.cells.sweeper import covering, plan, without_lacking_keys
 from robust_diffusion.checks import Count, Share, validated
 from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.experiment.progress import shown_progress
+from robust_diffusion.experiment.sweeper import covering, plan, without_lacking_keys
 
 if TYPE_CHECKING:
-    from robust_diffusion.cells.search import Search
+    from robust_diffusion.experiment.search import Search
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +185,7 @@ class TuneSweeper(_LaunchingSweeper):
     def _search(self, arguments: Sequence[str]) -> "Search":
         try:
             # Imported late, since Optuna is an extra, and Hydra imports every plugin.
-            from robust_diffusion.cells.search import Search
+            from robust_diffusion.experiment.search import Search
         except ImportError as error:
             remedy = "pip install 'robust-diffusion[sweepers]'"
             raise ConfigError(f"hydra/sweeper=tune: needs Optuna 4 or later; {remedy}") from error

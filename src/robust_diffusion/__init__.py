@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         attack_names as attack_names,
         build_attack as build_attack,
     )
-    from robust_diffusion.cells.experiment import run_cell as run_cell
+    from robust_diffusion.experiment.run import run_experiment as run_experiment
     from robust_diffusion.certificates import (
         BiSmoothing as BiSmoothing,
         CertificateReport as CertificateReport,
@@ -51,23 +51,23 @@ if TYPE_CHECKING:
     )
     from robust_diffusion.data import GraphDataModule as GraphDataModule
     from robust_diffusion.data.inventory import open_dataset as open_dataset
-    from robust_diffusion.robustness.single_target import attack_each as attack_each
-    from robust_diffusion.robustness.filters import filtered as filtered
-    from robust_diffusion.robustness.single_target import right_by_edges as right_by_edges
-    from robust_diffusion.robustness.evaluate_model import attack as attack, evaluate as evaluate
+    from robust_diffusion.evaluation.single_target import attack_each as attack_each
+    from robust_diffusion.evaluation.filters import filtered as filtered
+    from robust_diffusion.evaluation.single_target import right_by_edges as right_by_edges
+    from robust_diffusion.evaluation.evaluate_model import attack as attack, evaluate as evaluate
     from robust_diffusion.records.records import (
-        latest_by_cell as latest_by_cell,
+        latest_by_run as latest_by_run,
         read_records as read_records,
     )
-    from robust_diffusion.robustness.report import (
+    from robust_diffusion.evaluation.report import (
         AttackReport as AttackReport,
         RobustnessReport as RobustnessReport,
     )
-    from robust_diffusion.robustness.black_box import BlackBox as BlackBox
-    from robust_diffusion.robustness.black_box import Poisoning as Poisoning
-    from robust_diffusion.robustness.threat import WhiteBox as WhiteBox
-    from robust_diffusion.robustness.transfer_check import unit_test as unit_test
-    from robust_diffusion.robustness.zoo import load_model as load_model
+    from robust_diffusion.evaluation.black_box import BlackBox as BlackBox
+    from robust_diffusion.evaluation.black_box import Poisoning as Poisoning
+    from robust_diffusion.evaluation.threat import WhiteBox as WhiteBox
+    from robust_diffusion.evaluation.transfer_check import unit_test as unit_test
+    from robust_diffusion.evaluation.zoo import load_model as load_model
     from robust_diffusion.flows import (
         ACMP as ACMP,
         GREAD as GREAD,

@@ -43,7 +43,7 @@ def cell(cfg: DictConfig) -> float | None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
-    from robust_diffusion.cells.experiment import record_failure, run_and_record
+    from robust_diffusion.experiment.run import record_failure, run_and_record
 
     try:
         accuracy: float | None = run_and_record(cfg).get("val_accuracy")
@@ -105,8 +105,8 @@ def _answer(given: Sequence[str]) -> None:
     else:
         import hydra  # late, as elsewhere here: most commands compose no configuration
 
-        from robust_diffusion.cells.overrides import check_arguments
-        from robust_diffusion.cells.sweeper import as_sweeps
+        from robust_diffusion.experiment.overrides import check_arguments
+        from robust_diffusion.experiment.sweeper import as_sweeps
 
         check_arguments(sys.argv[1:])
         if not {"-m", "--multirun"}.isdisjoint(given):

@@ -141,7 +141,7 @@ def test_a_report_is_measured_again_on_a_model_of_the_user(
 
 
 MODULE = """
-from robust_diffusion.robustness.zoo import build_recorded
+from robust_diffusion.evaluation.zoo import build_recorded
 from tests.zoo import CONFIG
 
 

@@ -48,7 +48,7 @@ def test_failures_references_and_cells_that_were_run_again_may_lack_what_they_la
     half = {key: value for key, value in finished(cell="a").items() if key != "budget"}
     again = [half, finished(cell="b"), finished(cell="a", seed=3)]
     found = read_chosen([write("mended.jsonl", *again)])
-    assert [(r["cell"], r["seed"]) for r in found] == [("b", 0), ("a", 3)]
+    assert [(r["run"], r["seed"]) for r in found] == [("b", 0), ("a", 3)]
     assert len(read_chosen([write("first.jsonl", half), "mended.jsonl"])) == 2
     Path("binary.jsonl").write_bytes(b"\x80\x02\xff")
     assert read_chosen(["binary.jsonl"]) == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.cells import wandb_log
+from robust_diffusion.experiment import wandb_log
 from robust_diffusion.records.records import encoded
 from tests.paper.records import failed, finished
 from tests.results.wandb_files import Logged
@@ -59,16 +59,16 @@ def test_cells_without_a_result_are_passed_over_and_others_go_on_after_a_failure
     made = []
 
     def make(record: Record, *_: Any, **__: Any) -> Any:
-        if record["cell"] == "interrupted":
+        if record["run"] == "interrupted":
             raise KeyboardInterrupt
-        if record["cell"] == "no/id":
+        if record["run"] == "no/id":
             raise ValueError("no id\nmore")
-        made.append(record["cell"])
+        made.append(record["run"])
         return SimpleNamespace(offline=True)
 
     monkeypatch.setattr(wandb_log, "log_finished", make)
     monkeypatch.setattr(wandb_log, "log_table", lambda *_, **__: SimpleNamespace(offline=True))
-    lines = [failed("no data") | {"cell": "f"}, finished(cell="no/id"), finished(cell="a")]
+    lines = [failed("no data") | {"run": "f"}, finished(cell="no/id"), finished(cell="a")]
     imports(lines, status=1)
     assert made == ["a"]
     imports([finished(cell="interrupted"), *lines], status=130)

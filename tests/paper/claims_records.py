@@ -27,7 +27,7 @@ def records_of(
         cell = f"{experiment}-{sorted(axes.items())}-{fidelity}-{scale}-{seed}"
         own = {"experiment": experiment, "scale": scale, "fidelity": fidelity, "seed": seed}
         values = {graph: values[index] / 100 for graph, values in accuracy.items()}
-        record = finished(**{"cell": cell, "flow": None, "accuracy": values, **own, **more})
+        record = finished(**{"run": cell, "flow": None, "accuracy": values, **own, **more})
         for path, value in wanted.items():
             _put(record, path, value)
         found.append(record)

@@ -54,7 +54,7 @@ def finished(
         "seed": seed,
     }
     record: Record = {
-        "cell": repr((config, model, flow, solver, changes.get("fidelity"), changes.get("scale"))),
+        "run": repr((config, model, flow, solver, changes.get("fidelity"), changes.get("scale"))),
         "code": "c0de",
         "experiment": experiment,
         "scale": "full",
@@ -116,7 +116,7 @@ def timed(
     del record["budget"]["spent"]
     record["config"]["timing"] = {"repeats": 500, "on": {"cpu": machine}}
     return record | {
-        "cell": f"timed {record['cell']} {machine}",
+        "run": f"timed {record['run']} {machine}",
         "threat": None,
         "surrogates": [],
         "nfe": 8 if steps == "diffusion" else 0,
@@ -154,7 +154,7 @@ def failed(
 def reference(record: Record, experiment: str | None = None) -> Record:
     """What a run appends that found a cell done; by default of the cell's own experiment."""
     return {
-        "cell": record["cell"],
+        "run": record["run"],
         "experiment": experiment or record["experiment"],
         "scale": record["scale"],
         "reference": True,

@@ -171,8 +171,8 @@ def test_an_edited_flow_is_run_again(
         return found
 
     first, again, edited = run(1.0), run(1.0), run(-30.0)
-    assert (again["cell"], again.get("reference")) == (first["cell"], True)
-    assert edited["cell"] != first["cell"]
+    assert (again["run"], again.get("reference")) == (first["run"], True)
+    assert edited["run"] != first["run"]
     assert edited["reused"] == []
     changed = set(edited["user_code"].items()) - set(first["user_code"].items())
     assert [module for module, _ in changed] == ["own.base"]

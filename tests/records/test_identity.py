@@ -8,7 +8,7 @@ from hydra.utils import get_object
 
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.records import read_records
-from robust_diffusion.records.identity import cell_id
+from robust_diffusion.records.identity import run_id
 
 CONFIG: dict[str, Any] = {
     "seed": 0,
@@ -65,26 +65,26 @@ model.flow.key=1 model.root=1 data.source.root=/mine threat.surrogates.appnp.pro
 @pytest.mark.parametrize("option", [*UNREAD.split(), *READ.split()])
 def test_read_keys_and_no_others_make_another_cell(option: str) -> None:
     path, _, value = option.partition("=")
-    found = cell_id(changed(path, yaml.safe_load(value.replace(":", ": "))))
-    assert (found != cell_id(CONFIG)) == (option in READ.split())
+    found = run_id(changed(path, yaml.safe_load(value.replace(":", ": "))))
+    assert (found != run_id(CONFIG)) == (option in READ.split())
 
 
 @pytest.mark.faults
 def test_what_a_kind_of_cell_does_not_read_makes_no_other_cell() -> None:
-    assert cell_id(dict(reversed(CONFIG.items()))) == cell_id(CONFIG)
+    assert run_id(dict(reversed(CONFIG.items()))) == run_id(CONFIG)
     clean = CONFIG | {"attacks": {}}
     other = clean | {"threat": {"name": "white_box"}, "budget": {"max_injected_nodes": 9}}
-    assert cell_id(other) == cell_id(clean) != cell_id(CONFIG)
+    assert run_id(other) == run_id(clean) != run_id(CONFIG)
     timed = CONFIG | {"timing": {"on": {"cpu": "here"}}}
     longer = {"max_epochs": 9, "trainer": {"devices": 1}}
-    assert cell_id(timed | {"training": longer, "attacks": {}}) == cell_id(timed)
+    assert run_id(timed | {"training": longer, "attacks": {}}) == run_id(timed)
     elsewhere = {"max_epochs": 5, "trainer": {"devices": 2}}
-    assert cell_id(timed | {"training": elsewhere}) != cell_id(timed)
+    assert run_id(timed | {"training": elsewhere}) != run_id(timed)
 
     def limited(**limit: int | None) -> str:
         solver = {"method": "euler"} | limit
         surrogate = {"appnp": {"solver": solver}}
-        return cell_id(changed("model.solver", solver) | {"threat": {"surrogates": surrogate}})
+        return run_id(changed("model.solver", solver) | {"threat": {"surrogates": surrogate}})
 
     assert limited() == limited(max_nfe=None) == limited(max_nfe=5) != limited(num_steps=5)
 

@@ -75,7 +75,7 @@ def test_no_flipped_bit_is_read_as_another_record(tmp_path: Path) -> None:
     for seed in (0, 1):
         append_record(
             path,
-            {"cell": "ab", "seed": seed, "config": {"seed": seed, "t": 0.5}, "val_accuracy": 0.7},
+            {"run": "ab", "seed": seed, "config": {"seed": seed, "t": 0.5}, "val_accuracy": 0.7},
         )
     content, records = path.read_bytes(), read_records(path)
     for bit in range(8 * len(content)):
@@ -165,15 +165,15 @@ def line(record: Record) -> bytes:
     "damaged",
     [
         b"\xff\xfe",
-        line({"cell": 3}),
-        line({"cell": {"a": 1}}),
+        line({"run": 3}),
+        line({"run": {"a": 1}}),
         line({"directory": None}),
         line({"overrides": [1]}),
         line({"configuration": "missing"}),
         line({"a": 1}).replace(b"1", b"2", 1),
         line({"a": 1}).replace(b'"schema": 2', b'"schema": 3'),
         b'{"a": ' + b"[" * 10**5,
-        b'{"cell": "a"}',
+        b'{"run": "a"}',
         b"\x00" * 100,
     ],
     ids=range(11),
@@ -238,7 +238,7 @@ def test_a_full_disk_leaves_no_part_of_a_line(tmp_path: Path, written: int) -> N
 
 
 GOOD = b"".join(encoded(finished(seed=seed) for seed in (0, 1))).splitlines()
-BAD = [b'{"cell": "a\xff"}', b'{"seed": 1, "accur']
+BAD = [b'{"run": "a\xff"}', b'{"seed": 1, "accur']
 
 
 @pytest.mark.faults
@@ -292,7 +292,7 @@ def test_records_of_schema_1_are_migrated_and_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "records.jsonl"
-    old = [finished(seed=0) | {"cell": "old"}, {"cell": "old", "reference": True}]
+    old = [finished(seed=0) | {"run": "old"}, {"run": "old", "reference": True}]
     path.write_text("".join(f"{json.dumps(record)}\n" for record in old))
     before = path.read_bytes()
     with caplog.at_level(logging.WARNING):
@@ -301,7 +301,7 @@ def test_records_of_schema_1_are_migrated_and_kept(
     append_record(path, {"seed": 2})
     run_records_command(["migrate", "--records", str(path)])
     first, reference, last = read_records(path)
-    assert first["published_as"] == "old" != first["cell"] == reference["cell"]
+    assert first["published_as"] == "old" != first["run"] == reference["run"]
     assert first["config"]["training"]["adversary"] == {}
     assert last == {"seed": 2}
     assert Path(f"{path}.schema-1").read_bytes() == before

@@ -13,7 +13,7 @@ from tests.paper.records import failed, finished, timed
 
 def record(cell: str, seed: int = 0, split: int | None = None, **config: Any) -> dict[str, Any]:
     model = {"flow": {"rate": 1.0}, "num_layers": 2} | config.pop("model", {})
-    own = {"cell": cell, "seed": seed, "split": str(split), "flow": "grand", "budget": (5, 4)}
+    own = {"run": cell, "seed": seed, "split": str(split), "flow": "grand", "budget": (5, 4)}
     made = finished(0.8, {"auto": config.pop("auto", 0.4)}, threat="white_box", **own)
     training = {"adversary": config.pop("adversary", {})}
     data = {"source": {"split_seed": split}, **config}
@@ -21,7 +21,7 @@ def record(cell: str, seed: int = 0, split: int | None = None, **config: Any) ->
 
 
 def names(*records: dict[str, Any]) -> list[str]:
-    return list(named_by_settings(frame(records)).drop_duplicates("cell")["model"])
+    return list(named_by_settings(frame(records)).drop_duplicates("run")["model"])
 
 
 def test_the_frame_has_a_row_per_cell_and_graph() -> None:
@@ -51,7 +51,7 @@ def test_a_setting_in_which_runs_differ_is_a_column_of_its_type() -> None:
     runs = [record("a"), record("b", model={"flow": {"rate": 0.5}}), record("c", degree_leak=True)]
     found = frame(runs)
     assert found.columns.difference(list(COLUMNS)).tolist() == ["data.degree_leak", "flow.rate"]
-    assert found.groupby("flow.rate")["cell"].nunique().to_dict() == {0.5: 1, 1.0: 2}
+    assert found.groupby("flow.rate")["run"].nunique().to_dict() == {0.5: 1, 1.0: 2}
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def within(nodes: int, edges: int, made: Record, worst: float = 0.0) -> Record:
     """The record at another budget."""
     budget = replace(BUDGET, max_injected_nodes=nodes, max_edges_per_injected_node=edges)
     return made | {
-        "cell": f"{made['cell']} {nodes}x{edges}",
+        "run": f"{made['run']} {nodes}x{edges}",
         "budget": {"declared": asdict(budget)},
         "accuracy": made["accuracy"] | {"auto": worst},
     }
@@ -52,7 +52,7 @@ def test_models_stand_above_and_below_the_mlp() -> None:
 
 def test_other_targets_are_on_no_board() -> None:
     hard = {"difficulty": "hard", "accuracy": {"clean": 0.9, "auto": 0.0}}
-    others = [of | hard | {"cell": f"{of['cell']} hard"} for of in (MLP, GUARD)]
+    others = [of | hard | {"run": f"{of['run']} hard"} for of in (MLP, GUARD)]
     assert rows([*others, *RECORDS]) == rows(RECORDS)
 
 
@@ -68,7 +68,7 @@ def test_models_alike_at_the_largest_budget_differ_by_their_curves() -> None:
 
 def test_a_curve_is_of_the_seeds_that_have_it_whole() -> None:
     whole = curve(GUARD, 0.7, 0.6, 0.3, 0.1, 0.0)
-    further = within(50, 50, GUARD | {"seed": 1, "cell": "further"}, 0.5)
+    further = within(50, 50, GUARD | {"seed": 1, "run": "further"}, 0.5)
     row = rows([*ON_GRID, *whole, further])["gnn_guard"]
     assert (row["seeds"], row["50x50"], row["rank"]) == ("1", "0.00", "1")
     row = rows([*ON_GRID, *whole[1:], further])["gnn_guard"]

@@ -12,7 +12,7 @@ def cells_of(records: Records, **options: str) -> Records:
 
 
 def results(*runs: dict[str, Any]) -> list[Any]:
-    return [(run["cell"], run["accuracy"]) for run in runs]
+    return [(run["run"], run["accuracy"]) for run in runs]
 
 
 def members(records: Records, **options: str) -> list[Any]:
@@ -42,7 +42,7 @@ def test_cells_are_of_one_experiment_scale_and_variant() -> None:
 def test_a_cell_counts_once_by_its_latest_result_where_it_was_asked_for() -> None:
     first, again = finished(0.1), finished(0.2)
     broken, other = failed(), finished(experiment="table-1", seed=1)
-    without = {key: value for key, value in other.items() if key != "cell"}
+    without = {key: value for key, value in other.items() if key != "run"}
     records = [first, broken, again, reference(first), other, without]
     assert members(records) == members([again, broken]) == results(again)
     assert members([*records, reference(other, "table-3")]) == results(again, other)
@@ -76,7 +76,7 @@ def test_times_and_accuracies_are_never_taken_for_each_other() -> None:
     tested = finished(seed=0)
     took = timed(experiment="table-3", dataset="cora", seed=1)
     stopped = {key: value for key, value in took.items() if key not in ("seconds", "timing")}
-    stopped |= {"cell": "stopped", "seed": 2, "error": "no", "error_kind": "ConfigError"}
+    stopped |= {"run": "stopped", "seed": 2, "error": "no", "error_kind": "ConfigError"}
     cells = cells_of([tested, took, stopped])
     accuracies = select(cells, BELTRAMI, "clean")
     assert (list(accuracies.finished), list(accuracies.failed)) == ([0], [])

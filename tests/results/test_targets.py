@@ -7,7 +7,7 @@ from robust_diffusion.results.targets import show_targets
 
 def record(model: str, difficulty: str, clean: float, worst: float) -> dict[str, Any]:
     budget = {"max_injected_nodes": 5, "max_edges_per_injected_node": 20}
-    named = {"cell": f"{model} {difficulty}", "model": model, "difficulty": difficulty, "seed": 0}
+    named = {"run": f"{model} {difficulty}", "model": model, "difficulty": difficulty, "seed": 0}
     graph = {"dataset": "cora", "fidelity": "paper", "threat": "white_box", "split": "a"}
     accuracy = {"clean": clean, "auto": worst}
     return named | graph | {"budget": {"declared": budget}, "accuracy": accuracy}
@@ -16,7 +16,7 @@ def record(model: str, difficulty: str, clean: float, worst: float) -> dict[str,
 def test_rankings_at_other_targets_are_told_by_kendalls_tau() -> None:
     easy = [record(model, "easy", 0.9 - i / 10, 0.1 * i) for i, model in enumerate("abc")]
     hard = [record(model, "hard", 0.5 - i / 10, 0.3 - 0.1 * i) for i, model in enumerate("abc")]
-    table = show_targets([*easy, *hard, {**hard[0], "cell": "x", "error": "no memory"}])
+    table = show_targets([*easy, *hard, {**hard[0], "run": "x", "error": "no memory"}])
     cells = table.cells.set_index("model")
     assert list(cells.index) == ["a", "b", "c", "Kendall's tau"]
     assert cells.loc["a", "easy"] == "90.0 to 0.0"

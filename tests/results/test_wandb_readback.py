@@ -35,7 +35,7 @@ def test_a_sweep_in_wandb_holds_what_records_and_dashboards_say(
     record, _ = cli(*sweep, *tiny).records
     found = {of.about["run_id"]: of for of in map(Logged, (tmp_path / "outputs").rglob("*.wandb"))}
     assert len(found) == 3  # two runs, and the table
-    logged, table = found[record["cell"]], found["demo-full"]
+    logged, table = found[record["run"]], found["demo-full"]
     run, summary, config = logged.run, logged.run["summary"], logged.run["config"]
     assert (run["state"], run["exit_code"]) == ("finished", 0)
     assert run["project"] == "robust_diffusion"

@@ -125,7 +125,7 @@ def twin(same: list[str]) -> dict[str, Any]:
     """GCN under a black box of a GCN, which may have the same weights, and a flow."""
     cell = record("gcn", "black_box", 0, clean=0.8, auto=0.1)
     return cell | {
-        "cell": f"{cell['cell']}{same}",
+        "run": f"{cell['run']}{same}",
         "surrogates": ["gcn", "graph_pde"],
         "attacked": {"gcn": {"clean": 0.8, "auto": 0.1}, "graph_pde": {"clean": 0.7, "auto": 0.2}},
         "mean_accuracy": {"clean": 0.8, "auto": 0.25},

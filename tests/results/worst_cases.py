@@ -10,7 +10,7 @@ from tests.zoo import BUDGET
 def record(model: str, threat: str = "white_box", seed: int = 0, **changes: Any) -> Record:
     """A run under `auto`."""
     return {
-        "cell": f"{model}-{threat}-{seed}",
+        "run": f"{model}-{threat}-{seed}",
         "experiment": "worst-case",
         "dataset": "synthetic",
         "fidelity": "paper",

@@ -32,7 +32,7 @@ from robust_diffusion import (
     filtered,
     fit,
     right_by_edges,
-    run_cell,
+    run_experiment,
 )
 from robust_diffusion.certificates.report import read_certificates
 from robust_diffusion.data.targets import target_nodes
@@ -132,7 +132,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "rows": (edges([0, 1], [1, 0], [1, 1]), "edge_index: expected shape 2 x e, got 3 x 2"),
     "none later": (lambda: attacked(model=NoneLater()), "model: NoneLater .* NoneType"),
     "surrogate": (
-        lambda: run_cell(["surrogate=null"]),
+        lambda: run_experiment(["surrogate=null"]),
         "surrogate=null: unknown; use one of .*gcn",
     ),
     "larger graph": (larger_graph, "adj.npz: expected the 120 nodes .* got 150"),
@@ -144,7 +144,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
         "",
     ),
     "labels": (
-        lambda: run_cell(["threat.labels=null", *TINY_DATA]),
+        lambda: run_experiment(["threat.labels=null", *TINY_DATA]),
         "threat.labels=null: unknown; use one of predicted, true$",
     ),
 }

@@ -23,11 +23,11 @@ from robust_diffusion.certificates.sparse import SparseSmoothing
 from robust_diffusion.checks import Count, Natural, Seed, check_choice, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.subject import Subject, attacks_of, subject_of
 from robust_diffusion.models.adaptive import DRAWS
 from robust_diffusion.models.checked import own_context
 from robust_diffusion.records.content import object_key
 from robust_diffusion.records.store import ArtifactStore
-from robust_diffusion.robustness.subject import Subject, attacks_of, subject_of
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 SCHEMES: Mapping[str, type[Smoothing]] = {of.name: of for of in (SparseSmoothing, BiSmoothing)}

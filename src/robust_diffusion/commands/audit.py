@@ -20,17 +20,17 @@ from robust_diffusion.attacks.audit import (
     read_perturbed,
     write_perturbed,
 )
-from robust_diffusion.cells.overrides import composed
 from robust_diffusion.commands.evaluate import check_read
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.folders import dataset_names
 from robust_diffusion.data.inventory import open_dataset
 from robust_diffusion.data.sources.pyg import checked_graph
 from robust_diffusion.errors import DataError
-from robust_diffusion.robustness.load import build_model, load_weights
-from robust_diffusion.robustness.report import REPORT, RobustnessReport
-from robust_diffusion.robustness.subject import graph_hash, subject_of
-from robust_diffusion.robustness.zoo import Zoo
+from robust_diffusion.evaluation.load import build_model, load_weights
+from robust_diffusion.evaluation.report import REPORT, RobustnessReport
+from robust_diffusion.evaluation.subject import graph_hash, subject_of
+from robust_diffusion.evaluation.zoo import Zoo
+from robust_diffusion.experiment.overrides import composed
 from robust_diffusion.system.markdown import print_table
 from robust_diffusion.system.tensor_hashes import state_hash
 

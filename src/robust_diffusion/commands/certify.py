@@ -17,7 +17,7 @@ from robust_diffusion.commands.evaluate import READ as OF_EVALUATE
 from robust_diffusion.commands.evaluate import composed_model
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.robustness.load import (
+from robust_diffusion.evaluation.load import (
     build_model,
     load_checkpoint,
     set_up_process,

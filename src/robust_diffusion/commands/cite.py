@@ -15,8 +15,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from robust_diffusion.cells.overrides import composed
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.experiment.overrides import composed
 from robust_diffusion.records.content import modules_of, targets_of
 
 BIBLIOGRAPHY = Path(__file__).parents[1] / "references.bib"

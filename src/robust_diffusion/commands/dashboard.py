@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from robust_diffusion.cells.wandb_log import chosen_mode
 from robust_diffusion.commands.reading import add_project_option, add_scale_option
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.experiment.wandb_log import chosen_mode
 
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace  # an extra

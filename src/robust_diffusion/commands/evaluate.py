@@ -13,15 +13,15 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from robust_diffusion.cells.overrides import composed
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.robustness import evaluate
-from robust_diffusion.robustness.filters import filtered
-from robust_diffusion.robustness.load import load_checkpoint
-from robust_diffusion.robustness.single_target import attack_each, right_by_edges
-from robust_diffusion.robustness.subject import attacks_of
-from robust_diffusion.robustness.transfer_check import unit_test
+from robust_diffusion.evaluation import evaluate
+from robust_diffusion.evaluation.filters import filtered
+from robust_diffusion.evaluation.load import load_checkpoint
+from robust_diffusion.evaluation.single_target import attack_each, right_by_edges
+from robust_diffusion.evaluation.subject import attacks_of
+from robust_diffusion.evaluation.transfer_check import unit_test
+from robust_diffusion.experiment.overrides import composed
 from robust_diffusion.system.files import write_whole
 from robust_diffusion.system.markdown import print_table
 

@@ -15,11 +15,11 @@ from typing import Any
 import wandb
 from tqdm import tqdm
 
-from robust_diffusion.cells import wandb_log
-from robust_diffusion.cells.callback import callback_of
 from robust_diffusion.commands.reading import DEFAULT_RECORDS, add_project_option, read_chosen
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.records.records import Record, experiments_asking, latest_by_cell
+from robust_diffusion.experiment import wandb_log
+from robust_diffusion.experiment.callback import callback_of
+from robust_diffusion.records.records import Record, experiments_asking, latest_by_run
 from robust_diffusion.results.captions import differing_keys
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ def _items(records: Sequence[Record], chosen: argparse.Namespace) -> Iterator[It
         if experiment not in known:
             there = ", ".join(known) or "none"
             raise DataError(f"--experiment {experiment}: no runs in the records; use {there}")
-    latest = latest_by_cell(records)
+    latest = latest_by_run(records)
     for record in latest.values():
         sweeps[wandb_log.sweep_of(record)].append(record.get("overrides", {}))
     swept = {sweep: differing_keys(of) if sweep else [] for sweep, of in sweeps.items()}

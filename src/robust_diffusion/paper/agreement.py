@@ -64,7 +64,7 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
     frames = [
         to_frame(table).assign(
             place=place,
-            cells=[" ".join(run.record["cell"] for run in entry.runs) for *_, entry in table],
+            cells=[" ".join(run.record["run"] for run in entry.runs) for *_, entry in table],
         )
         for place, table in enumerate(tables)
         if table.layout.kind != "budgets"

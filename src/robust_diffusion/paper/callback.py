@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from omegaconf import DictConfig
 
-from robust_diffusion.cells.callback import PrintResults, Tagged
+from robust_diffusion.experiment.callback import PrintResults, Tagged
 from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.paper.paper_table import build_table
 from robust_diffusion.paper.render import render_markdown, to_frame

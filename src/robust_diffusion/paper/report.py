@@ -17,7 +17,7 @@ from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
 from robust_diffusion.paper.render import ENVIRONMENT, render_html
 from robust_diffusion.paper.studies import studies
-from robust_diffusion.records.records import Record, latest_by_cell
+from robust_diffusion.records.records import Record, latest_by_run
 from robust_diffusion.results.entry import BAND
 from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.table import ResultTable
@@ -68,7 +68,7 @@ def render_report(
 
 def _facts(records: Sequence[Record]) -> dict[str, str]:
     """Facts about the run, by name: options, code, machine."""
-    latest = list(latest_by_cell(records).values())
+    latest = list(latest_by_run(records).values())
 
     def counts(*keys: str) -> str:
         found = Counter(" ".join(str(r.get(key, "not recorded")) for key in keys) for r in latest)
@@ -104,7 +104,7 @@ def _deviations(measured: Sequence[PaperTable]) -> Sections:
 
 
 def _failed(records: Sequence[Record]) -> Sections:
-    failed = [record for record in latest_by_cell(records).values() if "error" in record]
+    failed = [record for record in latest_by_run(records).values() if "error" in record]
     if failed:
         cells = pd.DataFrame(failed).reindex(columns=FAILED).fillna("-")
         yield "Failed runs", ResultTable("A sweep that asks again runs them again.", cells, [], [])

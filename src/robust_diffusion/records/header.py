@@ -9,7 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.records.content import code_hash, user_code, user_files
-from robust_diffusion.records.identity import RecordedConfig, cell_id, parts_read
+from robust_diffusion.records.identity import RecordedConfig, parts_read, run_id
 from robust_diffusion.records.provenance import machine, revision, versions
 from robust_diffusion.records.records import Record
 
@@ -32,7 +32,7 @@ def record_header(cfg: DictConfig) -> Record:
     read = {key: config[key] for key in parts_read(config) if key in config}
     content: dict[str, Any] = {"user_code": user_code(read), "user_files": user_files(read)}
     return {
-        "cell": cell_id(config, **content),
+        "run": run_id(config, **content),
         "code": code_hash(),
         **{key: hashes for key, hashes in content.items() if hashes},
         "experiment": choices.experiment,

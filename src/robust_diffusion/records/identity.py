@@ -149,7 +149,7 @@ def parts_read(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: settings[key] for key in parts if key in settings}
 
 
-def cell_id(
+def run_id(
     config: Mapping[str, Any],
     user_files: Mapping[str, Any] | None = None,
     user_code: Mapping[str, str] | None = None,

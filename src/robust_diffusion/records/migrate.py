@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from robust_diffusion.records.identity import cell_id
+from robust_diffusion.records.identity import run_id
 
 MOVED = {
     f"robust_diffusion.{before}": f"robust_diffusion.{now}"
@@ -73,14 +73,14 @@ def migrated(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         if "config" in record:
             config = with_defaults(_moved(record["config"]))
             content = {key: record.get(key) for key in ("user_files", "user_code")}
-            ids[record["cell"]] = cell_id(config | {"seed": record.get("seed")}, **content)
-            new |= {"config": config, "published_as": record["cell"]}
+            ids[record["run"]] = run_id(config | {"seed": record.get("seed")}, **content)
+            new |= {"config": config, "published_as": record["run"]}
             if record.get("code") in AUTO:
                 names = {"auto", "auto_modification"} & (config.get("attacks") or {}).keys()
                 new["attack_versions"] = dict.fromkeys(sorted(names), AUTO[record["code"]])
             if record.get("threat") == "black_box" and "accuracy" in record:
                 new |= attributed(new)
-        yield new | {"cell": ids.get(record["cell"], record["cell"])}
+        yield new | {"run": ids.get(record["run"], record["run"])}
 
 
 def attributed(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -157,18 +157,18 @@ def locked_records(path: Path) -> FileLock:
     return file_lock(Path(f"{path}.lock"))
 
 
-def latest_by_cell(records: Iterable[Record]) -> dict[str, Record]:
+def latest_by_run(records: Iterable[Record]) -> dict[str, Record]:
     """The latest finished record of each cell, or its latest failure if it never finished.
 
     Examples:
-        >>> from robust_diffusion import latest_by_cell
-        >>> records = [{"cell": "a", "epochs": 3}, {"cell": "a", "epochs": 5}]
-        >>> latest_by_cell(records)["a"]["epochs"]
+        >>> from robust_diffusion import latest_by_run
+        >>> records = [{"run": "a", "epochs": 3}, {"run": "a", "epochs": 5}]
+        >>> latest_by_run(records)["a"]["epochs"]
         5
     """
     latest: dict[str, Record] = {}
     for record in records:
-        cell = record.get("cell")
+        cell = record.get("run")
         if cell is None or "reference" in record:
             continue
         if "error" not in record or "error" in latest.get(cell, record):
@@ -179,19 +179,19 @@ def latest_by_cell(records: Iterable[Record]) -> dict[str, Record]:
 def records_of(path: str | Path, cell: str) -> list[Record]:
     """Every line of a cell, by its id: records, failures and references."""
     # A file of records grows long; only the lines of this cell are parsed.
-    lines = read_records(path, containing=f'"cell": "{cell}"', missing_ok=True)
-    return [line for line in lines if line.get("cell") == cell]
+    lines = read_records(path, containing=f'"run": "{cell}"', missing_ok=True)
+    return [line for line in lines if line.get("run") == cell]
 
 
 def finished_record(path: str | Path, cell: str) -> Record | None:
     """The latest finished record of a cell, by its id, if there is one."""
-    found = latest_by_cell(records_of(path, cell)).get(cell)
+    found = latest_by_run(records_of(path, cell)).get(cell)
     return None if found is None or "error" in found else found
 
 
 def reference_to(record: Record) -> Record:
     """The line by which an experiment asks for a cell that another run has recorded."""
-    kept = ("cell", "experiment", "scale", "overrides", "directory", "job", "time")
+    kept = ("run", "experiment", "scale", "overrides", "directory", "job", "time")
     return {key: record[key] for key in kept if key in record} | {"reference": True}
 
 
@@ -200,8 +200,8 @@ def experiments_asking(records: Iterable[Record]) -> dict[str, list[str]]:
     asking: dict[str, list[str]] = {}
     for record in records:
         experiment = record.get("experiment", "none")
-        if "cell" in record and experiment != "none":
-            known = asking.setdefault(record["cell"], [])
+        if "run" in record and experiment != "none":
+            known = asking.setdefault(record["run"], [])
             if experiment not in known:
                 known.append(experiment)
     return asking
@@ -220,10 +220,10 @@ def by_experiment(
         scale: `full` or `smoke`; `None` for both.
     """
     records = list(records)
-    latest, missing = latest_by_cell(records), set[str]()
+    latest, missing = latest_by_run(records), set[str]()
     asked: dict[str, dict[str, Record]] = {}
     for line in records:
-        cell = line.get("cell")
+        cell = line.get("run")
         if cell is None or scale not in (None, line.get("scale", "full")):
             continue
         if cell not in latest:
@@ -357,7 +357,7 @@ def _parsed(line: bytes) -> Record | None:
 def is_of_schema_1(line: bytes) -> bool:
     """Return whether a line is a record without a schema, as version 0.2 and before wrote them."""
     found = None if b'"schema"' in line else _loaded(line)
-    return found is not None and "cell" in found
+    return found is not None and "run" in found
 
 
 def _loaded(line: bytes) -> Record | None:
@@ -370,7 +370,7 @@ def _loaded(line: bytes) -> Record | None:
 
 def problem_of(record: Record) -> str | None:
     """Return the first key of a record that no table can read, and why; `None` if all can."""
-    if "cell" not in record or "reference" in record:
+    if "run" not in record or "reference" in record:
         return None
     finished = Timed if is_timing(record) else Tested
     return misfit(Failed if "error" in record else finished, record)
@@ -385,16 +385,16 @@ def check_records(found: Mapping[Path, Sequence[Record]]) -> list[Record]:
     Raises:
         DataError: Something that tables need is not there, or is not what a cell leaves.
     """
-    latest = latest_by_cell(chain.from_iterable(found.values()))
+    latest = latest_by_run(chain.from_iterable(found.values()))
     checked = []
     for path, records in found.items():
         for record in records:
             if (problem := problem_of(record)) is None:
                 checked.append(record)
-            elif latest[record["cell"]] is record:
+            elif latest[record["run"]] is record:
                 lines = (line.number for line in record_lines(path) if line.record == record)
                 raise DataError(
-                    f"{path}: line {next(lines, '?')}, run {record['cell']}: {problem}; `records "
+                    f"{path}: line {next(lines, '?')}, run {record['run']}: {problem}; `records "
                     "repair` moves it to a separate file, --force repeats the run"
                 )
     return checked

@@ -51,7 +51,7 @@ def _stronger(run: Run, graph: str, records: Runs) -> Iterator[tuple[Record, str
     allowed, injects = run.record["budget"]["declared"], _injects(run.record, graph)
     for other in records.by_model.get(trained_model(run.record), ()):
         for attack, accuracy in other["accuracy"].items():
-            if attack == CLEAN or other["cell"] == run.record["cell"]:
+            if attack == CLEAN or other["run"] == run.record["run"]:
                 continue
             if other.get("threat") == "poisoning":  # of a model trained on that graph
                 continue

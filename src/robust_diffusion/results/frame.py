@@ -18,13 +18,13 @@ from robust_diffusion.records.records import (
     CLEAN,
     Record,
     is_timing,
-    latest_by_cell,
+    latest_by_run,
     value_at,
 )
 from robust_diffusion.results.evidence import outcomes_of
 
 COLUMNS: Mapping[str, tuple[str, str]] = {
-    "cell": ("object", "id of the run"),
+    "run": ("object", "id of the run"),
     "experiment": ("object", "experiment that ran it, or `none`"),
     "scale": ("object", "`full` or `smoke`"),
     "dataset": ("object", "name of the dataset"),
@@ -82,7 +82,7 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
         >>> from robust_diffusion import frame
         >>> budget = {"max_injected_nodes": 5, "max_edges_per_injected_node": 4}
         >>> record = {
-        ...     "cell": "a", "dataset": "cora", "fidelity": "paper", "model": "gcn", "seed": 0,
+        ...     "run": "a", "dataset": "cora", "fidelity": "paper", "model": "gcn", "seed": 0,
         ...     "threat": "white_box", "budget": {"declared": budget},
         ...     "accuracy": {"clean": 0.8, "pgd": 0.3},
         ... }
@@ -99,7 +99,7 @@ def narrow_frame(records: Iterable[Record]) -> pd.DataFrame:
     """Return `frame` without the columns of settings, which views compare by `settings` alone."""
     rows = [
         common | row
-        for record in latest_by_cell(records).values()
+        for record in latest_by_run(records).values()
         for common in [_common(record)]
         for row in _results(record)
     ]
@@ -124,7 +124,7 @@ def _common(record: Record) -> dict[str, Any]:
     if (config.get("data") or {}).get("degree_leak", False):
         victim.add("degree_leak")
     return {
-        "cell": record["cell"],
+        "run": record["run"],
         "experiment": record.get("experiment", "none"),
         "scale": record.get("scale", "full"),
         "dataset": record.get("dataset"),
@@ -182,7 +182,7 @@ def named_by_settings(found: pd.DataFrame) -> pd.DataFrame:
     mean over them, let alone the lowest. Where those of one dataset, variant and name differ in
     settings, the name says so: `grand, flow.rate=0.5`. Splits are no setting but draws.
     """
-    cells = found.drop_duplicates("cell").set_index("cell")
+    cells = found.drop_duplicates("run").set_index("run")
     names: dict[str, str] = {}
     for _, alike in cells[cells["accuracy"].notna()].groupby(["dataset", "variant", "model"]):
         paths = sorted({path for settings in alike["settings"] for path in settings})
@@ -190,7 +190,7 @@ def named_by_settings(found: pd.DataFrame) -> pd.DataFrame:
         differing = [path for path in paths if len({of[path] for of in leaves}) > 1]
         for cell, model, of in zip(alike.index, alike["model"], leaves, strict=True):
             names[cell] = ", ".join([model, *(f"{path}={of[path]}" for path in differing)])
-    pairs = zip(found["cell"], found["model"], strict=True)
+    pairs = zip(found["run"], found["model"], strict=True)
     return found.assign(model=[names.get(cell, model) for cell, model in pairs])
 
 

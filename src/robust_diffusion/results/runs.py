@@ -47,7 +47,7 @@ class Runs:
     def by_model(self) -> Mapping[ModelKey, list[Record]]:
         """Finished runs of all experiments that tested one trained model, by that model."""
         found: dict[ModelKey, list[Record]] = {}
-        runs = {run["cell"]: run for name in self.all_variants for run in self.of(name)}
+        runs = {run["run"]: run for name in self.all_variants for run in self.of(name)}
         for run in filter(is_tested, runs.values()):
             found.setdefault(trained_model(run), []).append(run)
         return found

@@ -6,7 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from robust_diffusion.records.records import Record, is_timing, latest_by_cell
+from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
+from robust_diffusion.records.records import Record, is_timing, latest_by_run
 from robust_diffusion.results.captions import (
     NUMBER,
     describe_budget,
@@ -16,7 +17,6 @@ from robust_diffusion.results.captions import (
 from robust_diffusion.results.evidence import ENSEMBLES
 from robust_diffusion.results.frame import model_name
 from robust_diffusion.results.numbers import mean_and_std, spread
-from robust_diffusion.robustness.flag_codes import OF_THE_NUMBER
 
 ALWAYS_SHOWN = ("dataset", "model", "flow")
 
@@ -86,18 +86,18 @@ def _by_setting(
 
     Of several runs of a seed the latest finished one counts, or else the latest failure.
     """
-    records = [record for record in records if "cell" in record]
+    records = [record for record in records if "run" in record]
     if not records:
         raise ValueError("no records to show")
     rows = [_row(record) for record in records]
     keys = _row_keys(rows)
     # A run may have been asked for by several settings.
     settings = [tuple(row.get(key, "") for key in keys) for row in rows]
-    latest = latest_by_cell(records)
+    latest = latest_by_run(records)
     runs: dict[tuple[str, ...], dict[Any, Record]] = {setting: {} for setting in settings}
     asked = zip(settings, records, strict=True)
     for setting, record in sorted(asked, key=lambda item: "error" not in item[1]):
-        runs[setting][record.get("seed")] = latest[record["cell"]]
+        runs[setting][record.get("seed")] = latest[record["run"]]
     return {setting: list(of.values()) for setting, of in runs.items()}, keys
 
 

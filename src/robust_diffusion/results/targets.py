@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from robust_diffusion.records.records import Record, latest_by_cell
+from robust_diffusion.records.records import Record, latest_by_run
 from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.numbers import MINUS, spread
@@ -24,7 +24,7 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
     Args:
         records: Cells of one dataset and budget; failed ones count for nothing.
     """
-    latest = latest_by_cell(records).values()
+    latest = latest_by_run(records).values()
     sets = dict.fromkeys(str(record.get("difficulty")) for record in latest)
     found = {name: [of for of in latest if str(of.get("difficulty")) == name] for name in sets}
     tables = {name: _table(of) for name, of in found.items()}

@@ -60,10 +60,10 @@ def recorded_on(
         experiments: That asked for the models; `None` for all models that `auto` attacked with
             knowledge of them.
     """
-    every = {run["cell"]: run for asked in runs.values() for run in asked if is_tested(run)}
+    every = {run["run"]: run for asked in runs.values() for run in asked if is_tested(run)}
     attacked = {cell: _attacked(run) for cell, run in every.items() if _is_thorough(run)}
     wanted = {
-        attacked.get(run["cell"]) or _attacked(run)
+        attacked.get(run["run"]) or _attacked(run)
         for name in (runs if experiments is None else experiments)
         for run in runs.get(name, ())
         if is_tested(run)

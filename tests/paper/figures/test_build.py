@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from robust_diffusion.cells.overrides import composed
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.experiment.overrides import composed
 from robust_diffusion.paper.figures import build
 from robust_diffusion.paper.figures.build import BuiltFigure, FigureRun, Options, build_figure
 from robust_diffusion.paper.figures.draw import render
-from robust_diffusion.records.identity import cell_id
+from robust_diffusion.records.identity import run_id
 
 SMOKE = [
     "scale=smoke",
@@ -47,7 +47,7 @@ def test_a_figure_says_what_shaped_it(built: BuiltFigure) -> None:
     without, with_ = about["panels"]
     assert without["config"]["flow"]["spectral_norm"] is False
     assert with_["config"]["flow"]["spectral_norm"] is True
-    assert without["cell"] == cell_id(without["config"]) != with_["cell"]
+    assert without["run"] == run_id(without["config"]) != with_["run"]
     assert without["state"] != with_["state"]
     assert without["layer"] == 0
     assert without["nodes"] == 200
@@ -74,7 +74,7 @@ def test_a_run_shares_cell_and_model(cli: Callable[..., Any], tiny: list[str]) -
     trained, _, about = build.train(
         "again", FigureRun(*composed(["flow=grand", *tiny, "logger=none"]))
     )
-    assert about["cell"] == record["cell"]
+    assert about["run"] == record["run"]
     assert trained.reused
     assert trained.path.name == record["files"]["victim"]
 

@@ -22,26 +22,26 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import PerturbedGraph
-from robust_diffusion.cells.overrides import composed
 from robust_diffusion.checks import Positive, check_value
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.models.graph_pde import PDELayer
-from robust_diffusion.paper.figures.draw import Panel, draw_panels, draw_stability, look_of
-from robust_diffusion.records.content import code_hash
-from robust_diffusion.records.identity import cell_id
-from robust_diffusion.records.provenance import revision, versions
-from robust_diffusion.robustness.evaluate_model import attack
-from robust_diffusion.robustness.load import set_up_process, train_composed
-from robust_diffusion.robustness.stability import (
+from robust_diffusion.evaluation.evaluate_model import attack
+from robust_diffusion.evaluation.load import set_up_process, train_composed
+from robust_diffusion.evaluation.stability import (
     area_under_curve,
     evaluations,
     follow,
     motion,
     thinned,
 )
-from robust_diffusion.robustness.threat import TrainedModel
+from robust_diffusion.evaluation.threat import TrainedModel
+from robust_diffusion.experiment.overrides import composed
+from robust_diffusion.integrators.solver import Solver
+from robust_diffusion.models.graph_pde import PDELayer
+from robust_diffusion.paper.figures.draw import Panel, draw_panels, draw_stability, look_of
+from robust_diffusion.records.content import code_hash
+from robust_diffusion.records.identity import run_id
+from robust_diffusion.records.provenance import revision, versions
 
 IN_NAME = ("dataset", "fidelity", "seed", "scale")
 """Options in the names of a figure's files."""
@@ -155,7 +155,7 @@ def build_figure(
     stem = "{figure}-{dataset}-{fidelity}-seed{seed}".format(**about) + "-smoke" * smoke
     named = panel_runs(name, [own for own in overrides if own.split("=")[0] in IN_NAME])
     identity, of_name = (
-        repr(([cell_id(_plain(run.cfg)) for run in of.values()], drawn))
+        repr(([run_id(_plain(run.cfg)) for run in of.values()], drawn))
         for of, drawn in ((runs, options), (named, Options()))
     )
     if identity != of_name:  # else it would take the place of another figure
@@ -208,7 +208,7 @@ def train(title: str, run: FigureRun) -> tuple[TrainedModel, GraphDataModule, di
     trained = train_composed(cfg, datamodule, description=f"{cfg.dataset.name} {title}")
     about = {
         "title": title,
-        "cell": cell_id(_plain(cfg)),
+        "run": run_id(_plain(cfg)),
         "config": _plain(cfg),
         "choices": {key: value for key, value in choices.items() if "/" not in key},
         "model_file": trained.path.name,

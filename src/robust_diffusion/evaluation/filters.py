@@ -1,0 +1,139 @@
+"""Visibility of an attack: accuracy after a filter of outliers has looked at the graph."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import ceil
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.utils import degree, scatter
+
+from robust_diffusion.attacks import PerturbedGraph
+from robust_diffusion.checks import Count, PositiveShare, Seed, validated
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.report import RobustnessReport
+from robust_diffusion.evaluation.subject import subject_of
+from robust_diffusion.models.checked import own_context
+
+COMPONENTS = 32
+"""Directions of the features in which nodes are compared."""
+
+
+@validated("")
+@own_context()
+def filtered(
+    model: nn.Module,
+    report: RobustnessReport,
+    shares: Sequence[PositiveShare] = (0.03, 0.15),
+    *,
+    neighbors: Count = 100,
+    seed: Seed = 0,
+) -> pd.DataFrame:
+    """Accuracy under each attack of a report after outliers have been cut off the graph.
+
+    The filter sees the attacked graph alone, neither the clean one nor a class: it scores nodes by
+    `outlier_scores` and removes all edges of the most outlying. A target that is cut off is
+    still classified, by its own features. What it costs on the clean graph is the first row.
+
+    Args:
+        model: That the report is of.
+        report: As `evaluate` returns it, or `RobustnessReport.load` reads it.
+        shares: Shares of all nodes that are cut off, rounded up to whole nodes, each in (0, 1].
+        neighbors: Nodes that a node is compared with (see `outlier_scores`).
+        seed: Of a model that samples.
+
+    Returns:
+        One row for the clean graph and one per attack: `attack`; `accuracy` without a filter, and
+        for each share `after 3 %`, in 0..1, and `caught by 3 %`, the share of the injected nodes
+        that was cut off, NaN where none was injected.
+
+    Raises:
+        ConfigError: The report has no clean graph, or the model does not suit it.
+
+    Examples:
+        >>> from robust_diffusion import GCN, Budget, evaluate, filtered
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> model = GCN(8, 8, 7)
+        >>> report = evaluate(model, data, budget=Budget(2, 3), attacks="random")
+        >>> filtered(model, report, [0.1])["attack"].tolist()
+        ['clean', 'random']
+    """
+    if report.clean is None:
+        raise ConfigError("report: has no clean graph; save it by this version, or evaluate again")
+    subject = subject_of(model, report.clean, report.clean.target_nodes, None, seed=seed)
+    graphs: dict[str, Data | PerturbedGraph] = {"clean": subject.graph}
+    graphs |= {attack.name: attack.graph for attack in report.attacks}
+    rows = []
+    with subject.tried.ready():
+        for name, graph in graphs.items():
+            row = {"attack": name, "accuracy": subject.accuracy_on(graph)}
+            assert graph.x is not None
+            assert graph.edge_index is not None
+            order = outlier_scores(graph.x, graph.edge_index, neighbors).argsort(descending=True)
+            injected = order >= subject.graph.num_nodes
+            for share in shares:
+                count = ceil(Fraction(str(share)) * len(order))  # exact in decimals
+                kept = ~torch.isin(graph.edge_index, order[:count]).any(0)
+                rest = Data(x=graph.x, edge_index=graph.edge_index[:, kept])
+                row[f"after {100 * share:g} %"] = subject.accuracy_on(rest)
+                caught = injected[:count].sum() / injected.sum()
+                row[f"caught by {100 * share:g} %"] = caught.item()
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def outlier_scores(
+    x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], neighbors: int = 100
+) -> Float[Tensor, " n"]:
+    """Local outlier factor of each node's features, degree, and likeness to its neighbours.
+
+    Nodes are compared by the first principal components of the features, the logarithm of the
+    degree, the cosine similarity to the mean of the neighbours, and the length of the features,
+    each group of unit variance.
+
+    Reference: Breunig, Kriegel, Ng and Sander, "LOF: identifying density-based local outliers",
+    SIGMOD 2000.
+
+    Args:
+        x: Features.
+        edge_index: Undirected edges.
+        neighbors: Nodes that a node's density is compared with, at least 1. Injected nodes are
+            like each other, so that as many of them as this are no outliers.
+
+    Returns:
+        About 1 for a node among its like, higher for outliers.
+    """
+    # Late, since they need an extra.
+    try:
+        from sklearn.decomposition import PCA
+        from sklearn.neighbors import LocalOutlierFactor
+    except ModuleNotFoundError as error:
+        remedy = "pip install 'robust-diffusion[report]'"
+        raise ConfigError(f"filtered: needs scikit-learn; {remedy}") from error
+
+    n, (src, dst) = len(x), edge_index
+    if n < 2:
+        raise ConfigError(f"report: expected at least 2 nodes to compare, got {n}; drop the filter")
+    around = scatter(x[src], dst, dim=0, dim_size=n, reduce="mean")
+    own = [
+        torch.log1p(degree(dst, n)),
+        torch.cosine_similarity(x, around),
+        x.norm(dim=1),
+    ]
+    reduced = PCA(min(COMPONENTS, *x.shape), random_state=0).fit_transform(x.cpu().numpy())
+    groups = [reduced, *(column.cpu().numpy()[:, None] for column in own)]
+    told = np.hstack([_scaled(group) for group in groups])
+    factor = LocalOutlierFactor(min(neighbors, n - 1)).fit(told)
+    return torch.from_numpy(-factor.negative_outlier_factor_)
+
+
+def _scaled(group: NDArray[np.float32]) -> NDArray[np.float64]:
+    centred: NDArray[np.float64] = group - group.mean(0, dtype=np.float64)
+    spread = float(np.sqrt(centred.var(0).sum()))
+    return centred / (spread or 1.0)

@@ -1,0 +1,416 @@
+"""Flags: signs that an accuracy under attack is no bound on a model's robustness.
+
+An attack that fails may have failed because the model is robust, or because the attack was misled.
+All that can be raised is listed in `flag_codes.Code`. A check yields its flags, none where it finds
+nothing; `ATTACK_CHECKS` lists those of one attack, each with what it applies to.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks import (
+    Attack,
+    Budget,
+    PerturbedGraph,
+    SpentBudget,
+    seeded,
+    spent_budget,
+)
+from robust_diffusion.attacks.audit import audit
+from robust_diffusion.attacks.base import Classifier, frozen
+from robust_diffusion.attacks.modification.base import edges_at
+from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.errors import AttackError
+from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER, Code
+from robust_diffusion.evaluation.solver_diagnostics import LARGEST_GROWTH
+from robust_diffusion.evaluation.subject import Task, accuracy
+from robust_diffusion.models.adaptive import adaptive_form
+from robust_diffusion.models.checked import TRIAL_SEED, sees_edges
+from robust_diffusion.models.variants import with_solver
+
+Outdone = Literal["weaker_than_chance", "weaker_than_transfer"]
+
+_POINT = 0.01
+"""Accuracy, in 0..1, below which a difference tells nothing."""
+
+FINER = ("rk4", 4)
+"""The solver that a PDE is also tested by, and its steps for each step of its own."""
+
+ONE_CLASS = 0.9
+"""Share of one class, above what it is on the clean graph, at which an attack has stopped short."""
+
+PARTS_APART = 0.05
+"""Accuracy, in 0..1, by which the three best parts of a converged ensemble differ at most."""
+
+HIDDEN = 0.5
+"""Share of injected nodes without a gradient from which an attack by gradients is misled."""
+
+RISE = 1.0
+"""Rise of the mean cross-entropy, in nats, that should have cost some accuracy."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One sign that an accuracy under attack is not a bound."""
+
+    code: Code  # what programs go by
+    detail: str  # the same in a line, with the figures
+
+    def __str__(self) -> str:
+        """The line."""
+        return self.detail
+
+
+def of_the_row(flags: Iterable[Flag], accuracy: float) -> list[Flag]:
+    """Return the flags that count for a row of a table, each once."""
+    return [flag for flag in dict.fromkeys(flags) if accuracy > 0 or flag.code in OF_THE_NUMBER]
+
+
+def model_flags(model: nn.Module, task: Task, norm_growth: float | None = 0.0) -> Iterator[Flag]:
+    """Yield signs in the tested model's own behaviour, which every accuracy of it depends on."""
+    yield from stochastic(model, task)
+    if norm_growth is None or norm_growth > LARGEST_GROWTH:
+        factor = "without bound" if norm_growth is None else f"{norm_growth:.3g}-fold"
+        text = f"the state's norm grows {factor} through a solve; more or shorter steps may hold it"
+        yield Flag("diverged", text)
+
+
+def stochastic(model: nn.Module, task: Task) -> Iterator[Flag]:
+    """Yield a flag of a model in eval mode whose forward passes on one graph differ."""
+    other = replace(task, seed=TRIAL_SEED)
+    again = task.once("another pass", model, lambda: other.all_logits(model, task.graph))
+    same = torch.equal(again.nan_to_num(), task.all_logits(model, task.graph).nan_to_num())
+    if same and task.seed != TRIAL_SEED:
+        return
+    with torch.no_grad(), seeded(0):
+        first, second = (model(*task.placed(task.graph)) for _ in range(2))
+    if not torch.equal(first.nan_to_num(), second.nan_to_num()):
+        changed = 100 * float((first.argmax(1) != second.argmax(1)).float().mean())
+        yield Flag("stochastic", f"two forward passes differ in {changed:.1f} % of the classes")
+
+
+def prediction_flags(
+    model: nn.Module, task: Task, graph: Data | PerturbedGraph, logits: Float[Tensor, "t c"]
+) -> Iterator[Flag]:
+    """Yield signs in the tested model's predictions: no numbers, or another solver's."""
+    if broken := int((~logits.isfinite()).any(1).sum()):
+        where = f"{broken} of {len(logits)} target nodes"
+        yield Flag("logits_not_finite", f"the victim's logits are not finite at {where}")
+    finer = task.once("finer", model, lambda: with_solver(model, FINER[0], refine=FINER[1]))
+    if finer is not None:
+        name = f"{FINER[0]} of {FINER[1]} times the steps"
+        by_finer = task.accuracy(task.logits_of(finer, graph))
+        yield from solvers_disagree({"own solver": task.accuracy(logits), name: by_finer})
+
+
+def solvers_disagree(accuracies: Mapping[str, float]) -> Iterator[Flag]:
+    """Yield a flag if an accuracy depends on the solver by which the same network is tested."""
+    (own, accuracy), *others = accuracies.items()
+    name, other = max(others, key=lambda item: abs(item[1] - accuracy), default=(own, accuracy))
+    if abs(other - accuracy) > _POINT:
+        text = f"{own} gives {100 * accuracy:.2f} %, {name} {100 * other:.2f} %"
+        yield Flag("solvers_disagree", f"test solvers disagree: {text}")
+
+
+def weaker_than(accuracy: float, other: float, code: Outdone) -> Iterator[Flag]:
+    """Yield a flag if a weaker adversary does more to the same model; accuracies in 0..1."""
+    # Chance is one draw of many, and a transferred attack has seen another model: any accuracy
+    # below the attack's own shows that this one has not found what there is.
+    if accuracy > other:
+        name = code.removeprefix("weaker_than_")
+        text = f"{100 * accuracy:.2f} % against {100 * other:.2f} %"
+        yield Flag(code, f"weaker than {name}: {text}")
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """One attack on one model: what it made, and what it cost whenever it was computed."""
+
+    task: Task
+    model: nn.Module  # as the attacker sees it, in eval mode, on the task's device
+    attack: Attack
+    budget: Budget  # what was allowed
+    chance: Callable[[], float] | None  # accuracy by random choices; none for such an attack
+    graph: PerturbedGraph  # on the CPU
+    effort: Mapping[str, Any]  # forwards, seconds and trace; see `Effort`
+    file: str  # name of the entry in the cache, if any
+    reused: bool  # taken from there
+
+    @cached_property
+    def spent(self) -> SpentBudget:
+        """What was used of the budget."""
+        return spent_budget(self.task.graph, self.graph)
+
+    @property
+    def before(self) -> Float[Tensor, "t c"]:
+        """Logits of the targets on the clean graph."""
+        return self.task.logits_of(self.model, self.task.graph)
+
+    @property
+    def after(self) -> Float[Tensor, "t c"]:
+        """Logits of the targets on the attacked graph."""
+        return self.task.logits_of(self.model, self.graph)
+
+    @property
+    def clean_accuracy(self) -> float:
+        """Accuracy of the attacked model at the targets of the clean graph, in 0..1."""
+        return self.task.accuracy(self.before)
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy of the attacked model at the targets of the attacked graph, in 0..1."""
+        return self.task.accuracy(self.after)
+
+    @property
+    def problem(self) -> Problem:
+        """The model and the clean graph as attacks see them."""
+        x, edge_index = self.task.placed(self.task.graph)
+        given = self.model, Data(x=x, edge_index=edge_index), self.task.targets.to(x.device)
+        return self.task.once("problem", self.model, lambda: Problem("auto", *given))
+
+    @property
+    def grew(self) -> bool:
+        """True if nodes were injected."""
+        return len(self.graph.x) > self.graph.num_original_nodes
+
+    @cached_property
+    def is_blind(self) -> bool:
+        """True if injected features make no difference to the model, so nothing can hurt it."""
+        return self.grew and is_blind_to_edges(self.model, self.task, self.graph)
+
+    @cached_property
+    def flips_count(self) -> bool:
+        """True if the attack injected nodes, or the model depends on the edges."""
+        graph = self.task.placed(self.task.graph)
+        return self.grew or self.task.once(
+            "edges", self.model, lambda: sees_edges(self.model, *graph)
+        )
+
+    @cached_property
+    def without_effect(self) -> list[Flag]:
+        """The flag of an attack that should have changed a prediction and did not."""
+        idle = list(no_effect(self.before.argmax(1), self.after.argmax(1)))
+        may_move = self.budget.node_ratio and _moves_features(self)
+        return idle if idle and (may_move or self.flips_count) else []
+
+    @cached_property
+    def flags(self) -> list[Flag]:
+        """Signs that the attack broke its budget, or found less harm than there is."""
+        flags: list[Flag] = []
+        with frozen(self.model):
+            for check in ATTACK_CHECKS:
+                # A poisoned graph need not harm a model that was trained on the clean one.
+                if check.when(self) and not (check.of_effect and self.task.poisons):
+                    with seeded(self.task.seed):
+                        raised = list(check.find(self))
+                    flags += [] if raised and check.of_effect and self.is_blind else raised
+        return of_the_row(flags, self.accuracy)
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check of one attack, and the attacks that it applies to."""
+
+    find: Callable[[Attempt], Iterable[Flag]]
+    when: Callable[[Attempt], bool] = lambda _: True
+    of_effect: bool = True  # of evasions that can have any, since the model sees what is injected
+
+
+def _moves_features(of: Attempt) -> bool:
+    return of.attack.is_worst_case or "feature_gradient" in of.attack.needs
+
+
+def budget_overspent(of: Attempt) -> Iterator[Flag]:
+    """Yield a flag for each limit that was broken, counted on the graphs themselves."""
+    limits = asdict(of.budget) | dict.fromkeys(of.attack.unbounded)
+    graphs = of.task.graph, of.graph
+    for each in audit(*graphs, kind=of.attack.kind, target_nodes=of.task.reach, **limits):
+        if each.level == "error":
+            yield Flag("budget_overspent", each.message)
+
+
+def budget_allows_nothing(of: Attempt) -> Iterator[Flag]:
+    """Yield a flag of a modification that changed nothing, since a share of few is none."""
+    x, edge_index = of.task.graph["x"], of.task.graph["edge_index"]
+    unchanged = torch.equal(of.graph.x, x) and torch.equal(of.graph.edge_index, edge_index)
+    edges, targets = edges_at(of.task.reach, edge_index, len(x)).size(1), of.task.reach.numel()
+    texts = []
+    if of.budget.max_flipped_edges(edges) == 0:
+        texts.append(f"budget.edge_ratio={of.budget.edge_ratio} of {edges} edges is no flip")
+    if of.budget.max_changed_nodes(targets) == 0:
+        ratio = of.budget.node_ratio
+        texts.append(f"budget.node_ratio={ratio} of {targets} target nodes is no node")
+    if of.attack.kind == "modification" and unchanged and texts:
+        yield Flag("budget_allows_nothing", ", ".join(texts))
+
+
+def no_edge_gradient(of: Attempt) -> Iterator[Flag]:
+    """Yield a flag of a model that is asked in vain which edges would harm it."""
+    try:
+        of.problem.check_edge_weights()
+    except AttackError:
+        yield Flag("no_edge_gradient", "without a gradient edges move by the targets' classes")
+
+
+def rough_edge_gradient(of: Attempt) -> Iterator[Flag]:
+    """Yield a flag of a model whose gradient of absent edges is that of another graph."""
+    if not of.problem.drops_edges_of_weight_0:
+        text = "edges of weight 0 change the logits, so the gradient of absent edges is a guess"
+        yield Flag("rough_edge_gradient", text)
+
+
+def gradient_flags(model: Classifier, task: Task, attacked: PerturbedGraph) -> Iterator[Flag]:
+    """Yield flags of a loss without a gradient, or a finite one, in the injected features.
+
+    The gradient is that of the mean gap between the two highest logits, which does not vanish where
+    the model is sure of itself, at the features that the attack ended with.
+    """
+    n, (x, edge_index) = attacked.num_original_nodes, task.placed(attacked)
+    new = x[n:].clone().requires_grad_()
+    logits = model(torch.cat([x[:n], new]), edge_index)[task.targets.to(x.device)]
+    first, second = logits.topk(2, 1).values.unbind(1)
+    loss = (first - second).mean()
+    slope: Tensor | None = None
+    if loss.requires_grad:
+        (slope,) = torch.autograd.grad(loss, new, allow_unused=True)
+    slope = torch.zeros_like(new) if slope is None else slope
+    if bad := float((~slope.isfinite()).any(1).float().mean()):
+        text = f"gradient not finite at {100 * bad:.0f} % of the injected nodes"
+        yield Flag("gradient_not_finite", text)
+    if (zero := float((slope == 0).all(1).float().mean())) > HIDDEN:
+        text = f"gradient exactly 0 at {100 * zero:.0f} % of the injected nodes"
+        yield Flag("zero_gradient", text)
+
+
+def is_blind_to_edges(model: nn.Module, task: Task, attacked: PerturbedGraph) -> bool:
+    """Return whether a model's logits at the targets do not depend on injected features at all.
+
+    Nothing that is injected can hurt it, so that an attack without effect is no sign of anything.
+    Tried are features of real nodes, which a defence that prunes unlike neighbours lets through.
+    """
+    n, edges = attacked.num_original_nodes, attacked.edge_index
+    new, old = edges[:, (edges[0] >= n) & (edges[1] < n)]
+    x = attacked.x.clone()
+    x[new] = x[old]
+    other = replace(attacked, x=x)
+    return torch.equal(task.logits_of(model, other), task.logits_of(model, attacked))
+
+
+def weaker_than_chance(of: Attempt) -> Iterator[Flag]:
+    """Yield a flag if random choices do more than the attack to the model it was crafted on."""
+    # A filter may drop the edges of an attack without effect, and let random ones through.
+    if of.chance and (not of.without_effect or of.is_blind):
+        yield from weaker_than(of.accuracy, of.chance(), "weaker_than_chance")
+
+
+def parts_given_up(of: Attempt) -> Iterator[Flag]:
+    """Yield a flag of an ensemble without some of its parts, and why."""
+    reasons = of.graph.given_up
+    if reasons and not of.flips_count:  # nor would parts that flip edges have any effect
+        reasons = {part: why for part, why in reasons.items() if "edge weights" not in why}
+    if reasons:
+        number = f"{len(reasons)} of {len(reasons) + len(of.graph.part_accuracy)}"
+        text = "; ".join(dict.fromkeys(reasons.values()))
+        yield Flag("parts_given_up", f"{number} parts dropped: {text}")
+
+
+def part_flags(accuracies: Mapping[str, float], clean: float) -> Iterator[Flag]:
+    """Yield flags of an ensemble whose best parts differ, or some part of which did no harm.
+
+    Args:
+        accuracies: Of each part, in 0..1.
+        clean: Accuracy on the clean graph, in 0..1.
+    """
+    best = sorted(accuracies.values())[:3]
+    if len(best) == 3 and best[2] - best[0] > PARTS_APART:
+        text = ", ".join(f"{100 * accuracy:.2f}" for accuracy in best)
+        yield Flag("not_converged", f"its three best parts leave {text} %")
+    above = [part for part, accuracy in accuracies.items() if accuracy > clean + _POINT]
+    if above:
+        text = f"{len(above)} of {len(accuracies)} parts raise the accuracy, such as {above[0]!r}"
+        yield Flag("part_above_clean", text)
+
+
+def one_class(
+    before: Int[Tensor, " t"], after: Int[Tensor, " t"], labels: Int[Tensor, " t"]
+) -> Iterator[Flag]:
+    """Yield a flag of an attack that drives nearly all targets to one class, whose own it leaves.
+
+    Args:
+        before: Predictions at the targets of the clean graph.
+        after: Predictions on the attacked graph.
+        labels: Classes that they are driven away from.
+    """
+
+    def share(classes: Tensor) -> float:
+        return int(classes.bincount().max()) / classes.numel() if classes.numel() else 0.0
+
+    right = after == labels
+    pairs = ((before, after), (labels[before == labels], labels[right]))
+    shares = [share(now) for clean, now in pairs if share(now) > ONE_CLASS > share(clean)]
+    if right.any() and shares:
+        text = f"{100 * shares[0]:.0f} % of predictions, or of those right, are of one class"
+        yield Flag("one_class", text)
+
+
+def no_effect(before: Int[Tensor, " t"], after: Int[Tensor, " t"]) -> Iterator[Flag]:
+    """Yield a flag of an attack that changes no prediction."""
+    if torch.equal(before, after):
+        yield Flag("no_effect", "changes no prediction of the attacked model")
+
+
+def loss_without_errors(
+    clean: Float[Tensor, "t c"], attacked: Float[Tensor, "t c"], labels: Int[Tensor, " t"]
+) -> Iterator[Flag]:
+    """Yield a flag of an attack that raises the loss at no cost in accuracy: not what decides."""
+    losses = [float(F.cross_entropy(logits, labels)) for logits in (clean, attacked)]
+    right = [accuracy(logits.argmax(1), labels) for logits in (clean, attacked)]
+    rise, fall = losses[1] - losses[0], right[0] - right[1]
+    if rise > RISE and fall <= _POINT:
+        text = f"cross-entropy rises by {rise:.2f}, accuracy falls by {100 * fall:.2f} points"
+        yield Flag("loss_without_errors", text)
+
+
+def budget_unspent(budget: Budget, spent: SpentBudget) -> Iterator[Flag]:
+    """Yield a flag of an injection that leaves some of its budget unspent."""
+    used = {"nodes": spent.injected_nodes, "edges": spent.injected_edges}
+    allowed = {"nodes": budget.max_injected_nodes, "edges": sum(budget.injected_degrees)}
+    if any(used[of] < allowed[of] for of in used):
+        counts = ", ".join(f"{used[of]} of {allowed[of]} {of}" for of in used)
+        yield Flag("budget_unspent", f"spends {counts}")
+
+
+ATTACK_CHECKS = (
+    Check(budget_overspent, of_effect=False),
+    Check(budget_allows_nothing, lambda of: of.task.poisons, of_effect=False),
+    Check(no_edge_gradient, lambda of: of.grew and of.attack.is_worst_case),
+    Check(
+        # A worst case differentiates the adaptive form as well.
+        lambda of: gradient_flags(
+            adaptive_form(of.model) if of.attack.is_worst_case else of.model, of.task, of.graph
+        ),
+        lambda of: of.grew and _moves_features(of),
+    ),
+    Check(rough_edge_gradient, lambda of: "edge_gradient" in of.attack.needs),
+    Check(parts_given_up),
+    Check(lambda of: part_flags(of.graph.part_accuracy, of.clean_accuracy)),
+    Check(lambda of: one_class(of.before.argmax(1), of.after.argmax(1), of.task.labels)),
+    Check(lambda of: of.without_effect and (list(budget_allows_nothing(of)) or of.without_effect)),
+    Check(weaker_than_chance, lambda of: not of.task.poisons, of_effect=False),
+    Check(lambda of: loss_without_errors(of.before, of.after, of.task.labels)),
+    Check(
+        lambda of: budget_unspent(of.budget, of.spent),
+        # A worst case has tried the whole budget as well as less.
+        lambda of: of.attack.kind == "injection" and not of.attack.is_worst_case,
+        of_effect=False,
+    ),
+)
+"""Checks of one attack, in the order in which reports and records list their flags."""

@@ -1,0 +1,338 @@
+"""Attacks on a model, and its accuracy on each attacked graph: every evaluation goes this way."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks import (
+    Attack,
+    Budget,
+    PerturbedGraph,
+    RandomFlip,
+    RandomInjection,
+    seeded,
+)
+from robust_diffusion.attacks.ensemble import Ensemble
+from robust_diffusion.errors import AttackError
+from robust_diffusion.evaluation.attack_cost import Effort, expected_forwards
+from robust_diffusion.evaluation.flag_codes import OF_THE_GRAPH
+from robust_diffusion.evaluation.flags import (
+    Attempt,
+    Flag,
+    Outdone,
+    model_flags,
+    of_the_row,
+    one_class,
+    prediction_flags,
+    weaker_than,
+)
+from robust_diffusion.evaluation.subject import Task
+from robust_diffusion.evaluation.threat import AttackedModel
+from robust_diffusion.records.content import by_content, computed_by
+from robust_diffusion.records.store import ArtifactStore
+from robust_diffusion.system.artifact import Artifact
+from robust_diffusion.system.progress import Progress
+from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
+
+log = logging.getLogger(__name__)
+
+OF_PARTS = ("part_accuracy", "part", "given_up")
+"""Fields of a perturbed graph that describe the parts of its attack."""
+
+BASELINES: dict[str, Attack] = {"injection": RandomInjection(), "modification": RandomFlip()}
+"""Chance with the same budget, which an attack of each kind has to beat."""
+
+
+@dataclass(frozen=True, eq=False)
+class AttackRun:
+    """One attack on one model."""
+
+    label: str  # of the attacked graph; no other run has it
+    attack: Attack
+    attacked: AttackedModel  # the model that the attack sees
+    cache_key: Mapping[str, Any]  # of both, as the cache knows them
+    made_on: str  # name of a surrogate; "" for the tested model
+    row: str  # name under which a table shows this run and others
+
+    @property
+    def baseline(self) -> Attack:
+        """Chance with the same budget."""
+        return BASELINES[self.attack.kind]
+
+    @property
+    def is_control(self) -> bool:
+        """True of chance itself."""
+        return self.attack is self.baseline
+
+
+def runs_on(
+    models: Mapping[str, AttackedModel],
+    attacks: Mapping[str, Attack],
+    key: Callable[[str, str], Mapping[str, Any]],
+    *,
+    by_attack: bool = False,
+) -> list[AttackRun]:
+    """Return every attack on every model, models by the surrogate's name or ""."""
+    plain = {*models} if by_attack and len(models) == 1 else {""}
+    runs = []
+    for on, attacked in models.items():
+        for name, attack in attacks.items():
+            label = name if on in plain else f"{name}/{on}"
+            row = name if by_attack else label
+            runs.append(AttackRun(label, attack, attacked, key(name, on), on, row))
+    return runs
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Accuracies of one model on the clean graph and on what attacks made of it."""
+
+    accuracy: dict[str, float]  # per label, `clean` first, in 0..1
+    outcomes: dict[str, Attempt]  # per label
+    flags: dict[str, list[Flag]]  # per attack and of the `victim`; none that is empty
+    seconds: float  # wall time of the test
+
+
+def evaluate_on(
+    attacker: "Attacker",
+    model: nn.Module,
+    runs: Sequence[AttackRun],
+    *,
+    own_flags: Sequence[Flag] = (),
+    norm_growth: float | None = 0.0,
+    retrain: Callable[[str, PerturbedGraph], nn.Module] | None = None,
+) -> Evaluation:
+    """Check a model, run attacks, test it on the clean and each attacked graph, collect all flags.
+
+    Args:
+        attacker: Has the task and the budget.
+        model: The tested model, in eval mode, on the task's device.
+        runs: Attacks on the model or on surrogates.
+        own_flags: Flags of the model that are known already.
+        norm_growth: See `model_flags`.
+        retrain: Trains a new model on each attacked graph, by its label; `None` for an evasion.
+    """
+    task = attacker.task
+    own = [*own_flags, *model_flags(model, task, norm_growth)]
+    _tell("victim", own)
+    outcomes = {run.label: attacker(run) for run in runs}
+    retrained = {k: retrain(k, of.graph) for k, of in outcomes.items()} if retrain else {}
+    start = time.perf_counter()
+    tested = {label: retrained.get(label, model) for label in outcomes}
+    logits = {k: task.logits_of(tested[k], of.graph) for k, of in outcomes.items()}
+    logits = {"clean": task.logits_of(model, task.graph), **logits}
+    accuracy = {label: task.accuracy(of) for label, of in logits.items()}
+    seconds = time.perf_counter() - start
+    weights = state_hash(model.state_dict())
+    found: dict[str, list[Flag]] = {}
+    lowest: dict[str, float] = {}
+    for run in runs:
+        row, outcome, after = run.row, outcomes[run.label], logits[run.label]
+        crafted, raised = outcome.flags, [] if retrained else list(_outdone(run, runs, accuracy))
+        if run.made_on and run.attacked.state != weights:
+            # What was measured on a surrogate is no sign of the tested model.
+            crafted = [flag for flag in crafted if flag.code in OF_THE_GRAPH]
+            if not retrained:
+                classes = logits["clean"].argmax(1), after.argmax(1), task.labels
+                raised += of_the_row(one_class(*classes), accuracy[run.label])
+        raised += prediction_flags(tested[run.label], task, outcome.graph, after)
+        _tell(row, raised)
+        found[row] = [*found.get(row, []), *crafted, *raised]
+        lowest[row] = min(accuracy[run.label], lowest.get(row, 1.0))
+    flags = {row: of_the_row([*of, *own], lowest[row]) for row, of in found.items()}
+    flags["victim"] = own
+    return Evaluation(accuracy, outcomes, {row: of for row, of in flags.items() if of}, seconds)
+
+
+def _outdone(
+    run: AttackRun, runs: Sequence[AttackRun], accuracy: Mapping[str, float]
+) -> Iterator[Flag]:
+    """Yield a flag if an attack does less to the tested model than one that knows less of it.
+
+    That is a transferred one for an attack on the model itself, and chance for a transferred one.
+    """
+    code: Outdone = "weaker_than_chance" if run.made_on else "weaker_than_transfer"
+    weaker = [of for of in runs if (_is_random(of.attack) if run.made_on else of.made_on)]
+    same_kind = [accuracy[of.label] for of in weaker if of.attack.kind == run.attack.kind]
+    if not run.is_control:
+        yield from weaker_than(accuracy[run.label], min(same_kind, default=1.0), code)
+
+
+def _is_random(attack: Attack) -> bool:
+    return type(attack) is type(BASELINES[attack.kind])
+
+
+def _tell(name: str, flags: Sequence[Flag]) -> None:
+    for flag in flags:
+        log.warning("%s: %s", name, flag)
+
+
+@dataclass(frozen=True, eq=False)
+class Attacker:
+    """Runs attacks on one task with one budget, or takes them from the cache.
+
+    On a terminal it shows a bar of each attack's forward passes, elsewhere a line a minute.
+    """
+
+    task: Task
+    budget: Budget  # resolved
+    cache: ArtifactStore | None = None
+    knows_labels: bool = False  # every attack knows the true classes, not the worst case's alone
+    shows_progress: bool = False
+
+    def __call__(self, run: AttackRun) -> Attempt:
+        """Perturb the graph, unless the cache has it, and check the result.
+
+        Raises:
+            AttackError: The model cannot be attacked so, or no model can be run on the result.
+        """
+        task, model, baseline = self.task, run.attacked.model.to(self.task.device), run.baseline
+        known, measure = (baseline.name, self.budget), partial(self._chance, baseline, model)
+        chance = None if _is_random(run.attack) else partial(task.once, known, model, measure)
+        try:
+            made = Attempt(task, model, run.attack, self.budget, chance, *self._crafted(run))
+        except AttackError as error:
+            if not run.made_on:
+                raise
+            raise AttackError(f"surrogates[{run.made_on}]: {error}") from error
+        if run.is_control:
+            task.once(known, model, lambda: made.accuracy)
+        name = f"{run.label}, crafted on {run.made_on}" if run.made_on else run.label
+        if made.reused:  # its warnings were logged when it was made, and stand in the record
+            log.info("%s: reusing the cached graph", name)
+            return made
+        _tell(name, made.flags)
+        change = f"{100 * made.clean_accuracy:.2f} -> {100 * made.accuracy:.2f} %"
+        cost = f"{made.effort['forwards']} forward passes, {made.effort['seconds']:.1f} s"
+        log.info("%s: accuracy %s in %s", name, change, cost)
+        return made
+
+    def _crafted(self, run: AttackRun) -> tuple[PerturbedGraph, Mapping[str, Any], str, bool]:
+        """Return the graph and its effort, its file in the cache, and whether it was there."""
+        told = self._told(run.attack, run.attacked.model)
+        if self.cache is None:
+            effort = Effort()
+            return self._perturb(run, told, effort), effort.since(), "", False
+        x, edge_index, *known = told.values()
+        key = {
+            "graph": tensor_hash(x, edge_index, self.task.reach, *known),
+            "attacked": run.attacked.state,
+            "budget": asdict(self.budget),
+            "seed": self.task.seed,
+            **computed_by(),
+            **by_content(run.cache_key),
+        }
+        file = self.cache.path("graph", key)
+        # All parts of one graph are a kind of their own, so that they can be told by their name.
+        kind = f"part-{file.stem.removeprefix('graph-')[:16]}"
+        effort, made = Effort(partial(self.cache.get_or_compute, kind), key), []
+
+        def compute() -> Artifact:
+            made.append(self._perturb(run, told, effort))
+            return _packed(made[0], x, effort.since())
+
+        artifact, reused = self.cache.get_or_compute("graph", key, compute)
+        if isinstance(run.attack, Ensemble):
+            effort.report_reuse()
+            self.cache.discard(kind)  # of a wide graph they would fill the disk
+        graph = made[0] if made else _unpacked(artifact, x)
+        return graph, artifact.metadata["effort"], file.name, reused
+
+    def _told(self, attack: Attack, model: nn.Module) -> dict[str, Tensor]:
+        knows_labels = self.knows_labels or attack.is_worst_case
+        return self.task.told(model.to(self.task.device), knows_labels=knows_labels)
+
+    def _chance(self, attack: Attack, model: nn.Module) -> float:
+        graph = self._run(attack, model, self._told(attack, model))
+        return self.task.accuracy(self.task.logits_of(model, graph))
+
+    def _run(
+        self,
+        attack: Attack,
+        model: nn.Module,
+        given: Mapping[str, Tensor],
+        effort: Effort | None = None,
+    ) -> PerturbedGraph:
+        name, model = type(attack).__name__, model.to(self.task.device)
+        perturb: Callable[..., PerturbedGraph] = attack
+        if effort is not None and isinstance(attack, Ensemble):
+            perturb = partial(attack.run, keep=effort.keep)
+        weights = state_hash(dict(model.named_parameters()))
+        # A copy of the graph, which the attack may write to.
+        told = Data(**{key: tensor.clone() for key, tensor in given.items()})
+        with seeded(self.task.seed):  # a model may sample by the global generator
+            perturbed = perturb(
+                model,
+                told.to(self.task.device),
+                self.task.reach.clone().to(self.task.device),
+                self.budget,
+                torch.Generator().manual_seed(self.task.seed),
+            )
+        model.eval()
+        if state_hash(dict(model.named_parameters())) != weights:
+            raise AttackError(f"{name}: changes the weights of the attacked model; work on a copy")
+        if wrong := _unfit(perturbed, self.task.graph["x"]):
+            raise AttackError(f"{name}: returns {wrong}")
+        # Rows that stay are the clean graph's to the bit, which tells 0 from -0.
+        clean, x = self.task.graph["x"], perturbed.x.detach().cpu()
+        n = len(clean)
+        rows = torch.where((x[:n] != clean).any(1, keepdim=True), x[:n], clean)
+        x, edge_index = torch.cat([rows, x[n:]]), perturbed.edge_index.cpu()
+        return replace(perturbed, x=x, edge_index=edge_index)
+
+    def _perturb(
+        self, run: AttackRun, told: Mapping[str, Tensor], effort: Effort
+    ) -> PerturbedGraph:
+        model, passes = run.attacked.model, (expected_forwards(run.attack), "forward passes")
+        with (
+            Progress(run.label, *passes, shown=self.shows_progress) as effort.tell,
+            effort.of(model, run.attack, self.budget, self.task),
+        ):
+            graph = self._run(run.attack, model, told, effort)
+        effort.reach(self.task.accuracy(self.task.logits_of(model, graph)))
+        return graph
+
+
+def _packed(graph: PerturbedGraph, clean: Tensor, effort: Mapping[str, Any]) -> Artifact:
+    """Return what differs from the clean features: those of a wide graph would fill the disk."""
+    n = graph.num_original_nodes
+    changed = (graph.x[:n] != clean).any(1).nonzero().squeeze(1)
+    moved = {"changed_nodes": changed, "changed_x": graph.x[changed]}
+    tensors = {"injected_x": graph.x[n:], **moved, "edge_index": graph.edge_index}
+    return Artifact(tensors, {"effort": effort, **{key: getattr(graph, key) for key in OF_PARTS}})
+
+
+def _unpacked(artifact: Artifact, clean: Tensor) -> PerturbedGraph:
+    tensors = artifact.tensors
+    original = clean.index_copy(0, tensors["changed_nodes"], tensors["changed_x"])
+    x = torch.cat([original, tensors["injected_x"]])
+    parts = {key: artifact.metadata[key] for key in OF_PARTS}
+    return PerturbedGraph(x, tensors["edge_index"], len(clean), **parts)
+
+
+def _unfit(perturbed: object, clean: Tensor) -> str | None:
+    """A reason why no model can be run on a result; what else is wrong the auditor tells."""
+    if not isinstance(perturbed, PerturbedGraph):
+        return f"a {type(perturbed).__name__}; it must return a PerturbedGraph"
+    x, edges, kept = perturbed.x, perturbed.edge_index, perturbed.num_original_nodes
+    n, width = clean.shape
+    if edges.dtype != torch.int64 or edges.ndim != 2 or edges.size(0) != 2:
+        shape = tuple(edges.shape)
+        return f"edges of {edges.dtype} and shape {shape}; they must be of torch.int64 and 2 x e"
+    shaped = x.dtype == clean.dtype and x.ndim == 2 and x.size(1) == width
+    if not shaped or not n == kept <= x.size(0):
+        return (
+            f"features of {x.dtype} and shape {tuple(x.shape)}, {kept} rows of them original; it "
+            f"must keep the {n} x {width} of {clean.dtype} of the clean graph, and may add rows"
+        )
+    outside = edges[(edges < 0) | (edges >= x.size(0))]
+    if outside.numel():
+        return f"an edge of node {int(outside[0])}; its nodes are 0..{x.size(0) - 1}"
+    return None

@@ -1,0 +1,504 @@
+"""The report of an evaluation in Python: a table, a data frame, a record, perturbed graphs."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from hashlib import sha256
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+from torch_geometric.data import Data
+
+from robust_diffusion import __version__
+from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
+from robust_diffusion.attacks.base import Kind
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.evaluation.attack_cost import plot_traces
+from robust_diffusion.evaluation.flags import Flag
+from robust_diffusion.evaluation.subject import graph_hash
+from robust_diffusion.evaluation.threat import Labels
+from robust_diffusion.records.schema import Schema, UnitShare, first_problem
+from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
+from robust_diffusion.system.files import read_limited, write_whole
+from robust_diffusion.system.markdown import markdown_table
+from robust_diffusion.system.tensor_hashes import tensor_hash
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+REPORT = "report.json"
+"""Name of the file of all but the graphs."""
+
+LARGEST = 10_000_000
+"""Bytes of that file, at most."""
+
+_CLEAN = "clean.safetensors"
+"""Name of the file of the clean graph."""
+
+_FEW = 500
+"""Targets below which an accuracy is shown with its interval."""
+
+_COUNTS = ("injected_nodes", "injected_edges", "flipped_edges", "changed_nodes")
+"""Columns of a report's frame that say what an attack spent."""
+
+
+Text = Annotated[str, Field(max_length=200)]
+
+
+@dataclass(frozen=True, eq=False)
+class AttackReport:
+    """One attack's effect on the evaluated model.
+
+    Args:
+        name: Name of the attack; after a slash, the surrogate that it was crafted on, if any.
+        kind: injection or modification.
+        accuracy: Of the evaluated model at the target nodes, in 0..1.
+        is_control: Chance with the same budget, which every attack has to beat.
+        made_on: Surrogate that the attack saw instead of the model; "" for the model itself.
+        flags: Signs that the accuracy is no bound, the model's own included; see
+            `evaluation.flags`.
+        spent: Budget used.
+        effort: What it took, whenever it ran: `forwards` of the attacked model, `seconds` of wall
+            time, and a `trace` of both and the accuracy in 0..1 at each new lowest.
+        reused: Taken from the store.
+        graph: The attacked graph.
+        labels: Classes of the targets as the attack took them: predicted or true.
+
+    Examples:
+        >>> from robust_diffusion import MLP, Budget, evaluate
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> report = evaluate(MLP(8, 8, 7), data, budget=Budget(2, 3), attacks="random")
+        >>> report["random"].is_control, report["random"].kind
+        (True, 'injection')
+    """
+
+    name: str
+    kind: Kind
+    accuracy: float
+    is_control: bool
+    made_on: str
+    flags: Sequence[Flag]
+    spent: SpentBudget
+    effort: Mapping[str, Any]
+    reused: bool
+    graph: PerturbedGraph
+    labels: str = "predicted"
+
+    def __repr__(self) -> str:
+        """Name and accuracy, without the tensors of the graph."""
+        return f"AttackReport({self.name}: {self.accuracy:.2%})"
+
+    @property
+    def is_bound(self) -> bool:
+        """True if nothing says that another attack would do more, or that the number is wrong."""
+        return not self.flags and (not self.is_control or self.accuracy == 0)
+
+    def record(self) -> dict[str, Any]:
+        """All but the graph, as JSON."""
+        keys = ("name", "kind", "accuracy", "is_control", "made_on", "is_bound", "labels")
+        return {key: getattr(self, key) for key in keys} | {
+            "flags": [asdict(flag) for flag in self.flags],
+            "spent": asdict(self.spent),
+            **self.effort,
+            "reused": self.reused,
+            "graph": tensor_hash(self.graph.x, self.graph.edge_index),
+            "part": self.graph.part,
+            "part_accuracy": dict(self.graph.part_accuracy),
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write the graph into a folder, as safetensors."""
+        about = {"attack": self.name, "accuracy": self.accuracy}
+        tensors = self.graph.to_data().to_dict()
+        write_artifact(folder / graph_file(self.name), Artifact(tensors, about))
+
+    @classmethod
+    def read(cls, folder: Path, saved: "SavedAttack", clean: Data) -> "AttackReport":
+        """Return the report of what `report.json` says, its graph read from the folder.
+
+        Raises:
+            DataError: The graph is missing, damaged, or not that of the report.
+        """
+        path = folder / graph_file(saved.name)
+        artifact = read_artifact(path)
+        x, edge_index = (artifact.tensors[key] for key in ("x", "edge_index"))
+        expected = {"attack": saved.name, "accuracy": saved.accuracy}
+        if (artifact.metadata, tensor_hash(x, edge_index)) != (expected, saved.graph):
+            raise DataError(f"{path}: is not the graph of the report beside it; restore the file")
+        parts = saved.part_accuracy, saved.part
+        graph = PerturbedGraph(x, edge_index, clean.num_nodes or 0, *parts, clean=clean)
+        effort = {key: getattr(saved, key) for key in ("forwards", "seconds", "trace")}
+        own: dict[str, Any] = vars(saved) | {"graph": graph, "effort": effort}
+        return cls(**{field.name: own[field.name] for field in fields(cls)})
+
+
+@dataclass(frozen=True, eq=False)
+class RobustnessReport:
+    """Result of `evaluate`: accuracy of a model under each attack, beside clean and chance.
+
+    Args:
+        model: Class of the evaluated model.
+        clean_accuracy: At the target nodes of the clean graph, in 0..1.
+        attacks: The control of each kind of attack first, then the attacks as they were named.
+        budget: What each attack was allowed, feature limits resolved.
+        num_targets: Nodes under attack.
+        threat: white_box, adaptive or black_box.
+        labels: Classes of the targets as the attacker took them: predicted or true; an attack of
+            the worst case (`auto`) always takes the true ones.
+        seed: Of all random choices.
+        flags: Of the model on the clean graph.
+        dataset: Name of the datamodule's dataset; "" for your own graph.
+        clean_graph: Hash of features, edges, classes and target nodes.
+        weights: Hash of the model's weights, by which a zoo knows it.
+        notes: What a reader should know of the model that is no flaw.
+        clean: The clean graph as the model saw it, with the nodes under attack as `target_nodes`.
+
+    Examples:
+        >>> from robust_diffusion import MLP, Budget, evaluate
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> report = evaluate(MLP(8, 8, 7), data, budget=Budget(2, 3), attacks="random")
+        >>> report.robust_accuracy == report.clean_accuracy  # an MLP sees no injected node
+        True
+    """
+
+    model: str
+    clean_accuracy: float
+    attacks: Sequence[AttackReport]
+    budget: Budget
+    num_targets: int
+    threat: str
+    labels: str
+    seed: int
+    flags: Sequence[Flag] = field(default=())
+    dataset: str = ""
+    clean_graph: str = ""
+    weights: str = ""
+    notes: Sequence[str] = ()
+    clean: Data | None = None
+
+    def __repr__(self) -> str:
+        """Model, clean accuracy and worst case in a line; `print` shows the table."""
+        worst = f"{self.worst.name}: {self.robust_accuracy:.2%}"
+        return f"RobustnessReport({self.model}, clean: {self.clean_accuracy:.2%}, {worst})"
+
+    @property
+    def worst(self) -> AttackReport:
+        """The attack under which accuracy is lowest; of equals one that is a bound, if any is."""
+        return min(
+            self.attacks,
+            key=lambda attack: (attack.accuracy, attack.is_control, not attack.is_bound),
+        )
+
+    @property
+    def robust_accuracy(self) -> float:
+        """The lowest accuracy under any attack, in 0..1."""
+        return self.worst.accuracy
+
+    @property
+    def graph(self) -> PerturbedGraph:
+        """The most harmful graph."""
+        return self.worst.graph
+
+    def __getitem__(self, name: str) -> AttackReport:
+        """The attack of that name; a `ConfigError` if there is none."""
+        for attack in self.attacks:
+            if attack.name == name:
+                return attack
+        known = ", ".join(attack.name for attack in self.attacks)
+        raise ConfigError(f"attack={name}: not in this report; use one of {known}")
+
+    def __contains__(self, name: object) -> bool:
+        return any(attack.name == name for attack in self.attacks)
+
+    def __iter__(self) -> Iterator[AttackReport]:
+        return iter(self.attacks)
+
+    def __len__(self) -> int:
+        return len(self.attacks)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row for the clean graph and one per attack; accuracies in 0..1."""
+        import pandas as pd
+
+        frame = pd.DataFrame(
+            {
+                "attack": attack.name,
+                "made_on": attack.made_on,
+                "is_control": attack.is_control,
+                "accuracy": attack.accuracy,
+                "injected_nodes": attack.spent.injected_nodes,
+                "injected_edges": attack.spent.injected_edges,
+                "flipped_edges": attack.spent.added_edges + attack.spent.removed_edges,
+                "changed_nodes": attack.spent.changed_nodes,
+                "forwards": attack.effort["forwards"],
+                "seconds": attack.effort["seconds"],
+                "flags": _codes(attack.flags),
+            }
+            for attack in self.attacks
+        )
+        clean = {
+            "attack": "clean",
+            "made_on": "",
+            "is_control": False,
+            "seconds": 0.0,
+            "forwards": 0,
+        }
+        clean |= {"accuracy": self.clean_accuracy, "flags": _codes(self.flags)}
+        first = pd.DataFrame([clean | dict.fromkeys(_COUNTS, 0)])
+        return pd.concat([first[frame.columns], frame], ignore_index=True)
+
+    def _table(self) -> "pd.DataFrame":
+        """Return the table of `to_frame` as text, accuracies in %.
+
+        With fewer than `_FEW` targets it has 95 % intervals, since few say little about others.
+        """
+        frame = self.to_frame()
+        shown = frame[["attack"]].copy()
+        shown.loc[frame.is_control, "attack"] += " (control)"
+        shown["accuracy %"] = [f"{100 * value:.2f}" for value in frame.accuracy]
+        if self.num_targets < _FEW:
+            shown["95 % interval"] = [interval(value, self.num_targets) for value in frame.accuracy]
+        for count in _COUNTS:
+            if frame[count].any():
+                shown[count.replace("_", " ")] = frame[count]
+        shown["forwards"] = frame["forwards"]
+        shown["seconds"] = [f"{value:.1f}" for value in frame.seconds]
+        shown["flags"] = frame["flags"]
+        return shown
+
+    def _around(self, table: str) -> str:
+        """Return a table between the lines that say what was measured and what is the worst."""
+        title = f"{self.model}, {self.num_targets} target nodes, {self.threat}, {self._labels()}"
+        worst = f"worst: {self.worst.name}" + ("" if self.worst.is_bound else ", no bound")
+        return "\n".join([title, f"allowed: {self._allowed()}", table, worst, *self.notes])
+
+    def __str__(self) -> str:
+        return self._around(self._table().to_string(index=False))
+
+    def to_markdown(self) -> str:
+        """Return the table of `print(report)` as Markdown."""
+        table = self._table()
+        return self._around(f"\n{markdown_table(table, ['attack', 'flags'])}\n")
+
+    def _repr_html_(self) -> str:
+        lines = self._around("\n").split("\n\n")
+        before, after = (escape(text).strip().replace("\n", "<br>") for text in lines)
+        return f"<p>{before}</p>{self._table().to_html(index=False)}<p>{after}</p>"
+
+    def _labels(self) -> str:
+        """Classes that the attacks went by, controls apart, which go by none."""
+        told: dict[str, list[str]] = {}
+        for attack in self.attacks:
+            if not attack.is_control:
+                told.setdefault(attack.labels, []).append(attack.name)
+        if len(told) < 2:
+            return f"{next(iter(told), self.labels)} labels"
+        return ", ".join(f"{labels} labels: {' '.join(names)}" for labels, names in told.items())
+
+    def _allowed(self) -> str:
+        """The budget, as far as the kinds of attacks read it."""
+        of, kinds = self.budget, {attack.kind for attack in self.attacks}
+        limits = []
+        if "injection" in kinds:
+            limits.append(
+                f"{of.max_injected_nodes} nodes of {of.max_edges_per_injected_node} edges"
+            )
+            if of.max_injected_edges is not None:
+                limits.append(f"{of.max_injected_edges} injected edges in all")
+        if "modification" in kinds:
+            limits.append(f"flips of {100 * of.edge_ratio:g} % of the edges at targets")
+            if of.node_ratio:
+                limits.append(f"features of {100 * of.node_ratio:g} % moved by {of.epsilon:g}")
+        return ", ".join(limits)
+
+    def plot(self, ax: "Axes | None" = None, *, mlp: float | None = None) -> "Axes":
+        """Draw the accuracy in % on the clean graph and under each attack, as bars.
+
+        Needs Matplotlib (`pip install 'robust-diffusion[report]'`). Flagged bars are hatched.
+
+        Args:
+            ax: Where to draw; `None` for a new figure.
+            mlp: Accuracy in 0..1 of an MLP on the same targets, drawn as a dashed line.
+        """
+        ax = ax or _new_axes()
+        frame = self.to_frame()
+        bars = ax.barh(frame["attack"], 100 * frame["accuracy"], color="#4477aa")
+        for bar, flags, control in zip(bars, frame["flags"], frame["is_control"], strict=True):
+            bar.set(hatch="//" if flags else None, alpha=0.5 if control else 1.0)
+        if mlp is not None:
+            ax.axvline(100 * mlp, color="#1b1b1b", ls="--", lw=1, label=f"MLP {100 * mlp:.1f} %")
+            ax.legend()
+        ax.set(xlim=(0, 100), xlabel="accuracy in %", title=self.model)
+        ax.invert_yaxis()
+        return ax
+
+    def plot_effort(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the lowest accuracy in % that each attack had reached, against forward passes.
+
+        Needs Matplotlib (`pip install 'robust-diffusion[report]'`).
+
+        Args:
+            ax: Where to draw; `None` for a new figure.
+        """
+        ax = ax or _new_axes()
+        plot_traces({attack.name: attack.effort for attack in self.attacks}, ax)
+        return ax
+
+    def to_json(self) -> str:
+        """The record: all but the graphs."""
+        keys = ("threat", "labels", "seed", "dataset", "clean_graph", "weights", "num_targets")
+        record = {
+            "model": self.model,
+            "clean_accuracy": self.clean_accuracy,
+            "robust_accuracy": self.robust_accuracy,
+            "attacks": [attack.record() for attack in self.attacks],
+            "budget": asdict(self.budget),
+            **{key: getattr(self, key) for key in keys},
+            "flags": [asdict(flag) for flag in self.flags],
+            "notes": list(self.notes),
+            "version": __version__,
+        }
+        return json.dumps(record, indent=2, allow_nan=False)
+
+    def save(self, path: str | Path) -> Path:
+        """Write `report.json`, the clean and the attacked graphs into a folder, as safetensors.
+
+        `load` reads it again, and `robust-diffusion audit` counts on the graphs what was spent.
+        `Data.from_dict(safetensors.torch.load_file(file))` is one of them as PyG has it.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ConfigError: It cannot be written.
+        """
+        folder = Path(path)
+        write_whole(folder / REPORT, self.to_json() + "\n", option="report.save")
+        for attack in self.attacks:
+            attack.write(folder)
+        if self.clean is not None:
+            about = {"clean_graph": self.clean_graph}
+            write_artifact(folder / _CLEAN, Artifact(self.clean.to_dict(), about))
+        return folder
+
+    @classmethod
+    def load(cls, path: str | Path) -> "RobustnessReport":
+        """Read a folder that `save` has written; nothing in it is run.
+
+        Raises:
+            DataError: A file is missing or damaged, a value is out of range, or a graph is not the
+                report's.
+        """
+        folder = Path(path)
+        saved = read_saved(folder)
+        clean = _clean(folder, saved.clean_graph)
+        if (count := len(clean.target_nodes)) != saved.num_targets:
+            raise DataError(
+                f"{folder / REPORT}: num_targets: expected {count}, got {saved.num_targets}"
+            )
+        attacks = [AttackReport.read(folder, attack, clean) for attack in saved.attacks]
+        return cls(**vars(saved) | {"attacks": attacks, "clean": clean})
+
+
+class SavedAttack(Schema):
+    """What `report.json` says of one attack; fields as in `AttackReport`."""
+
+    name: Annotated[Text, Field(min_length=1)]
+    kind: Kind
+    accuracy: UnitShare
+    is_control: bool
+    made_on: Text
+    flags: tuple[Flag, ...]
+    spent: SpentBudget
+    forwards: Annotated[int, Field(ge=0)]
+    seconds: Annotated[float, Field(ge=0)]
+    trace: tuple[tuple[int, float, UnitShare], ...]
+    reused: bool
+    graph: str  # its hash
+    labels: Labels
+    part: str
+    part_accuracy: dict[str, UnitShare]
+
+
+class SavedReport(Schema):
+    """What `report.json` says; fields as in `RobustnessReport`."""
+
+    model: Text
+    clean_accuracy: UnitShare
+    attacks: Annotated[list[SavedAttack], Field(min_length=1)]
+    budget: Budget
+    num_targets: Annotated[int, Field(ge=1)]
+    threat: Literal["white_box", "adaptive", "black_box"]
+    labels: Labels
+    seed: Annotated[int, Field(ge=0, lt=2**32)]
+    flags: tuple[Flag, ...]
+    dataset: Text
+    clean_graph: Text
+    weights: Text
+    notes: tuple[str, ...]
+
+
+def read_saved(folder: Path) -> SavedReport:
+    """Read `report.json` of a folder, as `RobustnessReport.save` has written it.
+
+    Raises:
+        DataError: The file is missing, or a value is out of range.
+    """
+    path = folder / REPORT
+    try:
+        saved = SavedReport.model_validate_json(read_limited(path, LARGEST))
+        _ = saved.budget.limits
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: not found; name a folder that report.save() has made") from error
+    except ValidationError as error:
+        remedy = "save it by this version"
+        raise DataError(f"{path}: not a report: {first_problem(error)}; {remedy}") from error
+    except (OSError, ConfigError) as error:
+        raise DataError(f"{path}: not a report ({error})") from error
+    names = [attack.name for attack in saved.attacks]
+    if len({graph_file(name) for name in names}) < len(names) or "clean" in names:
+        raise DataError(f"{path}: attacks: share a name or a file of {', '.join(names)}")
+    return saved
+
+
+def _clean(folder: Path, fingerprint: str) -> Data:
+    """The clean graph of a report, if its hash is the report's."""
+    graph = Data.from_dict(read_artifact(folder / _CLEAN).tensors)
+    if graph_hash(graph, graph["target_nodes"]) != fingerprint:
+        raise DataError(f"{folder / _CLEAN}: is not the clean graph of the report beside it")
+    return graph
+
+
+def interval(accuracy: float, count: int) -> str:
+    """Return Wilson's 95 % interval, in %, of an accuracy on `count` nodes drawn from many."""
+    from scipy.stats import binomtest  # late: it takes a quarter of a second
+
+    found = binomtest(round(accuracy * count), count).proportion_ci(method="wilson")
+    return f"{100 * found.low:.1f} .. {100 * found.high:.1f}"
+
+
+def _new_axes() -> "Axes":
+    try:
+        from matplotlib import pyplot as plt
+    except ModuleNotFoundError as error:
+        remedy = "pip install 'robust-diffusion[report]'"
+        raise ConfigError(f"report.plot: needs Matplotlib; {remedy}") from error
+    axes: Axes = plt.subplots(layout="constrained")[1]
+    return axes
+
+
+def _codes(flags: Sequence[Flag]) -> str:
+    return ", ".join(flag.code for flag in flags)
+
+
+def graph_file(attack: str) -> str:
+    """Name of the file with an attack's graph, beside the report; two attacks never share one."""
+    name = re.sub(r"[^\w.-]+", "-", attack)
+    own = "" if name == attack else f"-{sha256(attack.encode()).hexdigest()[:8]}"
+    return f"graph-{name}{own}.safetensors"

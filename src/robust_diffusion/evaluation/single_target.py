@@ -1,0 +1,234 @@
+"""Every target attacked by itself: how many edges of its own until the model errs there."""
+
+from typing import Any
+
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.utils import degree
+
+from robust_diffusion.attacks import Budget, seeded
+from robust_diffusion.attacks.base import Kind
+from robust_diffusion.attacks.losses import margins
+from robust_diffusion.attacks.modification.base import flip
+from robust_diffusion.attacks.problem import Problem, check_finite, gradient
+from robust_diffusion.checks import Count, Seed, SomeSteps, check_choice, check_value, validated
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.subject import budget_of, subject_of
+from robust_diffusion.models.adaptive import adaptive_form
+from robust_diffusion.models.checked import own_context
+from robust_diffusion.system.progress import Progress
+
+TRIED = 4
+"""Flips of the highest gradients that are tried as they are, since a gradient is a guess."""
+
+STEPS, LENGTH = 10, 1 / 5
+"""Sign steps of the features after each new node, and their length as a share of the range."""
+
+
+@validated("")
+@own_context()
+def attack_each(
+    model: nn.Module,
+    data: Data | GraphDataModule,
+    max_edges: SomeSteps = 5,
+    *,
+    kind: Kind = "modification",
+    nodes: Any = "test",
+    feature_limits: tuple[float, float] | None = None,
+    seed: Seed = 0,
+    device: str | torch.device | None = None,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Fewest edges found by which an attack on one target alone makes the model err there.
+
+    Greedy and white box, by the true classes. A modification flips one pair of the target and
+    another node after the other: of the few with the highest gradient of the target's margin, the
+    one that raises it most. An injection joins one new node after the other to the target, each by
+    one edge, and moves the features of all by the sign of their gradient. What is found is an upper
+    bound of what suffices, as a certificate's radius is a lower bound.
+
+    Args:
+        model: Trained model (see `evaluate`); its adaptive form is attacked.
+        data: The clean graph (see `evaluate`).
+        max_edges: Most edges for each target, at least 1.
+        kind: `modification` | `injection`.
+        nodes: The targets (see `evaluate`).
+        feature_limits: Of injected nodes; `None` for those of the graph.
+        seed: Of a model that samples.
+        device: Where to run; `None` for where the model is.
+        progress: Show a bar on a terminal, or log a line a minute.
+
+    Returns:
+        A frame by `node`: its class `label`; its `degree`; `margin`, the logit of its class less
+        the best other one on the clean graph; and `edges`, 0 where the model errs without an
+        attack and missing where `max_edges`, the last column, did not suffice.
+
+    Raises:
+        RobustDiffusionError: Any error of `evaluate`; or the model has no gradient.
+
+    Examples:
+        >>> from robust_diffusion import GCN, attack_each
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> found = attack_each(GCN(8, 8, 7), data, 2, nodes=range(3), progress=False)
+        >>> list(found.columns)
+        ['label', 'degree', 'margin', 'edges', 'max_edges']
+    """
+    subject = subject_of(model, data, nodes, device, seed=seed, grows=kind == "injection")
+    budget = budget_of(Budget(max_edges, 1, feature_limits), subject, {})
+    graph = subject.graph.clone().to(subject.device)
+    with subject.tried.ready(), seeded(seed):
+        attacked = adaptive_form(subject.model)
+        one = _OneByOne(Problem("each", attacked, graph, subject.targets.to(subject.device)))
+        if kind == "modification":
+            one.problem.check_edge_weights()
+        with torch.no_grad():
+            clean = margins(one.problem.clean_logits[one.problem.targets], one.problem.labels)
+        edges = []
+        with Progress(f"{kind} of each", len(clean), "targets", shown=progress) as tell:
+            for i in range(len(clean)):
+                edges.append(
+                    one.flips(i, max_edges)
+                    if kind == "modification"
+                    else one.injections(i, max_edges, budget.limits)
+                )
+                lost = sum(found is not None for found in edges)
+                tell(1, note=f"{lost} lost")
+    assert graph.edge_index is not None
+    neighbours = degree(graph.edge_index[0], graph.num_nodes)[one.problem.targets]
+    columns = {
+        "label": subject.labels,
+        "degree": neighbours.int().cpu(),
+        "margin": -clean.cpu(),
+        "edges": pd.array(edges, dtype="Int64"),
+        "max_edges": max_edges,
+    }
+    return pd.DataFrame(columns, index=pd.Index(subject.targets.numpy(), name="node"))
+
+
+@validated("")
+def right_by_edges(
+    found: pd.DataFrame,
+    by: str | None = None,
+    groups: Count = 4,
+    max_edges: SomeSteps | None = None,
+) -> pd.DataFrame:
+    """Share of the targets still right after 0, 1, ... edges of each, in 0..1.
+
+    Args:
+        found: Result of `attack_each`.
+        by: `degree` | `margin`: a column for each of `groups` shares of the targets, and one of
+            those whose value is missing; all if `None`.
+        groups: At least 1.
+        max_edges: Last row, at most the `max_edges` of `attack_each`, which is the default; a frame
+            without that column needs it.
+
+    Raises:
+        ConfigError: More edges than were tried, or no number of them.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from robust_diffusion import right_by_edges
+        >>> found = pd.DataFrame({"edges": pd.array([0, 1, None, None], dtype="Int64")})
+        >>> right_by_edges(found, max_edges=2)["all"].tolist()
+        [0.75, 0.5, 0.5]
+    """
+    tried = int(found["max_edges"].min()) if "max_edges" in found else None
+    most = check_value("max_edges", tried if max_edges is None else max_edges, SomeSteps)
+    if tried is not None and most > tried:
+        raise ConfigError(f"max_edges={most}: expected at most {tried}, which attack_each tried")
+    fell = found["edges"].fillna(most + 1)
+    if by is not None:
+        check_choice("by", by, ("degree", "margin"))
+    group = found[by] if by else pd.Series("all", found.index)
+    if len(group.dropna().unique()) > 1:  # of one value, qcut makes no group
+        group = pd.qcut(group, groups, duplicates="drop")
+    right = {k: (fell > k).groupby(group, observed=True, dropna=False) for k in range(most + 1)}
+    return pd.DataFrame({k: of.mean() for k, of in right.items()}).T.rename_axis("edges")
+
+
+class _OneByOne:
+    """Attacks on one target of a problem at a time, named by its position."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    def flips(self, i: int, most: int) -> int | None:
+        """Fewest flips at the target after which the model errs there, as far as is found."""
+        x, edges = self.problem.x, self.problem.edge_index
+        if self.margin(i, x, edges) > 0:
+            return 0
+        for count in range(1, most + 1):
+            best = self.gains(i, edges).topk(min(TRIED, x.size(0) - 1)).indices
+            pairs = torch.stack([self.problem.targets[i].expand_as(best), best])
+            tried = [flip(edges, pair[:, None], x.size(0)) for pair in pairs.T]
+            reached = [self.margin(i, x, graph) for graph in tried]
+            edges = tried[max(range(len(tried)), key=reached.__getitem__)]
+            if max(reached) > 0:
+                return count
+        return None
+
+    def gains(self, i: int, edges: Int[Tensor, "2 e"]) -> Float[Tensor, " n"]:
+        """Slope of the target's margin along the flip of its pair with each node."""
+        target, n = self.problem.targets[i], self.problem.x.size(0)
+        mine = (edges == target).any(0)
+        ends = torch.where(edges[0] == target, edges[1], edges[0])
+        joined = torch.zeros(n, dtype=torch.bool, device=edges.device)
+        joined[ends[mine]] = joined[target] = True
+        others = (~joined).nonzero()[:, 0]
+        new = torch.stack([target.expand_as(others), others])
+        index = torch.cat([edges, new, new.flip(0)], 1)
+        weight = self.problem.x.new_zeros(index.size(1))
+        weight[: edges.size(1)] = 1
+        weight.requires_grad_()
+        logits = self.problem.logits(self.problem.x, index, weight)
+        margin = margins(logits, self.problem.labels)[i]
+        slope = gradient(margin, weight, attack="each", of="edge weights")
+        check_finite(slope.isfinite().all(), attack="each", of="edge weights")
+        gains = slope.new_zeros(n)
+        gains.index_add_(0, ends[mine], -slope[: edges.size(1)][mine])
+        gains.index_add_(0, others.repeat(2), slope[edges.size(1) :])
+        gains[target] = -torch.inf
+        return gains
+
+    def injections(self, i: int, most: int, limits: tuple[float, float]) -> int | None:
+        """Fewest new nodes at the target after which the model errs there, as far as is found."""
+        problem, (low, high) = self.problem, limits
+        target, n, edges = problem.targets[i], problem.x.size(0), problem.edge_index
+        features = problem.x.new_empty(0, problem.x.size(1))
+        if self.margin(i, problem.x, edges) > 0:
+            return 0
+        start = self.toward_the_nearest_class(i, limits)
+        for count in range(1, most + 1):
+            new = torch.stack([target, target.new_tensor(n + count - 1)])[:, None]
+            edges = torch.cat([edges, new, new.flip(0)], 1)
+            features = torch.cat([features, start[None]])
+            for _ in range(STEPS + 1):
+                features.requires_grad_()
+                logits = problem.logits(problem.fixed_rows.followed_by(features), edges)
+                margin = margins(logits, problem.labels)[i]
+                if margin > 0:
+                    return count
+                slope = gradient(margin, features, attack="each", of="features")
+                check_finite(slope.isfinite().all(), attack="each", of="features")
+                step = LENGTH * (high - low) * slope.sign()
+                features = (features.detach() + step).clamp(low, high)
+        return None
+
+    def toward_the_nearest_class(self, i: int, limits: tuple[float, float]) -> Float[Tensor, " f"]:
+        """Features at the limits, along the difference of the means of the two nearest classes."""
+        problem = self.problem
+        logits, predicted = problem.clean_logits, problem.clean_logits.argmax(1)
+        own, other = logits[problem.targets[i]].topk(2).indices
+        mean = {c: problem.x[predicted == c].mean(0).nan_to_num() for c in (int(own), int(other))}
+        low, high = (problem.x.new_tensor(limit) for limit in limits)
+        return torch.where(mean[int(other)] > mean[int(own)], high, low)
+
+    def margin(self, i: int, x: Float[Tensor, "m f"], edges: Int[Tensor, "2 e"]) -> float:
+        """Margin of the target; above 0, it is misclassified."""
+        with torch.no_grad():
+            return float(margins(self.problem.logits(x, edges), self.problem.labels)[i])

@@ -1,0 +1,229 @@
+"""The model zoo: trained models by name, with the accuracy that each is known to keep."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from hydra.utils import get_object
+from pydantic import Field, ValidationError
+from torch import nn
+
+from robust_diffusion.attacks import PerturbedGraph, seeded
+from robust_diffusion.attacks.audit import read_perturbed
+from robust_diffusion.attacks.audit.violation import GraphLike
+from robust_diffusion.config import PUBLISHED
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.evaluation.load import build_model, load_weights
+from robust_diffusion.records.schema import Schema, UnitShare, first_problem
+from robust_diffusion.system.artifact import read_artifact
+from robust_diffusion.system.files import write_whole
+from robust_diffusion.system.hashes import file_hash
+from robust_diffusion.system.tensor_hashes import state_hash
+
+INDEX = "index.json"
+
+BUILT_OF = (
+    "robust_diffusion.models",
+    "robust_diffusion.flows",
+    "robust_diffusion.integrators.solver",
+)
+"""Packages with the classes that a model's configuration may name."""
+
+
+FileName = Annotated[str, Field(pattern=r"^[^/\\]+$")]
+"""Form of the name of a file beside the index."""
+
+
+@dataclass(frozen=True)
+class ZooEntry:
+    """One trained model."""
+
+    name: str  # of the model, or of its flow
+    dataset: str  # it was trained on
+    variant: str  # of its equations: paper or released
+    seed: int  # of its training and of the attacks
+    file: FileName  # its weights, beside the index
+    sha256: str
+    graph: FileName  # the most harmful attacked graph, and its hash
+    graph_sha256: str
+    weights: str  # hash of the weights, by which a report names the model
+    cell: str  # id of the published record of the attack that did most
+    config: Mapping[str, Any]  # resolved configuration of the model
+    in_channels: int
+    out_channels: int
+    clean_accuracy: UnitShare  # at the target nodes of the clean graph, in 0..1
+    worst_accuracy: UnitShare  # the same under that attack
+    attack: str  # in words
+    target_nodes: str = ""  # hash of the target nodes; "" in an older zoo
+
+    @property
+    def key(self) -> str:
+        """Name, dataset and variant in one word."""
+        return f"{self.name}-{self.dataset}-{self.variant}"
+
+
+class _Index(Schema):
+    entries: list[ZooEntry]
+
+
+@dataclass(frozen=True)
+class Zoo:
+    """A folder of trained models."""
+
+    directory: Path
+    entries: Sequence[ZooEntry]
+
+    @classmethod
+    def open(cls, directory: str | Path | None = None) -> "Zoo":
+        """Read the index of a zoo.
+
+        Args:
+            directory: Its folder; `None` for `ROBUST_DIFFUSION_ZOO`, or else the zoo that was
+                published.
+
+        Raises:
+            DataError: There is no index, or it is none.
+        """
+        given = directory or os.environ.get("ROBUST_DIFFUSION_ZOO") or PUBLISHED / "zoo"
+        path = Path(given) / INDEX
+        try:
+            index = _Index.model_validate_json(path.read_bytes())
+        except FileNotFoundError as error:
+            raise DataError(
+                f"{path}: not found; give the folder of a zoo by directory=, or by the environment "
+                "variable ROBUST_DIFFUSION_ZOO"
+            ) from error
+        except ValidationError as error:
+            raise DataError(f"{path}: is no index of a zoo ({first_problem(error)})") from error
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+        return cls(path.parent, index.entries)
+
+    def find(self, name: str, dataset: str, variant: str) -> ZooEntry:
+        """The entry of that name; a `ConfigError` that lists all if there is none."""
+        for entry in self.entries:
+            if (entry.name, entry.dataset, entry.variant) == (name, dataset, variant):
+                return entry
+        known = "; ".join(f"{e.name} on {e.dataset}, {e.variant}" for e in self.entries)
+        raise ConfigError(
+            f"load_model: no {name} on {dataset}, {variant}, in {self.directory}; there is "
+            f"{known or 'nothing'}"
+        )
+
+    def load(self, entry: ZooEntry) -> nn.Module:
+        """The trained model, in eval mode, on the CPU.
+
+        Raises:
+            DataError: A file is missing or not the one that the index names, a configuration names
+                something other than the package's models, or the weights do not fit it.
+        """
+        tensors = read_artifact(self._verified(entry.file, entry.sha256)).tensors
+        model = build_recorded(entry.config, entry.in_channels, entry.out_channels, where=entry.key)
+        load_weights(model, tensors, where=self.directory / entry.file)
+        if state_hash(model.state_dict()) != entry.weights:
+            raise DataError(f"{self.directory / INDEX}: {entry.key} has other weights than it says")
+        return model.eval()
+
+    def worst_graph(self, entry: ZooEntry, clean: GraphLike) -> PerturbedGraph:
+        """The attacked graph on which the entry's accuracy is lowest."""
+        assert clean.x is not None
+        read = read_perturbed(self._verified(entry.graph, entry.graph_sha256), clean)
+        return PerturbedGraph(read.x, read.edge_index, clean.x.size(0))
+
+    def _verified(self, name: str, sha256: str) -> Path:
+        path = self.directory / name
+        try:
+            found = file_hash(path)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror}); get it again") from error
+        if found != sha256:
+            raise DataError(
+                f"{path}: has SHA-256 {found[:16]}..., and the index says {sha256[:16]}...; get it "
+                "again"
+            )
+        return path
+
+
+def load_model(
+    name: str,
+    dataset: str = "cora",
+    variant: str = "paper",
+    *,
+    directory: str | Path | None = None,
+) -> nn.Module:
+    """A trained model of the zoo; its weights are data, and nothing in a file is run.
+
+    Args:
+        name: Of the model or its flow, such as beltrami, gcn or gnn_guard.
+        dataset: It was trained on.
+        variant: Of its equations: paper or released.
+        directory: Folder of the zoo; `None` for `ROBUST_DIFFUSION_ZOO`, or else the zoo that was
+            published.
+
+    Returns:
+        The module, in eval mode, on the CPU.
+
+    Raises:
+        ConfigError: There is no such model; the message lists those that there are.
+        DataError: The zoo is missing, or damaged.
+
+    Examples:
+        >>> from robust_diffusion import load_model
+        >>> type(load_model("beltrami", "cora")).__name__
+        'GraphPDE'
+    """
+    zoo = Zoo.open(directory)
+    return zoo.load(zoo.find(name, dataset, variant))
+
+
+def build_recorded(
+    config: Mapping[str, Any], in_channels: int, out_channels: int, *, where: str
+) -> nn.Module:
+    """An untrained model of a recorded configuration, if that names the package's classes alone.
+
+    Raises:
+        DataError: It names anything else, or nothing can be built of it.
+    """
+    _check_config(config, where)
+    try:
+        with seeded(0):  # the draws of its first weights are no one's
+            return build_model(config, in_channels, out_channels)
+    except ConfigError as error:
+        raise DataError(f"{where}: {error}") from error
+
+
+def write_index(directory: Path, entries: Sequence[ZooEntry]) -> Path:
+    """Write the index of a zoo, entries by name."""
+    listed = [asdict(entry) for entry in sorted(entries, key=lambda entry: entry.key)]
+    text = json.dumps({"entries": listed}, indent=1, allow_nan=False, sort_keys=True) + "\n"
+    return write_whole(directory / INDEX, text, option="zoo")
+
+
+def _check_config(node: Any, where: str) -> None:
+    """Refuse what would call anything but a class of the package, or look anything up."""
+    if isinstance(node, Mapping):
+        if "_target_" in node:
+            _check_target(node["_target_"], where)
+        _check_config([*node, *node.values()], where)
+    elif isinstance(node, list):
+        for value in node:
+            _check_config(value, where)
+    elif isinstance(node, str) and "${" in node:
+        raise DataError(f"{where}: its configuration is not resolved ({node}); it is not used")
+
+
+def _check_target(target: Any, where: str) -> None:
+    found = None
+    if isinstance(target, str) and target.startswith("robust_diffusion."):
+        with suppress(Exception):  # of Hydra's search
+            found = get_object(target)
+    # The name alone is not enough: a module of the package names what it imports, `os` for one.
+    if not isinstance(found, type) or not found.__module__.startswith(BUILT_OF):
+        raise DataError(
+            f"{where}: its configuration names {target}, which is no model, flow or solver of this "
+            "version of robust_diffusion; it is not used"
+        )

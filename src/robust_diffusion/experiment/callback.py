@@ -1,0 +1,138 @@
+"""Hydra callback that prints the result table at the end of a run or a sweep."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from hydra.experimental.callback import Callback
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from robust_diffusion.checks import check_choice
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.errors import EscapedError
+from robust_diffusion.experiment.wandb_log import chosen_mode, log_table, where_logged
+from robust_diffusion.records.records import (
+    Record,
+    by_experiment,
+    check_records,
+    latest_by_run,
+    read_records,
+)
+from robust_diffusion.results.budget_curve import show_budgets
+from robust_diffusion.results.table import rank, summarize
+from robust_diffusion.results.targets import show_targets
+from robust_diffusion.results.worst_case import show_worst_cases
+from robust_diffusion.system.markdown import print_table
+
+Tagged = tuple[pd.DataFrame, list[str]]
+"""A table, and the tags that tell it apart from others of its sweep."""
+
+
+class PrintResults(Callback):
+    """Table of the cells that a run or a sweep has recorded, printed at its end.
+
+    It `shows` accuracies on the `test` graphs, on the clean graph's `validation` nodes, the
+    `worst_case` of each model, or that by `budget` or by `targets`.
+    """
+
+    def __init__(self, shows: str = "test") -> None:
+        tables = {
+            "test": summarize,
+            "validation": rank,
+            "worst_case": show_worst_cases,
+            "budget": show_budgets,
+            "targets": show_targets,
+        }
+        self._summarize = tables[check_choice("hydra.callbacks.results.shows", shows, tables)]
+
+    def on_run_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Print the row of a single cell, unless it failed: its error speaks for it."""
+        with _past_hydra():
+            records = _records_below(config, Path(config.hydra.run.dir))
+            if records and not any("error" in record for record in records):
+                self._show(records)
+                _tell_of_runs(config, config.hydra.run.dir)
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Print the table of all cells, and exit non-zero if any failed."""
+        with _past_hydra():
+            records = _records_below(config, Path(config.hydra.sweep.dir))
+            if records:
+                _log_tables(config, list(self.show_sweep(config, records)))
+                _tell_of_runs(config, config.hydra.sweep.dir)
+        if any("error" in record for record in records):
+            sys.exit(1)
+
+    def show_sweep(self, config: DictConfig, records: list[Record]) -> Iterator[Tagged]:
+        """Print the table of a sweep's runs, failed ones included, and yield it for W&B."""
+        yield self._show(records), [config.hydra.runtime.choices.get("scale", "full")]
+
+    def tables(self, experiment: str, records: list[Record], scale: str) -> Iterator[Tagged]:
+        """The tables of an experiment's cells for W&B, each with the tags that tell it apart."""
+        if cells := by_experiment(records, scale=scale).get(experiment):
+            yield self._summarize(cells).cells, [scale]
+
+    def _show(self, records: list[Record]) -> pd.DataFrame:
+        result = self._summarize(records)
+        print_table(result.title, result.cells, result.keys, result.notes)
+        return result.cells
+
+
+def callback_of(experiment: str) -> PrintResults:
+    """The callback that shows an experiment's results; of an unknown one, that of all others."""
+    # Looked for among files that are there, since a name may come from anyone's records.
+    known = {path.stem: path for path in CONFIG_DIR.glob("experiment/*.yaml")}
+    own: Any = None
+    if experiment in known:
+        own = OmegaConf.select(OmegaConf.load(known[experiment]), "hydra.callbacks.results")
+    default = f"{PrintResults.__module__}.{PrintResults.__qualname__}"
+    callback: PrintResults = instantiate({"_target_": default, **(own or {})})
+    return callback
+
+
+def _log_tables(config: DictConfig, tables: Sequence[Tagged]) -> None:
+    """Log a sweep's tables to W&B if its runs are."""
+    wandb = (config.get("logger") or {}).get("wandb")
+    if wandb and chosen_mode(wandb.mode) != "disabled":
+        experiment, folder = config.hydra.runtime.choices.experiment, config.hydra.sweep.dir
+        sweep = Path(folder).name if experiment == "none" else experiment
+        place = {"project": wandb.project, "mode": wandb.mode, "directory": folder}
+        for table, tags in tables:
+            log_table(table, sweep=sweep, tags=tags, **place)
+
+
+def _tell_of_runs(config: DictConfig, directory: str) -> None:
+    if wandb := (config.get("logger") or {}).get("wandb"):
+        sys.stdout.write(f"{where_logged(wandb.project, wandb.mode, directory)}\n")
+
+
+@contextmanager
+def _past_hydra() -> Iterator[None]:
+    """Let errors reach the command line; Hydra would make warnings of them, and status 0."""
+    try:
+        yield
+    except Exception as error:
+        raise EscapedError from error
+
+
+def _records_below(config: DictConfig, directory: Path) -> list[Record]:
+    path = Path(config.paths.records)
+    records = check_records({path: read_records(path, missing_ok=True)})
+    start = Path(os.path.relpath(directory, path.parent))
+    mine = [r for r in records if Path(r.get("directory", "")).is_relative_to(start)]
+    # A cell that was done before left a reference; its result is where it was first recorded.
+    done = latest_by_run(records)
+    mine = [
+        done[r["run"]] | {key: r[key] for key in ("job", "overrides") if key in r}
+        if "reference" in r
+        else r
+        for r in mine
+        if "reference" not in r or r["run"] in done
+    ]
+    # Parallel cells finish in any order; the table keeps the order of the sweep.
+    return sorted(mine, key=lambda record: record.get("job", 0))

@@ -1,0 +1,259 @@
+"""One cell of an experiment: train one model, test it clean and under every attack."""
+
+import copy
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from pytorch_lightning.loggers import Logger
+from torch import nn
+
+from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
+from robust_diffusion.checks import Seed, check_name, check_value
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.black_box import Poisoning
+from robust_diffusion.evaluation.perturbed import (
+    Attacker,
+    AttackRun,
+    Evaluation,
+    evaluate_on,
+    runs_on,
+)
+from robust_diffusion.evaluation.solver_diagnostics import solves_of, warn_of_steps
+from robust_diffusion.evaluation.subject import Task, budget_of, writes_into_inputs
+from robust_diffusion.evaluation.threat import Seeding, ThreatModel, TrainedModel
+from robust_diffusion.evaluation.trained import ModelTraining, Recipe
+from robust_diffusion.flows import count_evaluations
+from robust_diffusion.models.checked import check_model, is_of_this_package
+from robust_diffusion.operators import current_backend
+from robust_diffusion.records.provenance import processor
+from robust_diffusion.training import Fit
+
+log = logging.getLogger(__name__)
+
+Config = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The results of one cell."""
+
+    accuracy: dict[str, float]  # per test graph, in 0..1; of several surrogates, the worst
+    mean_accuracy: dict[str, float]  # the same; of several surrogates, the mean
+    attacked: dict[str, dict[str, float]]  # per attacked model, on the graphs made on it
+    parts: dict[str, dict[str, float]]  # per attack of several parts, each part's `attacked`
+    val_accuracy: float  # best validation accuracy, in 0..1
+    epochs: int  # epochs trained
+    nfe: int  # right-hand-side evaluations in one forward pass on the clean test graph
+    solves: dict[str, float | None]  # growth and stability; see `evaluation.solver_diagnostics`
+    seconds: dict[str, float]  # wall time of each phase, whenever it ran
+    forwards: dict[str, int]  # per attack, forward passes of the attacked model
+    split: str  # hash of the split
+    split_drawn: bool  # by degree; false of a split that came with the graph
+    declared: dict[str, Any]  # budget of each attack, feature limits resolved
+    spent: dict[str, dict[str, Any]]  # per attack and attacked model, what it used of its budget
+    attack_versions: dict[str, int]  # version of each attack
+    unbounded: dict[str, dict[str, str]]  # limits that an attack does not keep -> why
+    flags: dict[str, list[str]]  # per attack and of the `victim`, codes; see `evaluation.flags`
+    warnings: dict[str, list[str]]  # the same in lines
+    surrogate_flags: dict[str, list[str]]  # per transferred graph, codes measured on its surrogate
+    same_weights: list[str]  # surrogates that are the victim, weight for weight: a white box
+    reused: list[str]  # what was taken from the store instead of computed
+    files: dict[str, str]  # entries of the store: the victim, and each perturbed graph
+    backend: str  # of the operators, on the device where the cell ran
+    processor: str  # of this run; what is `reused` may be of another
+
+
+def evaluate_run(
+    train: ModelTraining,
+    recipe: Recipe,
+    *,
+    threat: ThreatModel,
+    attacks: Mapping[str, Attack],
+    budget: Budget,
+    cache_key: Config,
+    logger: Logger | Sequence[Logger] | Literal[False] = False,
+    description: str = "victim",
+) -> RunResult:
+    """Train a victim, attack as the threat model says, and test on all graphs.
+
+    Under evasion the victim is trained on the clean graph alone, under poisoning also from scratch
+    on each attacked graph. The random state is reset from the seed for each model, attack and test,
+    so that all victims of one seed face the same attacked graphs, shared through the store.
+
+    Args:
+        train: Has the graph, the store and the seed.
+        recipe: Of the victim.
+        threat: Says which models the attacks run on.
+        attacks: By the name under which their test graph is scored.
+        budget: What every attack may spend.
+        cache_key: The configuration of the `model`, the `threat` and each of `attacks`, by which
+            the store knows attacked graphs.
+        logger: Lightning logger of the victim's curves and test accuracies.
+        description: Names the victim in progress bar and log.
+
+    Raises:
+        ConfigError: The seed, the budget, the threat or an attack's name does not fit; a poisoning
+            by injected nodes.
+        TrainingError: A loss is not finite.
+        AttackError: An attack's gradient is not finite.
+    """
+    task = _checked_task(train, recipe, threat, attacks)
+    budget = budget_of(budget, task, attacks)
+    victim = train("victim", recipe, description=description, logger=logger)
+    seconds = {"train": victim.seconds}
+    runs = _runs(threat, attacks, cache_key, victim, train, seconds) if attacks else []
+    tested = victim.model.to(task.device)
+    with count_evaluations(tested) as evaluations:
+        task.logits_of(tested, task.graph)
+    with seeded(task.seed):
+        solves = solves_of(tested, copy.copy(task.graph).to(task.device))
+
+    def retrain(label: str, graph: PerturbedGraph) -> nn.Module:
+        on_it = replace(train, datamodule=train.datamodule.poisoned(graph.x, graph.edge_index))
+        name = f"victim on {label}"
+        retrained = on_it(name, recipe, description=name)
+        seconds[name] = retrained.seconds
+        return retrained.model.to(task.device)
+
+    knows, shows = threat.labels == "true", recipe.fit.progress_bar
+    measured = evaluate_on(
+        Attacker(task, budget, train.store, knows_labels=knows, shows_progress=shows),
+        tested,
+        runs,
+        norm_growth=solves.get("norm_growth", 0.0),
+        retrain=retrain if task.poisons else None,
+    )
+    seconds |= {run.label: measured.outcomes[run.label].effort["seconds"] for run in runs}
+    for each in [logger] if isinstance(logger, Logger) else logger or []:
+        each.log_metrics({f"accuracy/{k}": of for k, of in measured.accuracy.items()}, step=0)
+        each.save()
+    result = RunResult(
+        **_of_attacks(attacks, runs, measured, victim),
+        val_accuracy=victim.val_accuracy,
+        epochs=victim.epochs,
+        nfe=evaluations.total,
+        solves=solves,
+        seconds=seconds | {"test": measured.seconds},
+        split=train.datamodule.split_hash,
+        split_drawn=train.datamodule.split_drawn,
+        declared=asdict(budget),
+        backend=current_backend(task.device.type),
+        processor=processor(task.device),
+    )
+    lowest = [f"{name} {100 * of:.2f} %" for name, of in result.accuracy.items()]
+    log.info("%s: accuracy %s", description, ", ".join(lowest))
+    return result
+
+
+def _of_attacks(
+    attacks: Mapping[str, Attack],
+    runs: Sequence[AttackRun],
+    measured: Evaluation,
+    victim: TrainedModel,
+) -> dict[str, Any]:
+    """Return the fields of a result that hold a value for each attack."""
+    rows: dict[str, list[float]] = {"clean": [measured.accuracy["clean"]]}
+    attacked: dict[str, dict[str, float]] = {}
+    spent: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        outcome, on = measured.outcomes[run.label], run.made_on or "victim"
+        rows.setdefault(run.row, []).append(measured.accuracy[run.label])
+        attacked.setdefault(on, {"clean": outcome.clean_accuracy})[run.row] = outcome.accuracy
+        spent.setdefault(run.row, {})[on] = asdict(outcome.spent)
+    same = {run.made_on for run in runs if run.made_on and run.attacked.state == victim.state}
+    for name in sorted(same):
+        log.warning("surrogate %s: has the victim's weights, a white box", name)
+    outcomes, flags = measured.outcomes, measured.flags
+    parts = {label: dict(of.graph.part_accuracy) for label, of in outcomes.items()}
+    on_surrogates = {run.label: outcomes[run.label].flags for run in runs if run.made_on}
+    unbounded = {name: attack.unbounded for name, attack in attacks.items() if attack.unbounded}
+    return {
+        "accuracy": {name: min(of) for name, of in rows.items()},
+        "mean_accuracy": {name: sum(of) / len(of) for name, of in rows.items()},
+        "attacked": attacked,
+        "parts": {label: of for label, of in parts.items() if of},
+        "forwards": {label: of.effort["forwards"] for label, of in outcomes.items()},
+        "spent": spent,
+        "attack_versions": {name: attack.version for name, attack in attacks.items()},
+        "unbounded": {
+            k: {str(limit): why for limit, why in of.items()} for k, of in unbounded.items()
+        },
+        "flags": {name: [flag.code for flag in of] for name, of in flags.items()},
+        "warnings": {name: [flag.detail for flag in of] for name, of in flags.items()},
+        "surrogate_flags": {k: [flag.code for flag in of] for k, of in on_surrogates.items()},
+        "same_weights": [name for name in attacked if name in same],
+        "reused": ["victim"] * victim.reused + [k for k, of in outcomes.items() if of.reused],
+        "files": {"victim": victim.path.name} | {k: of.file for k, of in outcomes.items()},
+    }
+
+
+def _checked_task(
+    train: ModelTraining, recipe: Recipe, threat: ThreatModel, attacks: Mapping[str, Attack]
+) -> Task:
+    """Return what models are tested on; refuse, before hours of training, what does not fit."""
+    check_value("seed", train.seed, Seed)
+    for name in attacks:
+        check_name("attacks", name)
+    injections = [name for name, attack in attacks.items() if attack.kind == "injection"]
+    poisons = isinstance(threat, Poisoning)
+    if poisons and injections:
+        raise ConfigError(
+            f"attack={injections[0]}: injects nodes; threat=poisoning takes an attack that changes "
+            "the graph in place, such as metattack"
+        )
+    datamodule, untrained = train.datamodule, train.untrained(recipe.build).eval()
+    threat.check(untrained)
+    if not is_of_this_package(untrained):  # whose models are tested
+        _check_custom(untrained, datamodule, grows=bool(injections))
+    warn_of_steps(untrained, datamodule.view("val"))
+    graph, targets = datamodule.graph, datamodule.target_nodes
+    device = recipe.fit.trainer().strategy.root_device
+    return Task(graph, targets, device, seed=train.seed, poisons=poisons)
+
+
+def _check_custom(model: nn.Module, datamodule: GraphDataModule, *, grows: bool) -> None:
+    """Refuse a model whose accuracy would mean nothing."""
+    clean = datamodule.view("test")
+    tried = check_model(model, clean.x, clean.edge_index, datamodule.num_classes, grows=grows)
+    if tried.writes_in_place:
+        raise writes_into_inputs(model)
+    if tried.gives_probabilities:
+        raise ConfigError(f"model: {type(model).__name__} returns probabilities; return logits")
+
+
+def _runs(
+    threat: ThreatModel,
+    attacks: Mapping[str, Attack],
+    cache_key: Config,
+    victim: TrainedModel,
+    train: ModelTraining,
+    seconds: dict[str, float],
+) -> list[AttackRun]:
+    """Return every attack on every model that the threat attacks; `seconds` gets trainings."""
+    surrogates = cache_key["threat"].get("surrogates", {})
+
+    def train_surrogate(
+        name: str, build: Callable[..., nn.Module], fit: Fit, seeding: Seeding
+    ) -> TrainedModel:
+        key = {"model": surrogates[name], "fit": cache_key["threat"]["fit"]}
+        kind = f"surrogate-{name}"
+        trained_by = train.named(kind) if seeding == "name" else train
+        surrogate = trained_by(kind, Recipe(build, fit, key), description=f"surrogate {name}")
+        seconds[f"surrogate {name}"] = surrogate.seconds
+        return surrogate
+
+    models = threat.attacked_models(victim, train_surrogate)
+    through = {key: cache_key["threat"].get(key) for key in ("adjoint", "gradient")}
+    return runs_on(
+        {"" if on == "victim" else on: attacked for on, attacked in models.items()},
+        attacks,
+        lambda name, on: {
+            "attack": cache_key["attacks"][name],
+            "model": surrogates.get(on, cache_key["model"]),
+            "through": through,
+        },
+        by_attack=True,
+    )

@@ -1,0 +1,220 @@
+"""The cells of a sweep: one product of options or several, thinned for a smoke run."""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+log = logging.getLogger(__name__)
+
+_Cell = dict[str, str]
+"""Per option of a cell its override, in the order in which they are given to Hydra."""
+
+
+def planned_runs(config: DictConfig) -> list[list[str]]:
+    """The overrides of every cell that a sweep will run, in its order.
+
+    The configuration is that which a Hydra callback gets when a sweep starts.
+    """
+    sweeper = config.hydra.sweeper
+    return plan(
+        params=sweeper.params or {},
+        grids=sweeper.get("grids", [{}]),
+        typed=list(config.hydra.overrides.task),
+        max_cells=sweeper.get("max_cells"),
+        stand_ins=sweeper.get("stand_ins") or {},
+    )
+
+
+def plan(
+    *,
+    params: Mapping[str, Any],
+    grids: Sequence[Mapping[str, Any]],
+    typed: Sequence[str],
+    max_cells: int | None = None,
+    stand_ins: Mapping[str, str] | None = None,
+) -> list[list[str]]:
+    """Every combination of the options in `params`, with every one of each grid.
+
+    The first of `params` changes slowest. An option typed on the command line takes the place of
+    its values here; where grids differ in it, a typed value runs in those that know it, so that a
+    solver without steps does not meet a number of steps; one that none knows runs in each. A graph
+    that stands in for a dataset runs where that one does.
+
+    Args:
+        params: Per option its values in Hydra's grammar, such as `1,2,10` or `range(5)`.
+        grids: Further options, one product each.
+        typed: Overrides of the command line; of several values each is a cell of its own.
+        max_cells: Thin the sweep to about this number of runs: to two seeds or one, and if they are
+            still too many, so that every other option still runs with each of its values.
+        stand_ins: Dataset -> another one, which runs where that one does if it is typed.
+
+    Raises:
+        HydraException: An override that cannot be read.
+    """
+    given = _values(typed)
+    own = {key: given.pop(key, values) for key, values in _parsed(params).items()}
+    chosen = _narrowed([_parsed(grid) for grid in grids], given, stand_ins or {})
+    numbered = [
+        (i + j, shared | further)
+        for i, shared in _combinations(given | own)
+        for grid in chosen
+        for j, further in _combinations(grid)
+    ]
+    if max_cells is not None:
+        numbered = _thinned(numbered, max_cells)
+    unique = {tuple(cell.values()): None for _, cell in numbered}
+    return [list(overrides) for overrides in unique]
+
+
+def covering(cells: Iterable[Sequence[str]]) -> list[list[str]]:
+    """The cells that bring an override which none before them has."""
+    seen: set[str] = set()
+    found = []
+    for cell in cells:
+        if not seen.issuperset(cell):
+            found.append(list(cell))
+            seen.update(cell)
+    return found
+
+
+def as_sweeps(arguments: Sequence[str]) -> list[str]:
+    """A command line on which the keys of swept groups are sweeps of one value.
+
+    Before a sweep, Hydra composes the defaults with everything that is no sweep. A key of
+    `model=gcn,gat` would have to be one of the default model's.
+    """
+    parsed = {}
+    for argument in arguments:
+        try:
+            parsed[argument] = OverridesParser.create().parse_override(argument)
+        except HydraException:  # a flag, or an error that Hydra will report
+            continue
+    swept = {of.key_or_group for of in parsed.values() if of.is_sweep_override()}
+    fixed = {
+        argument
+        for argument, of in parsed.items()
+        if not (of.is_sweep_override() or of.is_add() or of.is_delete())
+        and "." in of.key_or_group
+        and _group(of.key_or_group) in swept
+    }
+    one = re.compile("=(.*)", re.DOTALL)
+    return [one.sub(r"=choice(\1)", of, count=1) if of in fixed else of for of in arguments]
+
+
+def without_lacking_keys(
+    cells: Sequence[Sequence[str]], compose: Callable[[list[str]], DictConfig]
+) -> list[list[str]]:
+    """The cells, each less the keys that the chosen option of their group lacks.
+
+    A key that no option has stays, and composing the run raises an error.
+    """
+    overrides = list(dict.fromkeys(override for cell in cells for override in cell))
+    lacking: dict[str, set[str]] = {}
+    for key in dict.fromkeys(
+        key for o in overrides if "." in (key := _key(o)) and key[0].isalpha()
+    ):
+        options = [o for o in overrides if _key(o) == _group(key)]
+        without = sorted(option for option in options if not _has(compose([option]), key))
+        if 0 < len(without) < len(options):
+            told = " or ".join(without)
+            log.warning("%s: left out of runs with %s, which have no such key", key, told)
+            lacking[key] = set(without)
+    return [[o for o in cell if lacking.get(_key(o), set()).isdisjoint(cell)] for cell in cells]
+
+
+def _has(config: DictConfig, key: str) -> bool:
+    part, _, name = key.rpartition(".")
+    found = OmegaConf.select(config, part)
+    return isinstance(found, DictConfig) and name in found.keys()  # noqa: SIM118 - ??? is there
+
+
+def _group(key: str) -> str:
+    part = key.partition(".")[0]
+    return {"attacks": "attack", "surrogates": "surrogate"}.get(part, part)
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0]
+
+
+def _parsed(options: Mapping[str, Any]) -> dict[str, list[str]]:
+    return _values([f"{key}={values}" for key, values in options.items()])
+
+
+def _values(overrides: Sequence[str]) -> dict[str, list[str]]:
+    """Per option its overrides, one for each value."""
+    hydra = GlobalHydra.instance()
+    loader = hydra.config_loader() if hydra.is_initialized() else None  # of glob(*)
+    parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
+    return {override.get_key_element(): _each(override) for override in parsed}
+
+
+def _each(override: Override) -> list[str]:
+    if not override.is_sweep_override():
+        assert override.input_line is not None
+        return [override.input_line]
+    key = override.get_key_element()
+    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+
+
+def _narrowed(
+    grids: Sequence[dict[str, list[str]]],
+    given: dict[str, list[str]],
+    stand_ins: Mapping[str, str],
+) -> list[dict[str, list[str]]]:
+    """The grids with what was typed; takes from `given` what they use."""
+    kept = [dict(grid) for grid in grids]
+    for key in [key for key in given if any(key in grid for grid in grids)]:
+        values = given.pop(key)
+        having = [grid for grid in kept if key in grid]
+        names = {value: _names(value, stand_ins) for value in values}
+        strange = [v for v in values if not any(names[v] & set(grid[key]) for grid in having)]
+        kept = [
+            grid | {key: chosen}
+            for grid in having
+            if (chosen := [v for v in values if v in strange or names[v] & set(grid[key])])
+        ]
+    return kept
+
+
+def _names(override: str, stand_ins: Mapping[str, str]) -> set[str]:
+    """The overrides by which a grid may know this one: itself, and what it stands in for."""
+    instead = {f"dataset={other}": f"dataset={own}" for own, other in stand_ins.items()}
+    return {override, instead.get(override, override)}
+
+
+def _combinations(options: Mapping[str, Sequence[str]]) -> list[tuple[int, _Cell]]:
+    """Every combination, with the sum of its values' positions."""
+    ranges = [range(len(values)) for values in options.values()]
+    return [
+        (
+            sum(chosen),
+            {key: values[i] for (key, values), i in zip(options.items(), chosen, strict=True)},
+        )
+        for chosen in product(*ranges)
+    ]
+
+
+def _thinned(numbered: list[tuple[int, _Cell]], max_cells: int) -> list[tuple[int, _Cell]]:
+    seeds = list(dict.fromkeys(cell.get("seed") for _, cell in numbered))
+    for kept_seeds in (seeds[:2], seeds[:1]):
+        numbered = [(i, cell) for i, cell in numbered if cell.get("seed") in kept_seeds]
+        if len(numbered) <= max_cells:
+            return numbered
+    # Every other diagonal, or every third: each value meets many values of the other options.
+    step = 2
+    while sum(i % step == 0 for i, _ in numbered) > max_cells:
+        step += 1
+    chosen = {tuple(cell.values()) for i, cell in numbered if i % step == 0}
+    rest = [cell.values() for _, cell in numbered]
+    # What no diagonal has met runs all the same.
+    chosen |= set(map(tuple, covering([*map(list, chosen), *map(list, rest)])))
+    return [(i, cell) for i, cell in numbered if tuple(cell.values()) in chosen]

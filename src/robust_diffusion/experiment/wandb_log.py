@@ -1,0 +1,235 @@
+"""W&B runs and tables, opened without a prompt; offline without a key or a network."""
+
+import json
+import logging
+import os
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+
+import pandas as pd
+from requests.utils import get_netrc_auth
+
+from robust_diffusion.checks import check_choice
+from robust_diffusion.records.records import Record
+from robust_diffusion.results.frame import model_name
+
+if TYPE_CHECKING:
+    import wandb  # an extra that takes a second to import, and most runs do without
+
+log = logging.getLogger(__name__)
+
+Mode = Literal["auto", "online", "offline", "disabled"]
+
+FROM_RECORDS = "from-records"
+"""Folder of runs made from records; uploading them adds to an existing run."""
+
+QUICK: dict[str, Any] = {"console": "off", "x_save_requirements": False, "x_disable_meta": True}
+QUICK |= {f"disable_{key}": True for key in ("code", "git", "job_creation")}
+QUICK |= {"x_disable_stats": True, "x_disable_machine_info": True}
+"""Settings of a run made from a record: no data of this machine, in a tenth of the time."""
+
+DESCRIBES_RUN = (
+    *("experiment", "scale", "dataset", "difficulty", "model", "flow", "solver", "fidelity"),
+    *("threat", "surrogates", "seed", "overrides", "run", "published_as", "code", "user_code"),
+    *("user_files", "revision", "versions", "backend", "processor", "directory", "job", "time"),
+    *("split", "split_drawn", "reused", "files"),
+)
+"""Parts of a record that are no results and belong to the W&B configuration, as `run`."""
+
+
+def open_run(
+    *,
+    record: Record,
+    directory: str,
+    name: str | None = None,
+    experiments: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    finished: bool = False,
+    **place: Any,
+) -> "wandb.Run":
+    """Open the W&B run of a record, or of the part of it that is known before the run.
+
+    It has the record's id, so a repeated run replaces the former one. If the run has `finished`
+    before, the curves and tags that the server has are kept. See `conf/logger/wandb.yaml`.
+    """
+    choices = [record.get(key) for key in ("dataset", "model", "flow", "threat", "fidelity")]
+    run = _start(
+        f"{directory}/{FROM_RECORDS}" if finished else directory,
+        tags=[*choices, *tags, *experiments],
+        finished=finished,
+        id=str(record["run"]),
+        name=name or run_name(record, _swept(directory)),
+        group=sweep_of(record),
+        job_type="run",
+        **place,
+    )
+    run.config.update(settings(record), allow_val_change=True)  # type: ignore[no-untyped-call]
+    # Otherwise the summary would hold the last epoch's values.
+    run.define_metric("epoch", summary="none")
+    run.define_metric("*", step_metric="epoch", summary="none")
+    return run
+
+
+def run_name(record: Record, swept: Sequence[str] = ()) -> str:
+    """Return dataset, model, the values of the keys `swept`, and seed."""
+    named, overrides = ("dataset", "model", "flow", "seed"), record.get("overrides", {})
+    varied = [f"{key}={overrides[key]}" for key in swept if key in overrides and key not in named]
+    parts = [record["dataset"], model_name(record), *varied, f"seed={record.get('seed')}"]
+    return " ".join(parts)[:128]  # W&B's limit
+
+
+def sweep_of(record: Record) -> str | None:
+    """Return the experiment of a run, else the folder of its sweep; `None` for a single run."""
+    if (experiment := record.get("experiment", "none")) != "none":
+        return str(experiment)
+    folder = Path(record.get("directory", ""))
+    return folder.parent.name if folder.name == str(record.get("job")) else None
+
+
+def _swept(directory: str) -> list[str]:
+    """Return the keys that the sweep of a run's folder varies, as `SweepProgress` wrote them."""
+    plan = Path(directory).parent / "progress.json"
+    return list(json.loads(plan.read_text("utf-8")).get("swept", ())) if plan.is_file() else []
+
+
+def _start(
+    directory: str,
+    *,
+    tags: Sequence[str | None],
+    mode: Mode = "auto",
+    init_timeout: float = 10.0,
+    finished: bool = False,
+    **about: Any,
+) -> "wandb.Run":
+    package, mode = _wandb(), chosen_mode(mode)
+    folder, labels = Path(directory).resolve(), tuple(dict.fromkeys(filter(None, tags)))
+    folder.mkdir(parents=True, exist_ok=True)
+    options = package.Settings(init_timeout=init_timeout, **(QUICK if finished else {}))
+    about |= {"dir": str(folder), "reinit": "finish_previous", "settings": options}
+    # Tags passed at the start would replace those that a resumed run has.
+    start = {"resume": "allow"} if finished and mode == "online" else {"tags": labels}
+    try:
+        run: wandb.Run = package.init(mode=mode, **start, **about)
+    except package.Error as error:
+        if mode != "online":
+            raise
+        reason = str(error).splitlines()[0]
+        log.warning("logger=wandb: %s; logging offline, upload later with `wandb sync`", reason)
+        package.teardown()  # otherwise its service keeps holding the id
+        run = package.init(mode="offline", tags=labels, **about)
+    if not set(labels) <= set(run.tags or ()):
+        run.tags = tuple(dict.fromkeys((*(run.tags or ()), *labels)))
+    return run
+
+
+def settings(record: Record) -> dict[str, Any]:
+    """Return the W&B configuration of a run, without results."""
+    # Some choices, such as `attack`, are only among the overrides.
+    typed = {key: value for key, value in record.get("overrides", {}).items() if "." not in key}
+    own = {key: record[key] for key in DESCRIBES_RUN if record.get(key) is not None}
+    return {**record.get("config", {}), "run": typed | own}
+
+
+def results(record: Record) -> dict[str, Any]:
+    """Return the W&B summary of a run: one name per number, with `/` between nested names."""
+    shown = {key: of for key, of in record.items() if key not in ("config", *DESCRIBES_RUN)}
+    limits, accuracy = shown.pop("budget", {}), record.get("accuracy", {})
+    # The most that an attack spent on any of several attacked models.
+    spent = limits.get("spent", {})
+    shown["spent"] = {name: pd.DataFrame(on).max(axis=1).to_dict() for name, on in spent.items()}
+    shown |= {"budget": limits.get("declared"), "unbounded": limits.get("unbounded")}
+    # One name per number.
+    mean, attacked = record.get("mean_accuracy", {}), record.get("attacked", {})
+    shown["mean_accuracy"] = {name: of for name, of in mean.items() if of != accuracy.get(name)}
+    shown["attacked"] = {on: of for on, of in attacked.items() if on != "victim"}
+    flat = pd.json_normalize(shown, sep="/").to_dict("records")[0]
+    return {str(key): of for key, of in flat.items() if of not in (None, {}, [])}
+
+
+def log_record(run: "wandb.Run", record: Record, store: Path) -> None:
+    """Put a record, and the files of `store` that it names, into its open W&B run."""
+    run.config.update(settings(record), allow_val_change=True)  # type: ignore[no-untyped-call]
+    run.summary.update(results(record))
+    for name, path in stored_files(record, store).items():
+        # W&B allows fewer characters in a name than a test graph's can have.
+        plain = re.sub(r"[^\w.-]", "-", name)
+        kind = "model" if name == "victim" else "perturbed-graph"
+        artifact = _wandb().Artifact(f"{record['run']}-{plain}", type=kind)
+        # The store never changes a file, so W&B need not copy it.
+        artifact.add_file(str(path), policy="immutable", skip_cache=True)
+        run.log_artifact(artifact)
+
+
+def stored_files(record: Record, store: Path) -> dict[str, Path]:
+    """Return the existing files that a record names, by what they contain."""
+    # Records may come from others and must not lead out of the store.
+    files = {name: store / file for name, file in record.get("files", {}).items()}
+    return {name: path for name, path in files.items() if path.parent == store and path.is_file()}
+
+
+def log_finished(record: Record, store: Path, **options: Any) -> "wandb.Run":
+    """Make the W&B run of a finished record; `options` are those of `open_run`."""
+    with open_run(record=record, finished=True, **options) as run:
+        log_record(run, record, store)
+    return run
+
+
+def log_table(
+    table: pd.DataFrame, *, sweep: str, directory: str, tags: Sequence[str] = (), **place: Any
+) -> "wandb.Run":
+    """Log the table of a sweep as a W&B run in the group of the sweep, replacing the former one."""
+    name = re.sub(r"[^\w.-]", "-", "-".join([sweep, *tags]))
+    place |= {"id": name, "name": sweep, "group": sweep, "job_type": "table"}
+    with _start(directory, tags=[sweep, *tags], **place) as run:
+        # W&B infers one type per column, and a column of numbers and gaps has two.
+        run.log({sweep: _wandb().Table(dataframe=table.astype(str))})
+    return run
+
+
+def where_logged(project: str, mode: Mode, directory: str | Path) -> str:
+    """Return in one line where the W&B runs below a folder are; "" if there are none."""
+    if list(Path(directory).glob("**/wandb/offline-run-*")):
+        return f"W&B: offline, below {directory}; `make wandb-sync` uploads the runs"
+    return "" if chosen_mode(mode) == "disabled" else f"W&B: project {project}"
+
+
+def chosen_mode(mode: Mode) -> Mode:
+    """Return the mode; `auto` is `WANDB_MODE` if set, else online with a key."""
+    if check_choice("logger.wandb.mode", mode, get_args(Mode)) != "auto":
+        return mode
+    if find_spec("wandb") is None:
+        return _not_installed()
+    chosen = os.environ.get("WANDB_MODE") or ("online" if _has_key() else "offline")
+    return cast(Mode, check_choice("WANDB_MODE", chosen, get_args(Mode)[1:]))
+
+
+@cache  # warns once per process
+def _not_installed() -> Mode:
+    log.warning(
+        "logger=wandb: not installed, no run is logged; pip install 'robust-diffusion[wandb]'"
+    )
+    return "disabled"
+
+
+def _has_key() -> bool:
+    """Return whether there is an API key of the W&B server in use."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    wandb = _wandb()
+    url = os.environ.get("WANDB_BASE_URL") or wandb.setup().settings.base_url
+    # Older versions store the key of W&B's own server under another name.
+    former = ["https://api.wandb.ai"] * (url == wandb.Settings().base_url)
+    return any(map(get_netrc_auth, [url, *former]))
+
+
+def _wandb() -> Any:
+    """Import W&B, which reads these variables once; error reports would leave an offline run."""
+    os.environ.setdefault("WANDB_SILENT", "true")
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    import wandb
+
+    return wandb

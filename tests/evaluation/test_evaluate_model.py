@@ -1,0 +1,222 @@
+import copy
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.nn import models as pyg
+
+from robust_diffusion import (
+    PGD,
+    TDGIA,
+    Attack,
+    AutoInjection,
+    Budget,
+    GraphDataModule,
+    NodeClassification,
+    PerturbedGraph,
+    RandomFlip,
+    attack,
+    evaluate,
+    models,
+)
+from robust_diffusion.data.edge_order import sorted_by
+from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
+from robust_diffusion.evaluation import WhiteBox
+from robust_diffusion.system.artifact import read_artifact
+from robust_diffusion.system.tensor_hashes import state_hash
+from robust_diffusion.training.fit_model import fit
+from tests.drawn import CLASSES, FEATURES, NODES, drawn_data
+from tests.graphs import without_type_checks
+
+BUDGET = Budget(4, 5, node_ratio=0.2, edge_ratio=0.2)
+DATA = drawn_data()
+
+PYG = ("GCN", "GAT")
+PARTS = ("GRBModel", "Guard", "RawFeatures", "Rewiring")
+LIKE_GCN = ("APPNP", "ElasticGNN", "GAT", "GIN", "GPRGNN", "GraphSAGE")  # nothing treats them apart
+OWN = [name for name in models.__all__ if name not in (*PARTS, *LIKE_GCN)]
+SLOW = ("BeltramiGuard", "GCNSVD", "GraphPDE")
+MODELS = [
+    *[pytest.param(partial(getattr(pyg, n), FEATURES, 8, 2, CLASSES), id=f"pyg {n}") for n in PYG],
+    *[
+        pytest.param(
+            partial(getattr(models, name), FEATURES, 8, CLASSES),
+            id=name,
+            marks=[pytest.mark.slow] if name in SLOW else [],
+        )
+        for name in OWN
+    ],
+    pytest.param(
+        partial(models.GraphPDE, FEATURES, 8, CLASSES, flow="heat", num_layers=2), id="heat"
+    ),
+]
+
+
+class Idle(Attack):
+    name, kind = "idle", "injection"
+
+    def __call__(self, model: Any, data: Data, *_: Any) -> PerturbedGraph:
+        return PerturbedGraph(data.x, data.edge_index, data.num_nodes)
+
+
+@pytest.fixture(scope="module")
+def gcn() -> nn.Module:
+    """PyG's, trained for a moment."""
+    torch.manual_seed(0)
+    model = pyg.GCN(FEATURES, 8, 2, CLASSES)
+    fit(model, DATA, max_epochs=30, accelerator="cpu")
+    return model
+
+
+@pytest.fixture(scope="module")
+def gat() -> nn.Module:
+    torch.manual_seed(1)
+    model = pyg.GAT(FEATURES, 8, 2, CLASSES)
+    fit(model, DATA, max_epochs=30, accelerator="cpu")
+    return model
+
+
+def accuracy(model: nn.Module, data: Data) -> float:
+    model.eval()
+    with torch.no_grad():
+        right = model(data.x, data.edge_index).argmax(1) == data.y
+    return float(right[data.test_mask].double().mean())
+
+
+@pytest.mark.parametrize("build", MODELS)
+def test_any_model_is_evaluated_as_anybody_would(build: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(0)
+    model, data = build(), drawn_data()
+    model.train()
+    before, state = data.clone(), state_hash(model.state_dict())
+    attacks = [AutoInjection(num_steps=4), PGD(num_steps=2)]
+    report = evaluate(model, data, attacks=attacks, budget=BUDGET, progress=False)
+    assert all(part.training for part in model.modules())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert state_hash(model.state_dict()) == state
+    assert all(torch.equal(data[key], before[key]) for key in ("x", "y", "edge_index"))
+    assert report.clean_accuracy == accuracy(model, data)
+    assert [of.name for of in report.attacks] == ["random", "auto", "pgd"]
+    for of in report.attacks:
+        graph = of.graph.to_data()
+        assert graph.validate()
+        assert of.accuracy == accuracy(model, graph)
+        assert graph.num_nodes == NODES + 4
+        assert of.spent.injected_edges <= 20  # `auto` keeps those alone that decide a target
+        assert of.name == "auto" or of.spent.injected_edges == 20
+    assert report.worst.accuracy == min(of.accuracy for of in report.attacks)
+    if type(model) is models.MLP:  # which others derive from
+        assert report.worst.accuracy == report.clean_accuracy
+
+
+def test_the_numbers_are_those_of_a_cell(
+    cell_in: Callable[..., Any], make_datamodule: Callable[..., Any], tmp_path: Path
+) -> None:
+    made, store = {"pgd": PGD(num_steps=3)}, tmp_path / "store"
+    cell = cell_in(tmp_path, threat=WhiteBox(), attacks=made, budget=BUDGET, seed=5)
+    model = models.GCN(16, 8, 7)
+    model.load_state_dict(read_artifact(store / cell.files["victim"]).tensors)
+    report = evaluate(model, make_datamodule(), attacks=made, budget=BUDGET, seed=5)
+    assert report.clean_accuracy == cell.accuracy["clean"]
+    assert report["pgd"].accuracy == cell.accuracy["pgd"]
+    assert asdict(report["pgd"].spent) == cell.spent["pgd"]["victim"]
+    assert [flag.code for flag in report["pgd"].flags] == cell.flags.get("pgd", [])
+    kept = read_artifact(store / cell.files["pgd"]).tensors
+    assert torch.equal(report["pgd"].graph.x[200:], kept["injected_x"])
+    assert torch.equal(report["pgd"].graph.edge_index, sorted_by(0, kept["edge_index"])[0])
+
+
+def test_one_attack_alone_gives_the_graph_of_the_report(gcn: nn.Module) -> None:
+    made = PGD(num_steps=3)
+    wrapped = NodeClassification(gcn, num_classes=CLASSES)
+    named = GraphDataModule.from_data(DATA, name="mine")
+    report = evaluate(wrapped, named, attacks=["dice", made], budget=BUDGET, seed=3)
+    assert {of.name for of in report.attacks if of.is_control} == {"random_flip", "random"}
+    assert (report.dataset, report.weights) == ("mine", state_hash(gcn.state_dict()))
+    alone = attack(gcn, DATA, BUDGET, made, seed=3)
+    assert torch.equal(alone.x, report["pgd"].graph.x)
+    assert torch.equal(alone.edge_index, report["pgd"].graph.edge_index)
+    other = attack(gcn, DATA, BUDGET, made, seed=4)
+    assert not torch.equal(alone.edge_index, other.edge_index)
+    assert alone.to_data().test_mask.sum() == 40
+
+
+def small(in_channels: int = FEATURES, out_channels: int = CLASSES, **options: Any) -> nn.Module:
+    return pyg.GCN(in_channels, 4, 2, out_channels, **options)
+
+
+@pytest.mark.parametrize(
+    ("error", "key", "given"),
+    [
+        *((ConfigError, "model", {"model": of}) for of in (pyg.GCN, "gcn.pt", small(9))),
+        (ConfigError, "budget", {"budget": {"max_injected_nodes": 1}}),
+        (ConfigError, "attacks=pdg", {"attacks": "pdg"}),
+        *(
+            (ConfigError, "attacks", {"attacks": of})
+            for of in ([], PGD, [PGD(), "pgd"], {"random": PGD()}, RandomFlip(add_ratio=0.1))
+        ),
+        (ConfigError, "labels=guessed", {"labels": "guessed"}),
+        (ConfigError, "threat=grey_box", {"threat": "grey_box"}),
+        (ConfigError, "surrogates", {"threat": "black_box"}),
+        (ConfigError, "surrogates", {"surrogates": [small(9)]}),
+        (ConfigError, "seed=-1", {"seed": -1}),
+        (ConfigError, "device=gpu", {"device": "gpu"}),
+        (ConfigError, "store=", {"store": __file__}),
+        (DataError, "data", {"data": [DATA]}),
+        (DataError, "data.x", {"data": drawn_data(x=None)}),
+        (DataError, "nodes", {"nodes": []}),
+    ],
+)
+def test_a_wrong_call_is_told_in_one_line(
+    error: type[RobustDiffusionError], key: str, given: dict[str, Any]
+) -> None:
+    right = {"model": small(), "data": DATA, "attacks": "random", "budget": BUDGET}
+    with without_type_checks(), pytest.raises(error, match=f"^{re.escape(key)}") as caught:
+        evaluate(**(right | given))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_attacks_are_transferred_from_surrogates(gcn: nn.Module, gat: nn.Module) -> None:
+    arguments: dict[str, Any] = {"attacks": PGD(num_steps=10), "budget": BUDGET}
+    both = evaluate(gcn, DATA, surrogates=[gat, gat], **arguments)
+    assert [of.name for of in both.attacks] == ["random", "pgd", "pgd/GAT", "pgd/GAT 2"]
+    transferred = both["pgd/GAT"]
+    assert transferred.made_on == "GAT"
+    assert transferred.accuracy == accuracy(gcn, transferred.graph.to_data())
+    own = evaluate(gat, DATA, **arguments)
+    assert torch.equal(own["pgd"].graph.x, transferred.graph.x)
+    flagged = "weaker_than_transfer" in [flag.code for flag in both["pgd"].flags]
+    assert flagged == (transferred.accuracy < both["pgd"].accuracy)
+
+
+def test_a_weaker_white_box_is_flagged(gcn: nn.Module) -> None:
+    with pytest.raises(ConfigError, match=r"surrogates\[GCN\]"):
+        evaluate(gcn, DATA, attacks=PGD(), budget=BUDGET, surrogates=[gcn])
+    alike = copy.deepcopy(gcn)
+    next(alike.parameters()).data.mul_(1.001)
+    # Nothing is weaker than an attack that does nothing.
+    attacks = {"own": Idle(), "tdgia": TDGIA(num_steps=20)}
+    report = evaluate(gcn, DATA, attacks=attacks, budget=BUDGET, surrogates=[alike])
+    assert report["tdgia/GCN"].accuracy < report["own"].accuracy
+    assert {"no_effect", "weaker_than_transfer"} <= {flag.code for flag in report["own"].flags}
+
+
+def test_a_call_that_was_cut_off_goes_on(gcn: nn.Module, tmp_path: Path) -> None:
+    first = PGD(num_steps=3)
+    arguments: dict[str, Any] = {"budget": BUDGET, "store": tmp_path / "store"}
+    evaluate(gcn, DATA, attacks=first, **arguments)
+    report = evaluate(gcn, DATA, attacks=[first, TDGIA(num_steps=2)], **arguments)
+    assert [(of.name, of.reused) for of in report.attacks][1:] == [("pgd", True), ("tdgia", False)]
+    again = evaluate(gcn, DATA, attacks=[first, TDGIA(num_steps=2)], **arguments)
+    assert str(again) == str(report)
+    others = [{"attacks": PGD(num_steps=4)}, {"budget": Budget(4, 4)}]
+    for changed in (*others, {"seed": 1}, {"nodes": "val"}, {"labels": "true"}):
+        other = evaluate(gcn, DATA, **{"attacks": first, **arguments, **changed})
+        assert not other["pgd"].reused

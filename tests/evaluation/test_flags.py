@@ -1,0 +1,174 @@
+"""Every flag rises where an attack was misled, and stays down where it was not."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks import Budget, PerturbedGraph, RandomInjection, spent_budget
+from robust_diffusion.evaluation import flags
+from robust_diffusion.evaluation.flag_codes import CODES
+from robust_diffusion.evaluation.subject import Task
+from robust_diffusion.flows import Grand, Heat
+from robust_diffusion.integrators.solver import Solver
+from robust_diffusion.models import MLP, GNNGuard, GraphPDE
+from tests.attacks import contract
+
+BUDGET = Budget(max_injected_nodes=5, max_edges_per_injected_node=6, feature_limits=(-1.0, 1.0))
+
+
+class RandomLogits(nn.Module):
+    """A planted fake: a GCN that adds noise to what it says."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        logits = self.model(x, edge_index)
+        return logits + 0.1 * torch.randn_like(logits)  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def graph() -> Data:
+    return contract.graph()
+
+
+@pytest.fixture(scope="module")
+def injected() -> PerturbedGraph:
+    return contract.run(RandomInjection(), budget=BUDGET)
+
+
+def codes(found: Iterable[flags.Flag]) -> list[str]:
+    return [flag.code for flag in found]
+
+
+def test_only_a_model_without_edges_is_blind(
+    task: Task, graph: Data, injected: PerturbedGraph
+) -> None:
+    def is_blind(model: nn.Module, attacked: PerturbedGraph) -> bool:
+        return flags.is_blind_to_edges(model, task, attacked)
+
+    mlp = MLP(graph.num_features, 8, graph.num_classes).eval()
+    guard = GNNGuard(graph.num_features, 8, graph.num_classes, threshold=0.5).eval()
+    pruned = replace(injected, x=injected.x.clone())
+    pruned.x[graph.num_nodes :] = 0  # like nothing, so that every new edge is pruned
+    assert is_blind(mlp, injected)
+    assert not is_blind(contract.trained(), injected)
+    assert not is_blind(guard, pruned)
+
+
+@pytest.mark.parametrize(
+    ("fake", "expected"),
+    [
+        (lambda model: model, []),
+        (lambda of: lambda x, edges: of(torch.round(20 * x) / 20, edges), ["zero_gradient"]),
+        (lambda of: lambda x, edges: of(x, edges).detach(), ["zero_gradient"]),
+        # The square root has no derivative at 0.
+        (
+            lambda of: lambda x, edges: of(x, edges) + (x - x.detach()).square().sum().sqrt(),
+            ["gradient_not_finite"],
+        ),
+    ],
+)
+def test_a_gradient_that_misleads_is_caught(
+    task: Task, injected: PerturbedGraph, fake: Any, expected: list[str]
+) -> None:
+    model = fake(contract.trained())
+    assert codes(flags.gradient_flags(model, task, injected)) == expected
+
+
+def part_flags(parts: list[float]) -> Iterable[flags.Flag]:
+    return flags.part_flags({str(i): of for i, of in enumerate(parts)}, 0.9)
+
+
+def one_class(after: list[int]) -> Iterable[flags.Flag]:
+    return flags.one_class(TEN, torch.tensor(after), TEN)
+
+
+def loss_without_errors(*changed: int) -> Iterable[flags.Flag]:
+    """Of four nodes, of which the second one is wrong, some are pushed far into another class."""
+    clean = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 2.0]])
+    after = clean.clone()
+    after[list(changed)] = torch.tensor([0.0, 40.0])
+    return flags.loss_without_errors(clean, after, torch.tensor([0, 0, 1, 1]))
+
+
+TEN = torch.tensor([0] * 10 + [1] * 5 + [2] * 5)
+CLASSES = torch.tensor([0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("function", "raised", "calm"),
+    [
+        (flags.no_effect, (CLASSES, CLASSES.clone()), (CLASSES, CLASSES.flip(0))),
+        (flags.solvers_disagree, ({"a": 0.5, "b": 0.45},), ({"a": 0.5, "b": 0.495},)),
+        *(
+            (flags.weaker_than, (0.5, 0.4, of), (0.4, 0.4, of))
+            for of in ("weaker_than_chance", "weaker_than_transfer")
+        ),
+        (loss_without_errors, (1,), (0,)),
+        (loss_without_errors, (1,), ()),
+        (part_flags, ([0.30, 0.31, 0.36],), ([0.30, 0.40],)),  # not converged
+        (part_flags, ([0.30, 0.31, 0.32, 0.92],), ([0.30, 0.31, 0.32, 0.9],)),  # above clean
+        # All are driven to one class; none is right.
+        (one_class, ([0] * 20,), ([1] * 10 + [0] * 10,)),
+        # All that are right are of one class; as on the clean graph.
+        (one_class, ([0] * 5 + [2] * 5 + [0] * 5 + [1] * 5,), (TEN.tolist(),)),
+    ],
+)
+def test_a_flag_rises_and_stays_down(function: Any, raised: Any, calm: Any) -> None:
+    (code,) = codes(function(*raised))
+    assert code in CODES
+    assert codes(function(*calm)) == []
+
+
+def pde(flow: type, t_end: float, graph: Data) -> nn.Module:
+    torch.manual_seed(0)
+    solver = Solver("euler", num_steps=1)
+    sizes = graph.num_features, 8, graph.num_classes
+    return GraphPDE(*sizes, flow=partial(flow, t_end=t_end), solver=solver).eval()
+
+
+@pytest.fixture(scope="module")
+def task(graph: Data) -> Task:
+    return Task(graph, graph.index_test, torch.device("cpu"))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("growth", "diverged"), [(1.0, False), (1e4, True), (None, True)])
+def test_a_state_that_grows_is_flagged(task: Task, growth: float | None, *, diverged: bool) -> None:
+    found = flags.model_flags(pde(Heat, 0.01, task.graph), task, growth)
+    assert codes(found) == ["diverged"] * diverged
+
+
+# One Euler step of 200 on dZ/dt = (A - I) Z leaves the stable region.
+@pytest.mark.parametrize(("flow", "t_end"), [(Heat, 200.0), (Grand, 0.01)])
+def test_a_coarse_solver_is_told(task: Task, flow: type, t_end: float) -> None:
+    victim = pde(flow, t_end, task.graph)
+    logits = task.logits_of(victim, task.graph)
+    found = list(flags.prediction_flags(victim, task, task.graph, logits))
+    assert codes(found) == ["solvers_disagree"] * (flow is Heat)
+    broken = list(flags.prediction_flags(MLP(3, 3, 3), task, task.graph, logits / 0))
+    assert codes(broken) == ["logits_not_finite"]
+
+
+def test_a_random_model_and_a_budget_left_are_told(
+    task: Task, graph: Data, injected: PerturbedGraph
+) -> None:
+    gcn = contract.trained()
+    for model, expected in ((gcn, []), (RandomLogits(gcn), ["stochastic"])):
+        assert codes(flags.stochastic(model, task)) == expected
+    spent = spent_budget(graph, injected)
+    for allowed, expected in ((5, []), (6, ["budget_unspent"])):
+        budget = replace(BUDGET, max_injected_nodes=allowed)
+        assert codes(flags.budget_unspent(budget, spent)) == expected
+    # Where no accuracy is left no attack found too little, but the number may be wrong.
+    found = [flags.Flag("no_effect", ""), flags.Flag("stochastic", "")] * 2
+    assert codes(flags.of_the_row(found, 0.5)) == ["no_effect", "stochastic"]
+    assert codes(flags.of_the_row(found, 0.0)) == ["stochastic"]

@@ -1,0 +1,192 @@
+import json
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+from safetensors.torch import load_file
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks import Budget, PerturbedGraph, spent_budget
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.evaluation.flags import Flag
+from robust_diffusion.evaluation.report import AttackReport, RobustnessReport, graph_file
+from robust_diffusion.system.tensor_hashes import tensor_hash
+from tests.drawn import NODES, drawn_data
+
+DATA = drawn_data()
+GRAPH = PerturbedGraph(
+    torch.cat([DATA.x, DATA.x[:1]]),
+    torch.cat([DATA.edge_index, torch.tensor([[NODES, 3], [3, NODES]])], 1),
+    NODES,
+    {"part": 0.25},
+    "part",
+    clean=DATA,
+)
+CONTROL = AttackReport(
+    name="random",
+    kind="injection",
+    accuracy=0.75,
+    is_control=True,
+    made_on="",
+    flags=[],
+    spent=spent_budget(DATA, GRAPH),
+    effort={"forwards": 7, "seconds": 0.5, "trace": [(1, 0.1, 0.5)]},
+    reused=False,
+    graph=GRAPH,
+)
+FLAG = Flag("budget_unspent", "spends 1 of 2 nodes")
+TRANSFERRED = replace(
+    CONTROL, name="pgd/GCN 2", accuracy=0.25, is_control=False, made_on="GCN 2", flags=[FLAG]
+)
+LIMITS = asdict(Budget(2, 3, (-1.0, 1.0)))
+CLEAN = {key: DATA[key] for key in ("x", "edge_index", "y")} | {"target_nodes": torch.arange(40)}
+REPORT = RobustnessReport(
+    model="GCN",
+    clean_accuracy=0.8,
+    attacks=[CONTROL, TRANSFERRED],
+    budget=Budget(2, 3, (-1.0, 1.0)),
+    num_targets=40,
+    threat="white_box",
+    labels="true",
+    seed=1,
+    dataset="cora",
+    weights="0a",
+    notes=["seen"],
+    clean_graph=tensor_hash(*CLEAN.values()),
+    clean=Data(**CLEAN),
+)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_equals_an_unflagged_attack_is_the_worst_and_chance_is_no_bound(order: int) -> None:
+    flagged = replace(TRANSFERRED, accuracy=0.5)
+    own, control = replace(flagged, name="pgd", flags=[]), replace(CONTROL, accuracy=0.5)
+    for attacks, worst, is_bound in (
+        ([control, flagged, own], own, True),
+        ([control, flagged], flagged, False),
+        ([control], control, False),
+        ([replace(control, accuracy=0.0)], None, True),
+    ):
+        report = replace(REPORT, attacks=attacks[::order])
+        assert worst in (None, report.worst)
+        assert report.worst.is_bound == is_bound
+        assert str(report).count("no bound") == (not is_bound)
+
+
+def test_a_report_is_a_collection_of_attacks() -> None:
+    assert "random" in REPORT
+    assert "tdgia" not in REPORT
+    assert [attack.name for attack in REPORT] == ["random", "pgd/GCN 2"]
+    assert len(REPORT) == 2
+
+
+def test_a_table_has_the_same_numbers_in_every_format() -> None:
+    odd = replace(REPORT, model="<b>", notes=["a < b"])
+    for text in (str(odd), odd.to_markdown(), odd._repr_html_()):
+        for shown in ("80.00", "75.00", "25.00", "budget_unspent", "worst: pgd/GCN 2, no bound"):
+            assert shown in text
+    assert "<b>" not in odd._repr_html_()
+    assert "a &lt; b" in odd._repr_html_()
+
+
+def test_bars_are_accuracies_and_the_line_is_the_mlp() -> None:
+    axes = Figure().subplots()
+    REPORT.plot(axes, mlp=0.6)
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([80, 75, 25])
+    assert [bool(bar.get_hatch()) for bar in axes.patches] == [False, False, True]
+    assert axes.lines[0].get_xdata()[0] == pytest.approx(60)
+
+
+def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
+    folder = REPORT.save(tmp_path / "report")
+    names = sorted(path.name for path in folder.iterdir())
+    graphs = [graph_file("pgd/GCN 2"), "graph-random.safetensors"]
+    assert names == ["clean.safetensors", *graphs, "report.json"]
+    record = json.loads((folder / "report.json").read_text())
+    assert record == json.loads(REPORT.to_json())
+    assert record["robust_accuracy"] == 0.25
+    control, transferred = record["attacks"]
+    assert transferred["flags"] == [asdict(FLAG)]
+    assert transferred["spent"]["injected_nodes"] == 1
+    assert control["part_accuracy"] == {"part": 0.25}
+    given = {"dataset": "cora", "weights": "0a", "seed": 1, "labels": "true", "threat": "white_box"}
+    assert record.items() >= given.items()
+    found = Data.from_dict(load_file(folder / "graph-random.safetensors"))
+    expected = GRAPH.to_data()
+    assert {*found.keys()} == {*expected.keys()}
+    assert all(torch.equal(found[key], expected[key]) for key in expected.keys())  # noqa: SIM118
+    with pytest.raises(ConfigError, match=r"report\.save "):
+        REPORT.save(folder / "report.json")
+    loaded = RobustnessReport.load(folder)
+    assert (str(loaded), loaded.to_json()) == (str(REPORT), REPORT.to_json())
+    assert torch.equal(loaded.graph.to_data().y, expected.y)
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("clean_accuracy", [1.5, -3, float("nan"), True, 10**400, "1e+400", "0.5", None]),
+        *(("model", ["x" * 1000, 3, "\ud800"]), ("threat", ["none", 10**400])),
+        *(("seed", [-1, 2**32, 10**400, 1.5, True]), ("labels", ["none"]), ("num_targets", [41])),
+        ("budget", [{"nodes": 3}, LIMITS | {"max_injected_nodes": "2"}, 3]),
+        ("budget", [LIMITS | {"feature_limits": None}, LIMITS | {"max_injected_nodes": -1}]),
+        *(("flags", [[{"code": "odd", "detail": ""}]]), ("attacks", [[], [3]])),
+        *(("attacks.name", ["random", "clean", "\ud800"]), ("attacks.kind", ["poison"])),
+        *(("attacks.accuracy", [-0.1, 10**400]), ("attacks.trace", [[[1, 0.1, 50]]])),
+        *(("attacks.part_accuracy", [{"part": 25}]), ("attacks.labels", [""])),
+        *(("attacks.spent", [3]), ("attacks.seconds", ["long"])),
+    ],
+)
+def test_a_value_out_of_range_is_refused(tmp_path: Path, key: str, values: list[object]) -> None:
+    path = REPORT.save(tmp_path) / "report.json"
+    record = json.loads(path.read_text())
+    *of_attack, name = key.split(".")
+    for value in values:
+        (record["attacks"][1] if of_attack else record)[name] = value
+        path.write_text(json.dumps(record).replace("1e+400", "1" * 5000))
+        expected = f"{key.split('.')[0]}|Invalid JSON"
+        with pytest.raises(DataError, match=rf"report\.json: [^\n]*({expected})[^\n]*$"):
+            RobustnessReport.load(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "\x80", "[" * 100_000, " " * 10_000_001])
+def test_a_file_that_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "report.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match=r"report\.json"):
+        RobustnessReport.load(tmp_path)
+
+
+def test_a_device_a_pipe_or_nothing_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    for make in (lambda: None, lambda: os.mkfifo(path), lambda: path.symlink_to("/dev/zero")):
+        path.unlink(missing_ok=True)
+        make()
+        with pytest.raises(DataError, match=r"report\.json"):
+            RobustnessReport.load(tmp_path)
+
+
+MOVED = replace(GRAPH, x=GRAPH.x.flip(1))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [TRANSFERRED, replace(CONTROL, accuracy=0.5), replace(CONTROL, graph=MOVED)],
+    ids=["other attack", "other accuracy", "other graph"],
+)
+def test_a_graph_of_another_attack_or_report_is_refused(
+    tmp_path: Path, other: AttackReport
+) -> None:
+    folder, elsewhere = REPORT.save(tmp_path / "report"), tmp_path / "elsewhere"
+    replace(REPORT, attacks=[other]).save(elsewhere)
+    (elsewhere / graph_file(other.name)).replace(folder / graph_file(CONTROL.name))
+    with pytest.raises(DataError, match="is not the graph of the report"):
+        RobustnessReport.load(folder)
+
+
+def test_another_clean_graph_is_refused(tmp_path: Path) -> None:
+    folder = replace(REPORT, clean_graph="other").save(tmp_path)
+    with pytest.raises(DataError, match="is not the clean graph"):
+        RobustnessReport.load(folder)

@@ -1,0 +1,140 @@
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation import BlackBox, WhiteBox
+from robust_diffusion.evaluation.threat import TrainedModel
+from robust_diffusion.evaluation.trained import ModelTraining, Recipe
+from robust_diffusion.flows import Heat
+from robust_diffusion.integrators.solver import Solver
+from robust_diffusion.models import GAT, GCNSVD, GNNGuard, GraphPDE
+from robust_diffusion.models.edge_values import OnEdgeValues
+from robust_diffusion.records.store import ArtifactStore
+from tests.backends import backend
+from tests.graphs import without_type_checks
+from tests.models.small import gcn
+
+Make = Callable[..., Any]
+
+
+def trained(model: nn.Module, state: str = "state") -> TrainedModel:
+    return TrainedModel(model.eval(), 1, 1.0, 0.5, state, Path("entry"), reused=False)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("surrogates", "options", "key"),
+    [
+        ({}, {}, "surrogate="),
+        ({"gcn": gcn, "../x": gcn}, {}, "surrogates="),
+        ({"gcn": gcn}, {"labels": "wrong"}, "threat.labels="),
+        ({"gcn": gcn}, {"seeding": "wrong"}, "threat.seeding="),
+    ],
+)
+def test_a_threat_that_cannot_be(make_fit: Make, surrogates: Any, options: Any, key: str) -> None:
+    with without_type_checks(), pytest.raises(ConfigError, match=f"^{re.escape(key)}"):
+        BlackBox(surrogates, make_fit(), **options)
+
+
+def never(*_: Any) -> TrainedModel:
+    raise AssertionError("a white-box attacker trains nothing")
+
+
+@pytest.mark.parametrize("adjoint", [True, False])
+def test_white_box_differentiates_the_solver_either_way(*, adjoint: bool) -> None:
+    solver = Solver("rk4", num_steps=8, adjoint=not adjoint)
+    victim = trained(GraphPDE(4, 8, 3, flow=Heat, solver=solver))
+    (attacked,) = WhiteBox(adjoint=adjoint).attacked_models(victim, never).values()
+    assert all(layer.solver.adjoint is adjoint for layer in attacked.model.layers)
+    assert all(layer.solver.adjoint is not adjoint for layer in victim.model.layers)
+
+
+@pytest.mark.parametrize("cls", [GNNGuard, GCNSVD])
+def test_an_adaptive_attacker_differentiates_the_defence(cls: type[nn.Module]) -> None:
+    torch.manual_seed(0)  # of others, the guard may prune every edge
+    victim = trained(cls(4, 8, 3, gradient="detached"))
+    threat = WhiteBox(name="adaptive", gradient="exact")
+    (attacked,) = threat.attacked_models(victim, never).values()
+    assert attacked.state == victim.state
+    edge_index = torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
+    weight = torch.full((6,), 0.7, requires_grad=True)
+    (gradient,) = torch.autograd.grad(
+        attacked.model(torch.rand(3, 4), edge_index, weight).sum(), weight
+    )
+    assert gradient.abs().sum() > 0
+    if cls is GNNGuard:  # declares a form of its own
+        (adaptive,) = WhiteBox(gradient="adaptive").attacked_models(victim, never).values()
+        forms = [of.model.guard.gradient for of in (adaptive, victim)]
+        assert forms == ["straight_through", "detached"]
+
+
+@pytest.fixture
+def make_training(make_datamodule: Make, tmp_path: Path) -> Make:
+    """Builds a ModelTraining on a small graph; keyword arguments replace its parts."""
+
+    def build(**parts: Any) -> ModelTraining:
+        given = {"datamodule": make_datamodule(), "seed": 0} | parts
+        return ModelTraining(store=ArtifactStore(tmp_path / "store"), directory=tmp_path, **given)
+
+    return build
+
+
+def same_weights(one: nn.Module, other: nn.Module) -> bool:
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def key(name: str) -> dict[str, Any]:
+    """Return what the store knows a model by."""
+    return {"model": {"_target_": name}}
+
+
+def test_what_reads_edge_values_is_trained_on_them_and_nothing_else(
+    make_training: Make, make_datamodule: Make, make_fit: Make
+) -> None:
+    valued = make_training(datamodule=make_datamodule(edge_values="ids"))
+    on_values = valued("victim", Recipe(gcn, make_fit(), key("gcn")), description="gcn")
+    on_ones = make_training()("victim", Recipe(gcn, make_fit(), key("gcn")), description="gcn")
+    assert isinstance(on_values.model, OnEdgeValues)
+    assert on_values.path != on_ones.path
+    assert not same_weights(on_values.model, on_ones.model)
+
+    def gat(in_channels: int, out_channels: int) -> nn.Module:
+        return GAT(in_channels, 8, out_channels)
+
+    assert isinstance(valued.untrained(gat), GAT)
+
+
+def test_another_graph_seed_key_backend_or_number_of_threads_is_another_model(
+    make_training: Make, make_fit: Make, make_datamodule: Make
+) -> None:
+    def path(shape: Any = None, name: str = "torch", threads: int = 1, **parts: Any) -> Path:
+        torch.set_num_threads(threads)
+        try:
+            with backend(name):
+                training = make_training(**parts)
+                made = training(
+                    "victim", Recipe(gcn, make_fit(max_epochs=1), shape or {}), description=""
+                )
+                return Path(made.path)
+        finally:
+            torch.set_num_threads(1)
+
+    paths = [path(), path(seed=1), path({"fit": 4}), path(name="reference"), path(threads=2)]
+    paths.append(path(datamodule=make_datamodule(degree_leak=True)))
+    assert len(set(paths)) == len(paths)
+
+
+def test_what_was_trained_before_makes_no_difference(make_training: Make, make_fit: Make) -> None:
+    alone = make_training()("victim", Recipe(gcn, make_fit(), key("b")), description="b")
+    torch.rand(1000)
+    fresh = make_training(seed=0)
+    fresh("victim", Recipe(gcn, make_fit(), key("a")), description="a")
+    after = fresh("victim", Recipe(gcn, make_fit(), key("c")), description="c")
+    assert same_weights(alone.model, after.model)

@@ -1,0 +1,538 @@
+"""Models, attacks and programs that were not written for this package: right, or refused."""
+
+import copy
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GATConv
+from torch_geometric.nn import models as pyg
+
+from robust_diffusion import (
+    DICE,
+    GCN,
+    GRBCD,
+    MLP,
+    PGD,
+    PRBCD,
+    Attack,
+    AutoInjection,
+    AutoModification,
+    Budget,
+    PerturbedGraph,
+    PGDModification,
+    RobustnessReport,
+    evaluate,
+    fit,
+)
+from robust_diffusion.data.edge_order import sorted_row
+from robust_diffusion.errors import AttackError, ConfigError
+from tests.attacks.contract import NAMES, make
+from tests.drawn import CLASSES, FEATURES, drawn_data
+from tests.evaluation.test_evaluate_model import MODELS
+from tests.evaluation.test_flags import RandomLogits
+from tests.graphs import without_type_checks
+
+BUDGET = Budget(4, 5, node_ratio=0.2, edge_ratio=0.2)
+DATA = drawn_data()
+
+
+def of(report: RobustnessReport) -> Any:
+    """All that a report says, but for times."""
+    frame = report.to_frame().drop(columns="seconds")
+    return [*frame.to_dict("records"), *[a.graph.x.tolist() for a in report.attacks]]
+
+
+def run(model: nn.Module, attacks: Any, data: Data = DATA) -> Any:
+    return evaluate(model, data, attacks=attacks, budget=BUDGET, progress=False)
+
+
+def codes(row: Any) -> set[str]:
+    return {flag.code for flag in row.flags}
+
+
+@cache
+def gcn() -> nn.Module:
+    """Trained for a moment; nobody may change it."""
+    torch.manual_seed(0)
+    model = GCN(FEATURES, 8, CLASSES, num_layers=2)
+    fit(model, DATA, max_epochs=20, accelerator="cpu", progress=False)
+    return model
+
+
+class Around(nn.Module):
+    """A model in the hands of somebody else."""
+
+    def __init__(self, model: nn.Module, change: Any = None, end: Any = None) -> None:
+        super().__init__()
+        self.model, self.change, self.end = model, change, end
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        weight = () if edge_weight is None else (edge_weight,)
+        given = self.change(x, edge_index) if self.change else (x, edge_index)
+        logits = self.model(*given, *weight)
+        return self.end(logits) if self.end else logits
+
+
+@pytest.mark.parametrize("build", MODELS[::5])
+def test_a_model_that_writes_in_place_is_evaluated_as_on_a_copy(build: Any) -> None:
+    data, reports = drawn_data(), []
+    in_place, on_a_copy = (lambda x: x.add_(0.3).relu_()), (lambda x: (x + 0.3).relu())
+    for change in (in_place, on_a_copy):
+        torch.manual_seed(0)
+        model = Around(build(), lambda x, edges, change=change: (change(x), edges))
+        reports.append(of(run(model, PGD(num_steps=1), data)))
+    assert reports[0] == reports[1]
+    assert torch.equal(data.x, DATA.x)
+
+
+class Writing(Attack):
+    """Another attack, on whose input it writes."""
+
+    def __init__(self, attack: Attack) -> None:
+        self.attack = attack
+        self.name = "writing"  # type: ignore[misc]
+        for key in ("kind", "needs", "is_worst_case"):
+            setattr(self, key, getattr(attack, key))
+
+    def __call__(
+        self, model: Any, data: Data, target_nodes: Tensor, budget: Budget, generator: Any
+    ) -> PerturbedGraph:
+        made = self.attack(model, data.clone(), target_nodes.clone(), budget, generator)
+        data.x[target_nodes] += 5
+        target_nodes.zero_()
+        model.train()
+        return made
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_neither_writing_in_place_nor_the_callers_context_changes_a_number(name: str) -> None:
+    data, attack = drawn_data(), make(name)
+    plain = run(gcn(), {"a": attack, "b": PGD(num_steps=1)}, data)
+    contexts = (torch.no_grad, torch.inference_mode)
+    with contexts[NAMES.index(name) % 2]():
+        torch.set_default_dtype(torch.float64)
+        try:
+            written = run(gcn(), {"a": Writing(attack), "b": PGD(num_steps=1)}, data)
+        finally:
+            torch.set_default_dtype(torch.float32)
+    assert torch.equal(data.x, DATA.x)
+    assert written.clean_accuracy == plain.clean_accuracy
+    for key in "ab":
+        assert written[key].accuracy == plain[key].accuracy
+        assert written[key].spent == plain[key].spent
+        assert torch.equal(written[key].graph.x, plain[key].graph.x)
+
+
+class Returning(Attack):
+    name, kind = "returning", "injection"
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self.make = make
+
+    def __call__(self, model: Any, data: Data, target_nodes: Tensor, *_: Any) -> PerturbedGraph:
+        return self.make(model, data.x, data.edge_index, target_nodes)  # type: ignore[no-any-return]
+
+
+def trained(model: Any, x: Tensor, edges: Tensor, _: Tensor) -> PerturbedGraph:
+    next(model.parameters()).data.add_(1)
+    return PerturbedGraph(x, edges, len(x))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda *_: None,
+        lambda m, x, e, t: (x, e),
+        lambda m, x, e, t: PerturbedGraph(x, e.float(), len(x)),
+        lambda m, x, e, t: PerturbedGraph(x, e[0], len(x)),
+        lambda m, x, e, t: PerturbedGraph(x.double(), e, len(x)),
+        lambda m, x, e, t: PerturbedGraph(x, e, len(x) - 1),
+        lambda m, x, e, t: PerturbedGraph(x[:, 1:], e, len(x)),
+        lambda m, x, e, t: PerturbedGraph(x, e + 1, len(x)),
+        lambda m, x, e, t: PerturbedGraph(x, e - 1, len(x)),
+        trained,
+    ],
+)
+def test_what_is_no_attacked_graph_or_changes_the_weights_is_refused_in_one_line(make: Any) -> None:
+    with without_type_checks(), pytest.raises(AttackError, match=r"^Returning: [^\n]*$"):
+        run(gcn(), Returning(make))
+
+
+def test_what_an_attack_writes_in_place_is_counted() -> None:
+    def raised(_: Any, x: Tensor, edges: Tensor, targets: Tensor) -> PerturbedGraph:
+        x[targets] += 5
+        return PerturbedGraph(x, edges, len(x))
+
+    report = run(gcn(), Returning(raised))
+    assert report.worst.spent.changed_nodes == report.num_targets
+    assert "budget_overspent" in codes(report["returning"])
+
+
+def test_threads_change_no_number() -> None:
+    model = RandomLogits(GCN(FEATURES, 8, CLASSES)).train()
+    plain = of(run(model, PGD(num_steps=2)))
+    with ThreadPoolExecutor(4) as pool:
+        futures = [pool.submit(run, model, PGD(num_steps=2)) for _ in range(4)]
+    assert all(of(future.result()) == plain for future in futures)
+    assert model.training
+
+
+def test_blindness_to_edges_is_refused_but_of_an_mlp_noted() -> None:
+    with pytest.raises(ConfigError, match=r"^model: .*edge_index"):
+        run(Around(gcn(), lambda x, _: (x, DATA.edge_index)), DICE())
+    attacks = [PGD(num_steps=1), DICE(), AutoInjection(num_steps=1), AutoModification(num_steps=1)]
+    torch.manual_seed(1)  # an MLP of one class under changed features would be flagged
+    mlp = Around(MLP(FEATURES, 8, CLASSES))
+    report = run(mlp, attacks)
+    assert len(report.notes) == 1
+    assert all(of.is_bound or of.is_control for of in report.attacks)
+    flips = Budget(edge_ratio=0.2)  # alone
+    assert evaluate(mlp, DATA, attacks=attacks[-1], budget=flips, progress=False).worst.is_bound
+    assert not run(gcn(), DICE()).notes
+
+
+class Filter(nn.Module):
+    """Drops every edge but those of nodes with larger features than the clean graph has."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.largest = model, DATA.x.abs().max()
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        passes = (x.abs().amax(1) > self.largest)[edge_index].any(0)
+        return self.model(x, edge_index[:, passes])  # type: ignore[no-any-return]
+
+
+def test_a_filter_of_clean_edges_is_no_model_without_edges() -> None:
+    def small(_: Any, x: Tensor, edges: Tensor, targets: Tensor) -> PerturbedGraph:
+        new = torch.stack([targets[:5], torch.full_like(targets[:5], len(x))])
+        x, n = torch.cat([x, x.new_zeros(1, FEATURES)]), len(x)
+        return PerturbedGraph(x, torch.cat([edges, new, new.flip(0)], 1), n)
+
+    budget = Budget(10, 10, feature_limits=(-90.0, 90.0))
+    attacks = {"small": Returning(small)}
+    report = evaluate(Filter(gcn()), DATA, attacks=attacks, budget=budget, progress=False)
+    assert report["random"].accuracy < report["small"].accuracy == report.clean_accuracy
+    assert "weaker_than_chance" in codes(report["small"])
+    assert not report.notes
+
+
+class Summing(nn.Module):
+    """Sums neighbours, by sorted edges or by any."""
+
+    def __init__(self, row: int, is_sorted: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(FEATURES, CLASSES, dtype=torch.double)
+        self.row, self.is_sorted = row, is_sorted
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        h, own, other = self.linear(x), edge_index[self.row], edge_index[1 - self.row]
+        messages = h[other] if edge_weight is None else h[other] * edge_weight[:, None]
+        if not self.is_sorted:
+            return h.index_add(0, own, messages)  # type: ignore[no-any-return]
+        ends = torch._convert_indices_from_coo_to_csr(own, len(x)).long()
+        until = torch.cat([messages.new_zeros(1, CLASSES), messages.cumsum(0)])[ends]
+        return h + until[1:] - until[:-1]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_what_relies_on_sorted_edges_gets_them(row: int) -> None:
+    edges = DATA.edge_index.flip(0) if row else DATA.edge_index
+    attacks = [PGD(num_steps=2), DICE(), GRBCD(num_steps=3, block_size=500)]
+    reports = []
+    for is_sorted in (True, False):
+        torch.manual_seed(0)
+        model = Summing(row, is_sorted)
+        y = Summing.forward(model, DATA.x.double(), edges).argmax(1)
+        reports.append(run(model, attacks, drawn_data(edge_index=edges, y=y)))
+    by_sorted, by_any = reports
+    assert by_any.robust_accuracy < by_any.clean_accuracy == 1
+    for one, other in zip(by_sorted.attacks, by_any.attacks, strict=True):
+        assert one.accuracy == other.accuracy
+        assert torch.equal(one.graph.edge_index, other.graph.edge_index)
+        assert sorted_row(one.graph.edge_index) == row
+
+
+class Rounding(nn.Module):
+    """Has a gradient of 0."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.scale = copy.deepcopy(model), nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.model((20 * x).round() / 20, edge_index)  # type: ignore[no-any-return]
+
+
+class Collapsing(Rounding):
+    """Says one class when nodes are new."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        logits = self.model(x, edge_index)
+        return logits.index_add(  # type: ignore[no-any-return]
+            1,
+            DATA.y[DATA.test_mask][:1],
+            logits.new_full((len(x), 1), 100.0 * (len(x) > len(DATA.x))),
+        )
+
+
+@pytest.mark.parametrize(
+    ("model", "surrogate", "raised"),
+    [(MLP, Rounding, set()), (Collapsing, GCN, {"one_class"})],
+)
+def test_a_flag_belongs_to_the_model_it_was_measured_on(
+    model: Any, surrogate: Any, raised: set[str]
+) -> None:
+    torch.manual_seed(1)
+    build = {MLP: lambda: MLP(FEATURES, 8, CLASSES), GCN: lambda: GCN(FEATURES, 8, CLASSES)}
+    tested, other = (build.get(of, partial(of, gcn()))() for of in (model, surrogate))
+    report = evaluate(
+        tested,
+        DATA,
+        attacks=PGD(num_steps=2),
+        budget=BUDGET,
+        surrogates={"other": other},
+        threat="black_box",
+        progress=False,
+    )
+    assert codes(report["pgd/other"]) - {"weaker_than_chance"} == raised
+
+
+def test_probabilities_are_attacked_through_their_logarithm_and_flagged() -> None:
+    sure = Around(gcn(), end=lambda logits: (20 * logits).softmax(-1))
+    logits, probabilities = (run(of, PGD(num_steps=20)) for of in (gcn(), sure))
+    assert probabilities.clean_accuracy == logits.clean_accuracy
+    assert probabilities["pgd"].accuracy <= logits["pgd"].accuracy + 0.05
+    assert all("probabilities" in codes(row) for row in probabilities.attacks)
+    assert not any("probabilities" in codes(row) for row in logits.attacks)
+    assert not any(row.is_bound for row in probabilities.attacks)
+
+
+class Unweighted(nn.Module):
+    """Takes no edge weights, and has no layers whose messages could be masked."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.hidden = (model.eval(),)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.hidden[0](x, edge_index)  # type: ignore[no-any-return]
+
+
+class Attending(nn.Module):
+    """Attention, which is normalised over edges of weight 0 as well."""
+
+    def __init__(self, _: nn.Module) -> None:
+        super().__init__()
+        self.layer = GATConv(FEATURES, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.layer(x, edge_index)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("attack", "fake", "code"),
+    [
+        (GRBCD(num_steps=1, block_size=500), Attending, "rough_edge_gradient"),
+        (AutoInjection(num_steps=0), Unweighted, "no_edge_gradient"),
+        (AutoModification(num_steps=1), Unweighted, "parts_given_up"),
+        (DICE(), RandomLogits, "stochastic"),
+    ],
+)
+@pytest.mark.parametrize("raised", [True, False])
+def test_a_flag_of_the_model_rises_and_stays_down(
+    attack: Attack, fake: type, code: str, raised: bool
+) -> None:
+    report = run(fake(gcn()) if raised else gcn(), attack)
+    row = next(row for row in report.attacks if not row.is_control)
+    assert (code in codes(row)) == raised
+    assert not raised or row.accuracy == 0 or not row.is_bound
+
+
+def test_a_budget_that_allows_nothing_is_named() -> None:
+    data = drawn_data(edge_index=torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]))
+    data.y = gcn()(data.x, data.edge_index).argmax(1)
+    flags = partial(evaluate, gcn(), data, attacks=DICE(), nodes=[0], progress=False)
+    (few,) = flags(budget=Budget(0, 0, edge_ratio=0.2))["dice"].flags
+    assert few.code == "budget_allows_nothing"
+
+
+@pytest.mark.parametrize(
+    ("attacks", "budget", "key"),
+    [
+        ("dice", Budget(5, 20), "edge_ratio"),
+        ("auto_modification", Budget(5, 20), "edge_ratio"),
+        (["pgd", "random_flip"], Budget(5, 20), "edge_ratio"),
+        *((name, Budget(node_ratio=0.2), "edge_ratio") for name in ("grbcd", "lrbcd", "metattack")),
+        ("pgd", Budget(edge_ratio=0.2), "max_injected_nodes"),
+        ("tdgia", Budget(5), "max_edges_per_injected_node"),
+        ("auto", Budget(5, 20, max_injected_edges=0), "max_injected_edges"),
+    ],
+)
+def test_an_attack_that_may_spend_nothing_is_refused(
+    attacks: Any, budget: Budget, key: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^budget\.{key}: [^\n]*Budget\({key}=[^\n]*$"):
+        evaluate(gcn(), DATA, attacks=attacks, budget=budget, progress=False)
+
+
+def test_features_alone_are_a_budget() -> None:
+    moved = evaluate(
+        gcn(), DATA, attacks=PGDModification(num_steps=1), budget=Budget(node_ratio=0.5), seed=0
+    )
+    assert moved["pgd_modification"].spent.changed_nodes > 0
+
+
+@torch.jit.script
+def scripted_relu(x: Tensor) -> Tensor:
+    return x.relu()
+
+
+class Plain(nn.Module):
+    """Of features and edges alone."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.model(x, edge_index)
+
+
+class OptionallyHidden(Plain):
+    def forward(self, x: Tensor, edge_index: Tensor, return_hidden: bool = False) -> Any:
+        logits = self.model(x, edge_index)
+        return (logits, x) if return_hidden else logits
+
+
+class OfBatches(Plain):
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Any:
+        logits = self.model(x, edge_index)
+        return logits if batch is None else logits.mean(0) * batch[: len(x), None]
+
+
+class KeepingItsLogits(Plain):
+    """Trained for a step before."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self(DATA.x, DATA.edge_index)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        logits = self.model(x, edge_index)
+        if self.training:
+            self.kept = {"last": logits}
+        return logits
+
+
+class WithExtraState(Plain):
+    def get_extra_state(self) -> Any:
+        return {"version": 1, "names": ("a", "b")}
+
+    def set_extra_state(self, state: Any) -> None:
+        pass
+
+
+class Scripted(Plain):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.relu = scripted_relu
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.model(self.relu(x), edge_index)
+
+
+class Rectified(Plain):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.model(x.relu(), edge_index)
+
+
+class Locked(Plain):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.lock = threading.Lock()
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        with self.lock:
+            return self.model(x, edge_index)
+
+
+class TrainingItsNorm(Plain):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.norm = nn.BatchNorm1d(FEATURES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        self.norm.train()
+        return self.model(self.norm(x), edge_index)
+
+
+class Standardized(Plain):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.model(F.batch_norm(x, None, None, training=True), edge_index)
+
+
+@cache
+def of_pyg(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    model: nn.Module = getattr(pyg, name)(FEATURES, 8, 2, CLASSES)
+    fit(model, DATA, max_epochs=5, accelerator="cpu", progress=False)
+    return model
+
+
+FOREIGN = [
+    *[(name, lambda model: model, Plain) for name in ("GAT", "GIN", "GraphSAGE")],
+    *[
+        ("GCN", cls, Plain)
+        for cls in (OptionallyHidden, OfBatches, KeepingItsLogits, WithExtraState, Locked)
+    ],
+    ("GCN", Scripted, Rectified),
+    ("GCN", TrainingItsNorm, Standardized),
+]
+"""Layers, a model made of them, and one without its trait that computes the same."""
+
+
+def state_of(model: nn.Module) -> dict[str, Any]:
+    state = model.state_dict()
+    return {k: v.tolist() if isinstance(v, Tensor) else v for k, v in state.items()}
+
+
+@pytest.mark.parametrize(("layers", "build", "without"), FOREIGN)
+def test_a_foreign_model_is_evaluated_as_a_plain_one_and_left_as_it_was(
+    layers: str, build: Callable[[nn.Module], nn.Module], without: type[Plain]
+) -> None:
+    model = build(of_pyg(layers))
+    before = state_of(model), [part.training for part in model.modules()], {**vars(model)}
+    attacks = [PRBCD(num_steps=1), PGD(num_steps=1)]
+    given = {"attacks": attacks, "budget": BUDGET, "threat": "adaptive", "progress": False}
+    found, expected = (evaluate(each, DATA, **given) for each in (model, without(of_pyg(layers))))
+    assert found.clean_accuracy == expected.clean_accuracy
+    for mine, plain in zip(found.attacks, expected.attacks, strict=True):
+        assert (mine.name, mine.accuracy) == (plain.name, plain.accuracy)
+        assert torch.equal(mine.graph.edge_index, plain.graph.edge_index)
+        assert torch.equal(mine.graph.x, plain.graph.x)
+    after = state_of(model), [part.training for part in model.modules()], {**vars(model)}
+    assert before == after
+
+
+@pytest.mark.parametrize("repeated", ["loops", "edges"])
+@pytest.mark.parametrize(("layers", "refused"), [("GraphSAGE", True), ("GAT", False)])
+def test_a_model_that_needs_the_edges_that_are_dropped_is_refused(
+    layers: str, refused: bool, repeated: str
+) -> None:
+    loops = torch.arange(DATA.num_nodes).expand(2, -1)
+    more = loops if repeated == "loops" else DATA.edge_index[:, :20]
+    data = drawn_data(edge_index=torch.cat([DATA.edge_index, more], 1))
+    if refused or repeated == "edges":
+        with pytest.raises(ConfigError, match=r"^data.edge_index: [^\n]*self-loops"):
+            run(of_pyg(layers), DICE(), data)
+    else:
+        assert run(of_pyg(layers), DICE(), data).clean_accuracy > 0

@@ -1,0 +1,176 @@
+import json
+import shutil
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from robust_diffusion import load_model, open_dataset, unit_test
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.evaluation.zoo import Zoo, build_recorded
+from robust_diffusion.records.records import Record
+from robust_diffusion.system.artifact import Artifact, write_artifact
+from robust_diffusion.system.hashes import file_hash
+from tests.test_experiments import script
+from tests.zoo import BUDGET, CONFIG
+
+
+@pytest.fixture
+def zoo(zoo_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(zoo_folder, tmp_path / "zoo"))
+
+
+def changed(folder: Path, **changes: Any) -> Path:
+    index = json.loads((folder / "index.json").read_text())
+    index["entries"][0] |= changes
+    (folder / "index.json").write_text(json.dumps(index))
+    return folder
+
+
+def test_a_model_is_loaded_as_it_was_trained(zoo_folder: Path) -> None:
+    before = torch.get_rng_state()
+    model = load_model("gcn", "synthetic", directory=zoo_folder)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not any(part.training for part in model.modules())
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "os.system",
+        "torch.nn.Linear",
+        "robust_diffusion.evaluation.zoo.os.system",
+        "robust_diffusion.records.store.ArtifactStore",
+        "robust_diffusion.models.gcn.nn.Linear",
+        "robust_diffusion.models.NoSuchModel",
+        "robust_diffusion",
+        3,
+    ],
+)
+@pytest.mark.parametrize("place", ["itself", "inside"])
+def test_a_configuration_that_names_anything_else_is_data(target: Any, place: str) -> None:
+    foreign = {"_target_": target}
+    config = CONFIG | (foreign if place == "itself" else {"flow": [{"of": foreign}]})
+    with pytest.raises(DataError, match=r"test: .*(names|there is no) "):
+        build_recorded(config, 2, 2, where="test")
+    no_model = {"_target_": "robust_diffusion.models.Rewiring"}
+    for changes in ({"dropout": "${oc.env:HOME}"}, {"layers": 2}, no_model):
+        with pytest.raises(DataError, match="test: "):
+            build_recorded(CONFIG | changes, 2, 2, where="test")
+
+
+def test_the_folder_may_be_named_by_the_environment_and_an_unknown_model_is_refused(
+    zoo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROBUST_DIFFUSION_ZOO", str(zoo_folder))
+    assert load_model("gcn", dataset="synthetic", variant="paper").eval() is not None
+    for wanted in (("beltrami", "synthetic"), ("gcn", "cora"), ("gcn", "synthetic", "released")):
+        with pytest.raises(ConfigError, match=wanted[0]):
+            load_model(*wanted, directory=zoo_folder)
+
+
+def test_weights_that_index_does_not_know_are_refused_and_pickle_is_never_read(zoo: Path) -> None:
+    path = zoo / "model-gcn.safetensors"
+    write_artifact(path, Artifact({"weight": torch.zeros(1)}))
+    with pytest.raises(DataError, match="SHA-256"):
+        load_model("gcn", "synthetic", directory=zoo)
+    with pytest.raises(DataError, match="does not fit"):
+        load_model("gcn", "synthetic", directory=changed(zoo, sha256=file_hash(path)))
+    torch.save({"weight": torch.zeros(1)}, path)
+    with pytest.raises(DataError, match="damaged"):
+        load_model("gcn", "synthetic", directory=changed(zoo, sha256=file_hash(path)))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("file", "../model-gcn.safetensors"), ("seed", "0")),
+        *(("clean_accuracy", 7.0), ("worst_accuracy", -0.1), ("worst_accuracy", "high")),
+    ],
+)
+def test_a_field_out_of_range_is_refused(zoo: Path, key: str, value: Any) -> None:
+    with pytest.raises(DataError, match=rf"index\.json: [^\n]*{key}"):
+        Zoo.open(changed(zoo, **{key: value}))
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"entries": [{}]}'])
+def test_an_index_that_is_none(tmp_path: Path, text: str | None) -> None:
+    if text:
+        (tmp_path / "index.json").write_text(text)
+    with pytest.raises(DataError, match=r"index\.json"):
+        load_model("gcn", directory=tmp_path)
+
+
+def test_a_model_of_the_zoo_has_its_own_accuracy_on_its_own_graph(zoo_folder: Path) -> None:
+    entry = Zoo.open(zoo_folder).entries[0]
+    model = load_model("gcn", "synthetic", directory=zoo_folder).train()
+    data = open_dataset("synthetic")
+    found = unit_test(model, data, "synthetic", directory=zoo_folder)
+    assert found["accuracy"].tolist() == [entry.clean_accuracy, entry.worst_accuracy]
+    assert entry.clean_accuracy > entry.worst_accuracy
+    assert found["made_on"].tolist() == ["", "gcn"]
+    assert model.training
+
+
+@pytest.mark.parametrize("nodes", ["test", "val", [0, 5]])
+def test_only_the_target_nodes_of_the_graphs_are_scored(zoo_folder: Path, nodes: Any) -> None:
+    model, data = load_model("gcn", "synthetic", directory=zoo_folder), open_dataset("synthetic")
+    scored = partial(unit_test, model, data.graph, "synthetic", directory=zoo_folder)
+    entry = Zoo.open(zoo_folder).entries[0]
+    assert scored(nodes=data.target_nodes)["accuracy"][1] == entry.worst_accuracy
+    with pytest.raises(ConfigError, match=r"^nodes: [^\n]*open_dataset\('synthetic'\)[^\n]*$"):
+        scored(nodes=nodes)
+
+
+@pytest.fixture
+def records(zoo_folder: Path) -> list[Record]:
+    """A cell of a worst case, and one of a lower seed, whose files are gone."""
+    (entry,) = Zoo.open(zoo_folder).entries
+    record = {
+        "run": "gcn-0",
+        "experiment": "worst-case",
+        "dataset": "synthetic",
+        "fidelity": "paper",
+        "model": "gcn",
+        "flow": None,
+        "threat": "white_box",
+        "seed": 1,
+        "split": "grb",
+        "budget": {"declared": asdict(BUDGET)},
+        "accuracy": {"clean": entry.clean_accuracy, "auto": entry.worst_accuracy},
+        "files": {"victim": entry.file, "auto": entry.graph},
+        "config": {"model": entry.config, "data": {}},
+    }
+    gone = {name: f"graph-{name}.safetensors" for name in ("victim", "auto")}
+    return [record, record | {"run": "of seed 0", "seed": 0, "files": gone}]
+
+
+def test_a_zoo_is_made_and_checked(
+    records: list[Record], zoo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, made = script("make_zoo"), tmp_path / "zoo"
+    module.write_zoo(list(module.zoo_of(records, zoo_folder)), made)
+    assert "gcn on synthetic, paper, seed 0: not in" in capsys.readouterr().err
+    (entry,) = Zoo.open(made).entries
+    (cell, worst) = (records[0], min(records[0]["accuracy"].values()))
+    assert (entry.run, entry.seed, entry.worst_accuracy) == (cell["run"], 1, worst)
+    assert {path.name for path in made.iterdir()} == {entry.file, entry.graph, "index.json"}
+
+    def found(records: list[Record]) -> tuple[bool, str]:
+        capsys.readouterr()
+        return module.check_zoo(Zoo.open(made), records), capsys.readouterr().out
+
+    held, told = found(records)
+    assert held
+    assert "as recorded" in told
+    assert not found([])[0]
+    other = records[0] | {"accuracy": {"clean": 0.5, "auto": 0.25}}
+    held, told = found([other])
+    assert not held
+    assert "has other accuracies than the index" in told
+    changed(made, worst_accuracy=0.25)
+    other["accuracy"]["clean"] = entry.clean_accuracy
+    assert not found([other])[0]

@@ -1,0 +1,63 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from robust_diffusion.errors import DataError, EscapedError
+from robust_diffusion.experiment.callback import PrintResults, callback_of
+from robust_diffusion.records import append_record
+from tests.paper.records import failed, finished
+
+Records = list[dict[str, Any]]
+RECORDS = Path("outputs/records.jsonl")
+
+
+def config() -> DictConfig:
+    return OmegaConf.create(
+        {
+            "paths": {"records": str(RECORDS)},
+            "hydra": {
+                "runtime": {"choices": {}},
+                "run": {"dir": "outputs/run/1"},
+                "sweep": {"dir": "outputs/multirun/1"},
+            },
+        }
+    )
+
+
+def test_a_failed_cell_ends_a_sweep_in_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    append_record(RECORDS, finished(directory="multirun/1/0", job=0))
+    append_record(RECORDS, failed(flow="grand", directory="multirun/1/1", job=1))
+    with pytest.raises(SystemExit, match="1"):
+        PrintResults().on_multirun_end(config())
+    assert "failed" in capsys.readouterr().out
+
+
+def test_records_of_no_table_reach_the_command_line() -> None:
+    append_record(RECORDS, finished(directory="multirun/1/0", accuracy={"clean": None}))
+    for show in (PrintResults().on_run_end, PrintResults().on_multirun_end):
+        with pytest.raises(EscapedError) as escaped:
+            show(config())
+        assert isinstance(escaped.value.__cause__, DataError)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "tags", "column"),
+    [
+        ("table-3", [["paper", "full"], ["released", "full"]], "printed_mean"),
+        ("tune", [["full"]], "validation"),
+        ("mlp", [["full"]], "clean"),
+        ("../mine", [["full"]], "clean"),
+    ],
+)
+def test_the_tables_of_an_experiment_are_those_that_its_sweep_prints(
+    experiment: str, tags: list[list[str]], column: str
+) -> None:
+    records = [
+        finished(fidelity=fidelity, experiment=experiment) for fidelity in ("paper", "released")
+    ]
+    found = list(callback_of(experiment).tables(experiment, records, "full"))
+    assert [own for _, own in found] == tags
+    assert all(column in frame.columns for frame, _ in found)
+    assert list(callback_of(experiment).tables(experiment, records, "smoke")) == []

@@ -1,0 +1,109 @@
+import builtins
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wandb
+from pytorch_lightning.loggers import WandbLogger
+
+from robust_diffusion.experiment.loggers import BestEpochLogger
+from robust_diffusion.experiment.wandb_log import results, run_name, settings, sweep_of
+from tests.paper.records import finished
+
+FAKE_KEY = "0123456789" * 4
+NOBODY_LISTENS = "http://127.0.0.1:9"
+
+
+@pytest.fixture(autouse=True)
+def _no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No key in the environment or at home, and nobody to answer a question."""
+
+    def ask(*_: Any) -> str:
+        raise AssertionError("asked a question")
+
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.delenv("NETRC", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(builtins, "input", ask)
+    yield
+    if wandb.run is not None:
+        wandb.run.finish()
+
+
+def open_run(tmp_path: Path, **options: Any) -> WandbLogger:
+    record = finished(cell="c311")
+    given = {"project": "p", "record": record, "directory": str(tmp_path / "run")}
+    return BestEpochLogger(**given, **options)
+
+
+@pytest.mark.parametrize("has_key", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_without_a_key_or_a_server_the_run_is_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, has_key: bool
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("reached out to the network")
+
+    if has_key:
+        monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
+        monkeypatch.setenv("WANDB_BASE_URL", NOBODY_LISTENS)
+    else:
+        monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    start = time.perf_counter()
+    logger = open_run(tmp_path, init_timeout=5)
+    logger.log_metrics({"loss": 1.0})
+    logger.experiment.finish()
+    assert time.perf_counter() - start < 25
+    told = [record for record in caplog.records if "logger=wandb" in record.getMessage()]
+    assert len(told) == has_key  # offline by choice is no failure
+    assert len(list(tmp_path.glob("cell/**/wandb/offline-run-*/*.wandb"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "swept", "varied"),
+    [
+        ({}, [], ""),
+        ({"training.max_epochs": "80"}, [], ""),
+        ({"flow": "beltrami", "flow.rate": "0.5"}, ["flow", "flow.rate"], " flow.rate=0.5"),
+        ({"threat": "white_box", "seed": "0"}, ["threat", "seed"], " threat=white_box"),
+    ],
+)
+def test_a_run_is_named_by_what_its_sweep_varies(
+    overrides: dict[str, str], swept: list[str], varied: str
+) -> None:
+    assert run_name(finished(overrides=overrides), swept) == f"cora beltrami{varied} seed=0"
+
+
+@pytest.mark.parametrize(
+    ("experiment", "directory", "sweep"),
+    [
+        ("table-3", "multirun/2026-01-02/4", "table-3"),
+        ("none", "multirun/2026-01-02/4", "2026-01-02"),
+        ("none", "run/2026-01-02", None),
+    ],
+)
+def test_a_run_belongs_to_its_experiment_or_sweep(
+    experiment: str, directory: str, sweep: str | None
+) -> None:
+    record = finished(experiment=experiment, directory=directory, job=4)
+    assert sweep_of(record) == sweep
+
+
+def test_results_have_one_name_each_and_are_not_in_the_configuration() -> None:
+    accuracy = {"clean": 0.75, "speit": 0.5, "tdgia": 0.6}
+    changes = {
+        "mean_accuracy": accuracy | {"speit": 0.55},
+        "overrides": {"attack": "[speit,tdgia]"},
+    }
+    attacked = {"victim": accuracy, "gcn": {"clean": 0.8, "speit": 0.1, "tdgia": 0.2}}
+    record = finished(attacked={"speit": 0.5, "tdgia": 0.6}, epochs=7) | changes
+    record["attacked"] = attacked
+    summary, config = results(record), settings(record)
+    assert {key: summary[f"accuracy/{key}"] for key in accuracy} == accuracy
+    assert [summary[key] for key in ("mean_accuracy/speit", "attacked/gcn/clean")] == [0.55, 0.8]
+    assert not {"mean_accuracy/clean", "attacked/victim/clean"} & {*summary}
+    assert config["run"]["attack"] == "[speit,tdgia]"
+    named = {key.partition("/")[0] for key in summary} - {"budget"}
+    assert not named & {*config, *config["run"]}

@@ -1,0 +1,152 @@
+import json
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+from torch import nn
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.experiment import experiment, timing
+from robust_diffusion.experiment.run import record_failure, run_and_record, run_experiment
+from robust_diffusion.experiment.timing import StepTiming, TimingResult, time_step
+from robust_diffusion.models import GAT
+from robust_diffusion.records import append_record, provenance, read_records
+from robust_diffusion.records.header import record_header
+from robust_diffusion.system.files import locked
+from tests.conftest import TINY_DATA
+
+Compose = Callable[..., DictConfig]
+
+KNOWN = {"difficulty", "fidelity", "threat", "surrogates", "versions", "revision", "directory"}
+MEASURED = {"accuracy", "attacked", "flags", "nfe", "parts", "processor", "seconds", "val_accuracy"}
+
+
+@pytest.mark.faults
+def test_a_cell_that_another_process_computes_is_waited_for(
+    compose: Compose, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = compose("flow=heat", *tiny_clean)
+    header = record_header(cfg)
+    monkeypatch.setattr(experiment, "_measure", lambda *_: pytest.fail("computed twice"))
+    records = Path(cfg.paths.records)
+    records.parent.mkdir(parents=True)
+    lock = records.with_name(f".{records.name}.{header['run']}.lock")
+
+    held = threading.Event()
+
+    def compute() -> None:
+        with locked(lock, waits_for="nobody"):
+            held.set()
+            time.sleep(1)
+            append_record(records, header | {"accuracy": {"clean": 0.5}})
+
+    other = threading.Thread(target=compute)
+    other.start()
+    assert held.wait(10)
+    assert run_and_record(cfg)["accuracy"] == {"clean": 0.5}
+    other.join()
+    done, reference = read_records(records)
+    assert reference["reference"]
+    assert reference["run"] == done["run"]
+    assert not lock.exists()
+
+
+TINY_TIMING = ["timing=step", "timing.repeats=3", "timing.warm_up=1", "trainer=cpu", *TINY_DATA]
+
+
+def test_a_record_holds_what_led_to_the_result_and_nothing_is_written_elsewhere(
+    compose: Compose, tiny: list[str], tmp_path: Path
+) -> None:
+    cfg = compose("flow=heat", "seed=3", *tiny)
+    record = run_and_record(cfg)
+    assert set(record) >= KNOWN | MEASURED
+    assert read_records(cfg.paths.records) == [json.loads(json.dumps(record))]
+    chosen = {"dataset": "synthetic", "model": "graph_pde", "flow": "heat", "seed": 3}
+    assert record.items() >= (chosen | {"solver": "implicit_adams", "epochs": 3}).items()
+    assert record["budget"]["declared"]["max_injected_nodes"] == 3
+    assert set(record["budget"]["spent"]) == {"speit", "tdgia"}
+    assert record["config"]["training"]["max_epochs"] == 3
+    assert record["config"]["model"]["hidden_channels"] == 8
+    assert "${" not in json.dumps(record)
+    assert record["overrides"]["seed"] == "3"
+    outputs = tmp_path / "outputs"
+    assert {path.name for path in tmp_path.iterdir()} == {"outputs"}
+    files = {"run", "store", "records.jsonl", "records.jsonl.lock"}
+    assert {path.name for path in outputs.iterdir()} == files
+    assert (outputs / record["directory"]).resolve() == outputs / "run"
+    record_failure(cfg, "what went wrong", "DataError")
+    *_, failed = read_records(cfg.paths.records)
+    assert (failed["error"], failed["error_kind"]) == ("what went wrong", "DataError")
+    assert "accuracy" not in failed
+    assert failed["config"] == record["config"]
+
+
+def test_a_timing_cell_records_a_time_once_on_each_machine(
+    compose: Compose,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cfg = compose("flow=heat", *TINY_TIMING)
+    record = run_and_record(cfg)
+    assert run_and_record(cfg) == record
+    assert read_records(cfg.paths.records)[0] == json.loads(json.dumps(record))
+    assert set(record["seconds"]) == {"diffusion"}
+    found = record["timing"]
+    assert (found["step"], found["repeats"], found["nodes"]) == ("diffusion", 3, 200)
+    assert 0 < found["fastest"] <= found["q1"] <= record["seconds"]["diffusion"] <= found["q3"]
+    assert (record["nfe"], record["threat"], record["surrogates"]) == (8, None, [])
+    assert not {"accuracy", "val_accuracy", "epochs", "files"} & set(record)
+    on = record["config"]["timing"]["on"]
+    assert set(on) == {"cpu", "gpu", "threads", "backend", "torch", "code"}
+    assert not (tmp_path / "outputs" / "store").exists()
+    for module in (provenance, timing):
+        monkeypatch.setattr(module, "cpu_name", lambda: "another processor")
+    caplog.clear()
+    second = run_and_record(compose("flow=heat", "hydra/launcher=cores", *TINY_TIMING))
+    assert "hydra/launcher" in caplog.text  # times taken side by side disturb each other
+    assert second["timing"]["device"] == "another processor"
+    tested = record_header(compose("flow=heat", *TINY_DATA))["run"]
+    assert len({record["run"], second["run"], tested}) == 3
+
+
+def test_a_notebook_runs_the_cell_of_the_command_line(
+    cli: Callable[..., Any], tiny_clean: list[str], tmp_path: Path
+) -> None:
+    record = run_experiment(["flow=heat", *tiny_clean])
+    assert 0 <= record["accuracy"]["clean"] <= 1
+    assert HydraConfig.instance().cfg is None
+    assert (tmp_path / "outputs" / record["directory"] / "curves" / "metrics.csv").is_file()
+    assert "done" in cli("flow=heat", *tiny_clean).err
+    assert run_experiment(["flow=heat", *tiny_clean])["accuracy"] == record["accuracy"]
+    with pytest.raises(ConfigError, match="seed=-1"):
+        run_experiment(["seed=-1"])
+
+
+Make = Callable[..., Any]
+
+
+def test_what_cannot_be_timed_is_refused(make_datamodule: Make, make_fit: Make) -> None:
+    def timed(model: Make, seed: int = 0) -> TimingResult:
+        given = {"datamodule": make_datamodule(), "model": model, "fit": make_fit(), "seed": seed}
+        return StepTiming(repeats=4, warm_up=2)(**given)
+
+    gat = partial(GAT, hidden_channels=8)
+    result = timed(gat)
+    assert (result.nfe, result.timing["step"]) == (0, "aggregation")
+    for key, call in {
+        "seed=-1": lambda: timed(gat, seed=-1),
+        "model=Linear": lambda: timed(lambda in_channels, out_channels: nn.Linear(2, 2)),
+        r"timing\.repeats=1": lambda: StepTiming(repeats=1),
+        r"timing\.warm_up=0": lambda: StepTiming(warm_up=0),
+        "trainer": lambda: time_step(torch.zeros, torch.device("mps"), repeats=2, warm_up=1),
+    }.items():
+        with pytest.raises(ConfigError, match=key):
+            call()

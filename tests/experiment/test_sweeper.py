@@ -1,0 +1,172 @@
+"""Which cells a sweep consists of, and the keys that some of them lack."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robust_diffusion.experiment.estimate import Cell, estimate, features
+from robust_diffusion.experiment.sweeper import covering, plan
+
+options = st.dictionaries(
+    st.sampled_from(["seed", "model", "flow", "dataset", "budget.epsilon"]),
+    st.integers(1, 6).map(lambda n: ",".join(map(str, range(n)))),
+    min_size=1,
+    max_size=4,
+)
+
+
+def basic(params: dict[str, str], typed: list[str]) -> list[list[str]]:
+    """What Hydra's own sweeper makes of one product."""
+    given_to_it = [f"{key}={values}" for key, values in params.items()] + typed
+    parsed = OverridesParser.create().parse_overrides(given_to_it)
+    ((batch),) = BasicSweeper.split_arguments(parsed, None)
+    return batch
+
+
+def as_sets(cells: list[list[str]]) -> Counter[frozenset[str]]:
+    return Counter(map(frozenset, cells))
+
+
+@given(options)
+def test_one_product_is_what_hydras_sweeper_makes_of_it(params: dict[str, str]) -> None:
+    typed = ["experiment=none", "threads=1,2"]
+    cells = plan(params=params, grids=[{}], typed=typed)
+    assert as_sets(cells) == as_sets(basic(params, typed))
+
+
+@given(options, st.integers(1, 30))
+def test_thinning_keeps_every_value_and_adds_nothing(params: dict[str, str], most: int) -> None:
+    whole = plan(params=params, grids=[{}], typed=[])
+    thinned = plan(params=params, grids=[{}], typed=[], max_cells=most)
+    assert [cell for cell in whole if cell in thinned] == thinned
+    lacking = set(itertools.chain(*whole)) - set(itertools.chain(*thinned))
+    assert all(override.startswith("seed=") for override in lacking)
+    assert len(thinned) <= most + sum(values.count(",") + 1 for values in params.values())
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdef"), max_size=3), max_size=8))
+def test_covering_cells_have_every_override_and_each_brings_one(cells: list[list[str]]) -> None:
+    found = covering(cells)
+    assert set(itertools.chain(*found)) == set(itertools.chain(*cells))
+    for i, cell in enumerate(found):
+        assert set(cell) - set(itertools.chain(*found[:i]))
+
+
+def test_a_sweep_that_does_not_compose_ends_at_once(cli: Callable[..., Any]) -> None:
+    outcome = cli("experiment=table-3", "flow=heat,nope", "seed=0", "dataset=synthetic")
+    assert outcome.error.startswith("error: flow=nope: unknown")
+    assert outcome.records == []
+
+
+SOLVERS = [{"solver": "adams,moulton", "steps": "1,2"}, {"solver": "dopri5"}]
+ALL = "adams 1, adams 2, moulton 1, moulton 2, dopri5"
+DATASETS = [{"dataset": "cora,citeseer", "k": "1"}, {"dataset": "pubmed", "k": "2"}]
+
+
+@pytest.mark.parametrize(
+    ("params", "grids", "typed", "expected"),
+    [
+        # The first option changes slowest.
+        ("seed=range(2)", [{"flow": "a,b"}], "", "0 a, 0 b, 1 a, 1 b"),
+        # A typed value takes the place of those of the experiment; other ones stand in every cell.
+        ("seed=range(5)", [{}], "seed=7 flow=c", "c 7"),
+        ("seed=3", [{}], "+t.x=4", "4 3"),
+        # Several grids are not multiplied; equal cells run once; a list is one value.
+        ("", SOLVERS, "", ALL),
+        ("seed=0;0", [{}, {}], "", "0"),
+        ("seed=range(5)", [], "", ""),
+        ("attack=[a];[b]", [{}], "", "[a], [b]"),
+        # Typing an option narrows to the grids that know it.
+        ("", SOLVERS, "solver=dopri5", "dopri5"),
+        ("", SOLVERS, "solver=dopri5,moulton", "moulton 1, moulton 2, dopri5"),
+        ("", SOLVERS, "steps=4", "adams 4, moulton 4"),
+        ("", SOLVERS, "solver=rk4", "rk4 1, rk4 2, rk4"),
+        # A stand-in runs where what it stands in for does.
+        ("", DATASETS, "dataset=planetoid", "planetoid 1"),
+        ("", DATASETS, "dataset=planetoid,pubmed", "planetoid 1, pubmed 2"),
+        ("", DATASETS, "dataset=custom", "custom 1, custom 2"),
+    ],
+)
+def test_a_plan(params: str, grids: list[dict[str, str]], typed: str, expected: str) -> None:
+    fixed = {k: v.replace(";", ",") for k, _, v in (p.partition("=") for p in params.split())}
+    given = {"params": fixed, "grids": grids, "typed": typed.split()}
+    cells = plan(**given, stand_ins={"citeseer": "planetoid"})
+    assert ", ".join(" ".join(o.partition("=")[2] for o in cell) for cell in cells) == expected
+
+
+@pytest.mark.parametrize(("most", "cells", "seeds"), [(24, 24, 2), (23, 12, 1), (60, 24, 2)])
+def test_seeds_are_given_up_before_options(most: int, cells: int, seeds: int) -> None:
+    params = {"seed": "range(5)", "dataset": "a,b,c", "flow": "w,x,y,z"}
+    thinned = plan(params=params, grids=[{}], typed=[], max_cells=most)
+    assert (len(thinned), len({cell[0] for cell in thinned})) == (cells, seeds)
+
+
+@pytest.mark.parametrize(
+    ("typed", "key", "values"),
+    [
+        ("threat=white_box,black_box", "threat.fit.max_epochs=5", [None, "5"]),
+        ("model=gcn,gat", "model.heads=2", [None, "2"]),  # the default model has none either
+        ("surrogate=[gcn],[gat]", "surrogates.gat.heads=2", [None, "2"]),
+    ],
+)
+def test_a_key_is_left_out_where_an_option_lacks_it(
+    cli: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    typed: str,
+    key: str,
+    values: list[str | None],
+) -> None:
+    cells: list[dict[str, str]] = []
+
+    def collect(_: Any) -> dict[str, float]:
+        cells.append(dict(o.split("=", 1) for o in HydraConfig.get().overrides.task))
+        return {"val_accuracy": 0.5}
+
+    monkeypatch.setattr("robust_diffusion.experiment.run.run_and_record", collect)
+    outcome = cli("-m", typed, key, "seed=3")
+    assert outcome.status == 0, outcome.err
+    name = key.partition("=")[0]
+    assert [cell.get(name) for cell in cells] == values
+    assert {cell["seed"] for cell in cells} == {"3"}
+
+
+CHOICES = {"dataset": "cora", "model": "graph_pde", "flow": "heat", "threat": "black_box"}
+TRAINING = {"max_epochs": 100}
+
+
+def record(train: float = 10, code: str = "a", **overrides: str) -> dict[str, Any]:
+    return {
+        **CHOICES,
+        **{key: value for key, value in overrides.items() if key in CHOICES},
+        "accuracy": {},
+        "code": code,
+        "config": {"training": TRAINING},
+        "overrides": overrides,
+        "seconds": {"train": train, "test": 1, "surrogate gcn": 4, "speit": 5},
+    }
+
+
+def like(**overrides: str) -> Cell:
+    return features(CHOICES, TRAINING, overrides)
+
+
+def test_what_is_recorded_or_shared_is_not_paid_for_again() -> None:
+    records = [record(seed="0"), record(train=30, flow="grand", seed="1")]
+    assert estimate([like(seed="0")], records, "a") == (0, 0)  # recorded
+    assert estimate([like(seed="2")], records, "a") == (20, 0)
+    assert estimate([like(seed="2"), like(seed="2", flow="grand")], records, "a") == (51, 0)
+    assert estimate([like(seed="1")], records, "a") == (11, 0)  # its attacks are there
+    assert estimate([like(seed="1")], records, "b") == (20, 0)  # other code made them
+    white = like(seed="1", threat="white_box")
+    assert estimate([white], records, "a") == (20, 0)
+
+    other = [like(seed="3", dataset="pubmed"), like(seed="3")]  # of a graph without a record
+    assert estimate(other, [*records, {"run": "failed"}], "a") == (20, 1)
