@@ -61,10 +61,10 @@ OPTIONS = scale=$(SCALE) $(if $(SEEDS),'seed=range($(SEEDS))') $(if $(FIDELITY),
 	$(if $(JOBS),hydra/launcher=cores hydra.launcher.n_jobs=$(JOBS)) $(ARGS)
 VIEW = --scale $(SCALE) $(if $(FIDELITY),--fidelity $(FIDELITY))
 
-# Cells side by side would take each other's time.
+# Runs side by side would take each other's time.
 table-7: override JOBS =
 
-# A cell without its data fails, and the table says so; the others go on.
+# A run without its data fails, and the table says so; the others go on.
 $(RUN_TABLES): $(STAMP)
 	$(RUN) experiment=$@ $(OPTIONS)
 
@@ -72,7 +72,7 @@ tables: $(STAMP) ## Run and print every table, or one: make table-3 (SCALE=smoke
 	@failed=; for table in $(RUN_TABLES); do \
 		$(MAKE) --no-print-directory $$table || failed="$$failed $$table"; done; \
 	$(MAKE) --no-print-directory table-4; \
-	if [ -n "$$failed" ]; then echo "cells failed in$$failed"; exit 1; fi
+	if [ -n "$$failed" ]; then echo "runs failed in$$failed"; exit 1; fi
 
 figure-flows: $(STAMP) ## t-SNE of heat, mean curvature and Beltrami on Cora, with attention
 	$(RUN) figure flows scale=$(SCALE) $(if $(FIDELITY),fidelity=$(FIDELITY)) $(ARGS)
@@ -89,13 +89,13 @@ claims: $(STAMP) ## What the paper claims in words, judged on the records
 # The published records and, if there are any, one's own.
 SHOWN = $(or $(RECORDS),experiments/results/records.jsonl.gz $(wildcard outputs/records.jsonl))
 
-report: $(STAMP) ## One HTML page of what RECORDS say: tables, charts, claims, failed cells
+report: $(STAMP) ## One HTML page of what RECORDS say: tables, charts, claims, failed runs
 	$(RUN) report $(VIEW) $(addprefix --records ,$(SHOWN))
 
 publish: $(STAMP) ## Add RECORDS to experiments/results/, and rebuild its tables
 	$(BIN)/python experiments/publish.py $(ARGS) $(RECORDS)
 
-reproduce: $(STAMP) ## Run published cells again and compare (ARGS="--cells 3", or ids of cells)
+reproduce: $(STAMP) ## Repeat published runs and compare (ARGS="--cells 3", or their ids)
 	$(BIN)/python experiments/reproduce.py $(ARGS)
 
 zoo-check: $(STAMP) ## Evaluate each published model anew, on the clean and on its worst graph
@@ -140,7 +140,7 @@ wheel-check: ## Install the wheel into an empty environment of PYTHON, and run t
 	$(PYTHON) tests/installed.py $(ARGS)
 
 # Where there are tensors they are checked in every call, for which those packages are compiled anew in each process.
-TENSORS := attacks certificates data flows integrators models operators paper.figures robustness training
+TENSORS := attacks certificates data evaluation flows integrators models operators paper.figures training
 comma := ,
 SHAPES := --jaxtyping-packages='$(foreach of,$(TENSORS),robust_diffusion.$(of)$(comma))tests.shapes.checked'
 

@@ -22,9 +22,10 @@ from omegaconf import OmegaConf
 
 import robust_diffusion
 from robust_diffusion import GCN, PGD, Budget, RandomInjection, evaluate
-from robust_diffusion.experiment import cell, experiment
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data.sources import citation_like_graph
+from robust_diffusion.experiment.evaluate_run import evaluate_run
+from robust_diffusion.experiment.run import run_and_record
 from robust_diffusion.training.module import NodeClassification
 
 PACKAGE = str(Path(robust_diffusion.__file__).parent)
@@ -110,8 +111,8 @@ def walk_evaluate() -> list[Found]:
     return [name | walk.counts(walk.functions) | counts, apart | walk.counts(walk.own)]
 
 
-def walk_cell() -> list[Found]:
-    """Run a cell from its configuration to the first step of its training."""
+def walk_run() -> list[Found]:
+    """Follow a configuration to the first step of its training."""
     found: list[Found] = []
     with TemporaryDirectory() as folder, initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         graph = [f"dataset.source.num_{key}" for key in ("nodes=200", "edges=400")]
@@ -124,20 +125,20 @@ def walk_cell() -> list[Found]:
             keys = [str(key) for key in cfg if key != "hydra"]
             cfg = OmegaConf.masked_copy(cfg, keys)
             ends = {
-                "cfg to evaluate_run": cell.evaluate_run.__code__,
+                "cfg to evaluate_run": evaluate_run.__code__,
                 "cfg to the first training step": NodeClassification.training_step.__code__,
             }
             name = list(ends)[seed - 1]
             walk = Walk(end=ends[name])
-            experiment.run_and_record(OmegaConf.merge(cfg, {"seed": seed + 10}))
-            walk.count(lambda cfg=cfg: experiment.run_and_record(cfg))
+            run_and_record(OmegaConf.merge(cfg, {"seed": seed + 10}))
+            walk.count(lambda cfg=cfg: run_and_record(cfg))
             found.append({"walk": name} | walk.counts(walk.functions))
     return found
 
 
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
-    rows = [*walk_evaluate(), *walk_cell()]
+    rows = [*walk_evaluate(), *walk_run()]
     columns = list(dict.fromkeys(key for row in rows for key in row))
     print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
     for row in rows:

@@ -28,10 +28,6 @@ from robust_diffusion.config import PUBLISHED
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.inventory import open_dataset
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
-from robust_diffusion.records.records import Record, latest_by_run
-from robust_diffusion.results.evidence import KIND, SEEN, attack_in_words
-from robust_diffusion.results.frame import model_name
-from robust_diffusion.results.leaderboard import thorough_runs
 from robust_diffusion.evaluation.load import load_weights
 from robust_diffusion.evaluation.subject import subject_of
 from robust_diffusion.evaluation.zoo import (
@@ -41,6 +37,10 @@ from robust_diffusion.evaluation.zoo import (
     build_recorded,
     write_index,
 )
+from robust_diffusion.records.records import Record, latest_by_run
+from robust_diffusion.results.evidence import KIND, SEEN, attack_in_words
+from robust_diffusion.results.frame import model_name
+from robust_diffusion.results.leaderboard import thorough_runs
 from robust_diffusion.system.arithmetic import set_up_arithmetic
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
 from robust_diffusion.system.files import write_whole
@@ -73,7 +73,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if not chosen.check and chosen.store is None:
         parser.error("--store: name the folder of the run's models and graphs")
-    torch.set_num_threads(1)  # as of every cell
+    torch.set_num_threads(1)  # as of every run
     try:
         set_up_arithmetic()
         records = read_chosen(chosen.records or [RECORDS], required=True)
@@ -110,7 +110,7 @@ def zoo_of(records: Sequence[Record], store: Path) -> Iterator[Made]:
     """The entries that a run's records and store make.
 
     Args:
-        records: Of cells, whatever else they hold.
+        records: Of runs, whatever else they hold.
         store: Folder of the run's models and graphs.
 
     Raises:
@@ -126,7 +126,7 @@ def zoo_of(records: Sequence[Record], store: Path) -> Iterator[Made]:
 
 
 def _attacked(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[int, list[Record]]]:
-    """Cells of worst cases by dataset, variant and model, and by seed."""
+    """Runs of worst cases by dataset, variant and model, and by seed."""
     found: dict[tuple[str, str, str], dict[int, list[Record]]] = {}
     cells = thorough_runs(records, EXPERIMENTS).drop_duplicates("run")
     for record in cells["record"]:
@@ -181,7 +181,7 @@ def _made(records: Sequence[Record], datamodule: GraphDataModule, store: Path) -
         graph="",
         graph_sha256="",
         weights=state_hash(model.state_dict()),
-        cell=record["run"],
+        run=record["run"],
         config=config,
         in_channels=sizes[0],
         out_channels=sizes[1],
@@ -261,7 +261,7 @@ def check_zoo(zoo: Zoo, records: Iterable[Record]) -> bool:
 
     Args:
         zoo: The models.
-        records: The published ones, with the cells that the index names.
+        records: The published ones, with the runs that the index names.
     """
     latest = latest_by_run(records)
     rows = [_checked(zoo, entry, latest.get(entry.run)) for entry in zoo.entries]

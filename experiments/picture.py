@@ -29,6 +29,8 @@ from scipy.optimize import isotonic_regression
 from robust_diffusion.certificates.bounds import clopper_pearson
 from robust_diffusion.certificates.report import read_certificates
 from robust_diffusion.errors import DataError
+from robust_diffusion.evaluation.attack_cost import plot_traces
+from robust_diffusion.evaluation.single_target import right_by_edges
 from robust_diffusion.paper.charts import draw_charts
 from robust_diffusion.paper.figures.draw import draw_stability, look_of, render
 from robust_diffusion.paper.paper_table import build_tables
@@ -38,8 +40,6 @@ from robust_diffusion.results.budget_curve import budget_curve
 from robust_diffusion.results.frame import frame, named_by_settings
 from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.worst_case import recorded_on, worst_case_table, worst_cases
-from robust_diffusion.evaluation.attack_cost import plot_traces
-from robust_diffusion.evaluation.single_target import right_by_edges
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "experiments" / "results" / "records.jsonl.gz"
@@ -97,7 +97,7 @@ def worst_accuracy() -> dict[str, float]:
 
 
 def plain(cell: dict[str, Any]) -> bool:
-    """True of black-box cells on Cora of the paper's equations, in the tables' settings."""
+    """True of black-box runs on Cora of the paper's equations, in the tables' settings."""
     where = (cell.get("dataset"), cell.get("fidelity"), cell.get("threat"))
     return where == ("cora", "paper", "black_box") and set(MARKS) == cell["accuracy"].keys()
 

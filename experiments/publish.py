@@ -3,8 +3,8 @@
     python experiments/publish.py outputs/records.jsonl [more.jsonl ...]
     python experiments/publish.py --check
 
-The published records are the latest finished record of each cell and the lines by which
-experiments asked for it, without keys that only tell where a cell ran. Every view (tables that
+The published records are the latest finished record of each run and the lines by which
+experiments asked for it, without keys that only tell where a run was. Every view (tables that
 hold a number, comparisons, claims, the table of claims in the README) is written from them
 alone. With `--check` nothing is written; a view that is out of date is named, and that is an
 error.
@@ -41,7 +41,7 @@ STABILITY = Path(__file__).with_name("stability")
 """Records of `figure stability`."""
 
 PLACES = frozenset(["download", "printed", "progress_bar", "root", "urls"])
-"""Keys of a configuration that only tell where a cell ran, or what was shown."""
+"""Keys of a configuration that only tell where a run was, or what was shown."""
 
 KEPT_WHOLE = frozenset(["model", "surrogates", "attacks"])
 """Parts of a configuration in which every key shapes the result."""
@@ -75,9 +75,9 @@ def main() -> None:
 
 
 def publishable(records: list[Record]) -> Iterator[Record]:
-    """Each finished cell once, and each experiment's last line that asks for it.
+    """Each finished run once, and each experiment's last line that asks for it.
 
-    Tables go by the order in which cells were last asked for, so it is kept; a cell's record comes
+    Tables go by the order in which runs were last asked for, so it is kept; a run's record comes
     before every reference to it.
 
     Args:

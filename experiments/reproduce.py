@@ -1,10 +1,10 @@
-"""Run published cells again, and compare their accuracies with those that were recorded.
+"""Repeat published runs, and compare their accuracies with those that were recorded.
 
     python experiments/reproduce.py --cells 3
-    python experiments/reproduce.py a1b970facc05cd9e
+    python experiments/reproduce.py 505a72dc82ff1559
 
-Cells are drawn from the records, or named by their ids. Everything is computed anew in a folder of
-its own. On the machine that recorded a cell its accuracies are the same again, and so are they on
+Runs are drawn from the records, or named by their ids. Everything is computed anew in a folder of
+its own. On the machine that recorded a run its accuracies are the same again, and so are they on
 another one if it was recorded with `make ... PORTABLE=1`.
 """
 
@@ -27,7 +27,7 @@ IGNORED = ("logger", "hydra", "threads")
 
 
 def main() -> None:
-    """Reproduce cells; the exit status is 1 if one is further away than the tolerance."""
+    """Reproduce runs; the exit status is 1 if one is further away than the tolerance."""
     parser = _parser()
     chosen = parser.parse_args()
     if chosen.cells < 1:
@@ -53,8 +53,8 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Run published cells again and compare.")
-    parser.add_argument("ids", nargs="*", metavar="run", help="ids of cells (default: drawn)")
+    parser = argparse.ArgumentParser(description="Repeat published runs and compare.")
+    parser.add_argument("ids", nargs="*", metavar="run", help="ids of runs (default: drawn)")
     parser.add_argument("--cells", type=int, default=3, help="how many to draw (default: 3)")
     parser.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
     parser.add_argument("--records", type=Path, default=RECORDS, help="default: the published ones")
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _reproduce(record: Record, tolerance: float) -> str | None:
-    """Run a cell again, and print how it compares; the reason if it is not reproduced."""
+    """Repeat a run, and print how it compares; the reason if it is not reproduced."""
     with tempfile.TemporaryDirectory() as folder:
         outputs = Path(folder)
         found = _run(record, outputs)
@@ -120,7 +120,7 @@ def _command(record: Record, outputs: Path) -> list[str]:
     threat = record["config"].get("threat") or {}
     if threat.get("surrogates"):  # trained with the victim's random state by default, before
         overrides.setdefault("threat.seeding", threat.get("seeding", "cell"))
-    # Its cell alone, whatever else its experiment sweeps.
+    # Its run alone, whatever else its experiment sweeps.
     overrides |= {"hydra.mode": "RUN", "logger": "none", "paths.outputs": str(outputs)}
     overrides["threads"] = str(record["config"]["threads"])
     if "backend" in record:  # another one rounds otherwise

@@ -136,7 +136,7 @@ def _isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def tiny() -> list[str]:
-    """Overrides of a cell that takes about a second, both attacks included."""
+    """Overrides of a run that takes about a second, both attacks included."""
     return [*TINY_DATA, *TINY_TRAINING, *TINY_ATTACKS]
 
 
@@ -160,7 +160,7 @@ def _composed(overrides: tuple[str, ...]) -> bytes:
 
 @pytest.fixture
 def compose(tmp_path: Path) -> Iterator[Compose]:
-    """Composes the configuration of a cell that writes to the test's folder."""
+    """Composes the configuration of a run that writes to the test's folder."""
 
     def composed(*overrides: str) -> DictConfig:
         cfg: DictConfig = pickle.loads(_composed(overrides))
@@ -264,7 +264,7 @@ def make_fit() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def cell_in(make_datamodule: Callable[..., Any], make_fit: Callable[..., Any]) -> Any:
-    """Evaluates a cell in a folder, of a GCN unless said otherwise; others are its parts."""
+    """Evaluates a run in a folder, of a GCN unless said otherwise; others are its parts."""
     from robust_diffusion.evaluation import BlackBox
     from robust_diffusion.evaluation.trained import ModelTraining, Recipe, victim_key
     from robust_diffusion.experiment.evaluate_run import evaluate_run

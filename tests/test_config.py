@@ -157,8 +157,8 @@ def test_loggers_instantiate(compose: Compose, chosen: str) -> None:
     loggers = compose(f"logger={chosen}").logger
     assert list(loggers) == [name for name in chosen.strip("[]").split(",") if name != "none"]
     for name, options in loggers.items():
-        made = instantiate(options, _partial_=True)  # a run of W&B's is that of a cell
-        logger = made(record=finished(cell="c311")) if name == "wandb" else made()
+        made = instantiate(options, _partial_=True)  # a W&B run is that of a recorded one
+        logger = made(record=finished(run="c311")) if name == "wandb" else made()
         assert isinstance(logger, pl.loggers.Logger)
         if name == "wandb":
             logger.experiment.finish()

@@ -138,13 +138,13 @@ def test_what_is_published_is_each_finished_cell_once_before_every_reference() -
         made = script("publish").publishable(records)
         return [(r["experiment"], r.get("reference", False), r.get("revision")) for r in made]
 
-    old, new = finished(0.5, cell="a", revision="old"), finished(0.7, cell="a", revision="new")
-    wrong, asked = failed(cell="b"), reference(new, "table-1")
+    old, new = finished(0.5, run="a", revision="old"), finished(0.7, run="a", revision="new")
+    wrong, asked = failed(run="b"), reference(new, "table-1")
     assert published(old, new, wrong, asked, asked, reference(wrong, "table-1")) == [
         ("table-3", False, "new"),
         ("table-1", True, None),
     ]
-    # The last two only say in which order the cell was asked for.
+    # The last two only say in which order the run was asked for.
     assert published(old, asked, new) == [
         ("table-3", False, "new"),
         ("table-1", True, None),
@@ -162,7 +162,7 @@ def test_unreadable_records_change_nothing_and_outdated_views_are_named(
 ) -> None:
     module = script("publish")
     path, before = tmp_path / "odd.jsonl", (RESULTS / "records.jsonl.gz").read_bytes()
-    path.write_bytes(b"".join(encoded([finished(cell="c0ffee") | {"accuracy": {"clean": None}}])))
+    path.write_bytes(b"".join(encoded([finished(run="c0ffee") | {"accuracy": {"clean": None}}])))
     for named in (path, tmp_path / "missing.jsonl"):
         assert named.name in str(call(monkeypatch, module, str(named)))
     assert (RESULTS / "records.jsonl.gz").read_bytes() == before
@@ -180,7 +180,7 @@ def test_a_published_cell_is_run_again(cli: Callable[..., Any]) -> None:
     assert done.returncode == 0
 
 
-PUBLISHED = finished(0.5, cell="a", attacks=(), processor="an abacus")
+PUBLISHED = finished(0.5, run="a", attacks=(), processor="an abacus")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ PUBLISHED = finished(0.5, cell="a", attacks=(), processor="an abacus")
         (PUBLISHED | {"accuracy": {"clean": 0.48}}, "1 further than 1.5 points away: a"),
         (PUBLISHED | {"accuracy": {"clean": 0.51}, "processor": "a slide rule"}, 0),
         (PUBLISHED | {"run": "b"}, "1 of other options today: a"),
-        (failed(cell="a"), "1 did not run: a"),
+        (failed(run="a"), "1 did not run: a"),
         (None, "1 did not run: a"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The experiment of every table composes, and its cells are what its layout shows."""
+"""The experiment of every table composes, and its runs are what its layout shows."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ from robust_diffusion.records.identity import run_id
 from robust_diffusion.records.records import value_at
 
 RUN = [number for number in table_numbers() if load_layout(number).kind != "budgets"]
-LARGE = (1, 2, 9)  # of many cells
+LARGE = (1, 2, 9)  # of many runs
 DATASETS = ["cora", "citeseer", "pubmed", "coauthor", "flickr", "amazon_computer"]
 
 
@@ -46,7 +46,7 @@ def options(cell: Sequence[str]) -> dict[str, Any]:
 
 
 def record(number: int, cell: Sequence[str]) -> dict[str, Any]:
-    """What a cell's record will say of itself, as far as layouts ask; much faster than Hydra."""
+    """What a run's record will say of itself, as far as layouts ask; much faster than Hydra."""
     chosen = options(cell)
     base = composed(f"experiment=table-{number}")
     own = {**base.hydra.runtime.choices, **{k: v for k, v in chosen.items() if "." not in k}}
@@ -98,7 +98,7 @@ def test_a_grid_fills_its_layout_and_runs_nothing_else(number: int) -> None:
     for line in entries:
         found = [made for made in records if fits(line, made)]
         assert found
-        # Entries of a clean graph may have a cell for every budget, those of an attack have one.
+        # Entries of a clean graph may have a run for every budget, those of an attack have one.
         assert len(found) == 1 or line.printed.get("attack") == "clean"
     for made in records:
         assert any(fits(line, made) for line in entries)

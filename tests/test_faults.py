@@ -1,4 +1,4 @@
-"""Cells that are killed, hang or run out of memory or disk: nothing is lost, doubled or wrong."""
+"""Runs that are killed, hang or run out of memory or disk: nothing is lost, doubled or wrong."""
 
 import collections
 import importlib.util

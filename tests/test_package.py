@@ -20,7 +20,7 @@ from hydra.utils import get_class
 
 import robust_diffusion
 import robust_diffusion.data.sources
-from robust_diffusion import attacks, data, flows, models, records, robustness
+from robust_diffusion import attacks, data, evaluation, flows, models, records
 from robust_diffusion.commands.usage import GROUPS, HEAD, usage
 from robust_diffusion.run import ALL_COMMANDS
 from robust_diffusion.system.lazy import typed_imports
@@ -213,7 +213,7 @@ def test_what_takes_seconds_is_imported_when_it_is_needed(code: str, tmp_path: P
 
 @pytest.mark.parametrize(
     "package",
-    [robust_diffusion, attacks, data, data.sources, flows, models, records, robustness],
+    [robust_diffusion, attacks, data, data.sources, flows, models, records, evaluation],
 )
 def test_lazy_names_are_those_that_type_checkers_see(package: ModuleType) -> None:
     assert {*package.__all__} - {"__version__"} == typed_imports(package.__name__).keys()
@@ -256,3 +256,18 @@ def test_no_public_name_is_defined_in_two_modules() -> None:
                 defined.setdefault(name, set()).add(path)
     twice = {name for name, paths in defined.items() if len(paths) > 1}
     assert {name for name in twice if not name.startswith("_")} <= {"log"}
+
+
+@pytest.mark.parametrize(
+    ("module", "former", "now"),
+    [
+        ("robust_diffusion", "run_cell", robust_diffusion.run_experiment),
+        ("robust_diffusion", "latest_by_cell", robust_diffusion.latest_by_run),
+        ("robust_diffusion.robustness", "BlackBox", robust_diffusion.BlackBox),
+    ],
+)
+def test_a_former_name_still_works_and_names_the_present_one(
+    module: str, former: str, now: Any
+) -> None:
+    with pytest.warns(DeprecationWarning, match="is now"):
+        assert getattr(importlib.import_module(module), former) is now

@@ -47,7 +47,7 @@ def runs() -> dict[str, list[Record]]:
 
 @cache
 def cells() -> pd.DataFrame:
-    """The frame of all records, accuracies in %, with the experiments that asked for each cell."""
+    """The frame of all records, accuracies in %, with the experiments that asked for each run."""
     found = frame(records())
     asking = experiments_asking(records())
     asked = [{own, *asking.get(cell, ())} for cell, own in found[["run", "experiment"]].to_numpy()]
@@ -103,7 +103,7 @@ def transferred() -> pd.DataFrame:
     from_gcn = found["surrogates"].str.match("gcn(;|$)", na=False)
     found = found[from_gcn & (found["dataset"] == "cora") & (found["nodes"] == 50)]
     keys = ["model", "variant", "attack"]
-    found = found.drop_duplicates([*keys, "draw"])  # a cell of several experiments
+    found = found.drop_duplicates([*keys, "draw"])  # a run of several experiments
     newest = found.groupby(keys)["version"].transform("max")
     found = found[found["version"].isna() | (found["version"] == newest)]
     return found.pivot_table("accuracy", ["model", "variant"], "attack")

@@ -67,7 +67,7 @@ def small_zoo(folder: Path, **changes: Any) -> Zoo:
         graph=files["graph"].name,
         graph_sha256=file_hash(files["graph"]),
         weights=state_hash(model.state_dict()),
-        cell="gcn-0",
+        run="gcn-0",
         config=CONFIG,
         in_channels=datamodule.num_features,
         out_channels=datamodule.num_classes,

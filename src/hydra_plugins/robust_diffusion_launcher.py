@@ -37,15 +37,15 @@ CARDS = "CUDA_VISIBLE_DEVICES"
 class ProcessLauncher(Launcher):
     """Runs of a sweep in parallel, in joblib's processes.
 
-    A cell whose process dies is recorded as failed, and the others go on: each process is an
+    A run whose process dies is recorded as failed, and the others go on: each process is an
     executor of its own, since joblib gives up an executor that has lost one. When this process
     ends, however it does, so do the others.
 
     Args:
-        n_jobs: Cells at a time; -1 for one per processor, -2 for one less, and so on.
+        n_jobs: Runs at a time; -1 for one per processor, -2 for one less, and so on.
         gpus_per_cell: Share of a GPU that a cell takes, in 0..1, where the sweep trains
-            on cards: there are no more cells at a time than they have room for. 0 shares nothing
-            out, so that every cell sees all cards.
+            on cards: there are no more runs at a time than they have room for. 0 shares nothing
+            out, so that every run sees all cards.
 
     Raises:
         ConfigError: `n_jobs` is 0 or no whole number, or the share is out of range.
@@ -67,7 +67,7 @@ class ProcessLauncher(Launcher):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Run every cell; their returns are in the order of the overrides."""
+        """Execute every run; their returns are in the order of the overrides."""
         setup_globals()
         self._configure_log()
         Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ class ProcessLauncher(Launcher):
         return [done[number] for number in sorted(done)]
 
     def places(self, cells: int) -> list[dict[str, str]]:
-        """Per cell at a time the environment that names its GPU, if it has one."""
+        """Per run at a time the environment that names its GPU, if it has one."""
         import torch  # late, since Hydra imports every launcher
 
         limit = min(self.n_jobs, cells)
@@ -111,7 +111,7 @@ class ProcessLauncher(Launcher):
         return [{CARDS: card} for card in named * int(1 / self.gpus_per_cell + 1e-9)][:limit]
 
     def run_there(self, state: Any, number: int, overrides: Sequence[str]) -> JobReturn:
-        """Run one cell in a process of joblib's."""
+        """Execute one run in a process of joblib's."""
         setup_globals()
         Singleton.set_state(state)
         # Configurations do not all travel, and no one at the other end reads them.
@@ -119,7 +119,7 @@ class ProcessLauncher(Launcher):
         return replace(returned, cfg=None, hydra_cfg=None)
 
     def _lost(self, number: int, overrides: Sequence[str]) -> JobReturn:
-        """Record, here, the failure of a cell whose process is no more."""
+        """Record, here, the failure of a run whose process is no more."""
         from robust_diffusion.experiment.run import record_failure
 
         def record(cfg: DictConfig) -> None:

@@ -46,7 +46,7 @@ class _LaunchingSweeper(Sweeper):
                 remedy = "pip install 'robust-diffusion[ray]'"
                 raise ConfigError(f"hydra/launcher=ray: not installed; {remedy}")
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # sends no usage statistics
-            # Without cards of its own a cell sees those of its machine, as elsewhere.
+            # Without cards of its own a run sees those of its machine, as elsewhere.
             os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
@@ -60,7 +60,7 @@ class _LaunchingSweeper(Sweeper):
         OmegaConf.save(config, directory / name)
 
     def launch(self, cells: Sequence[Sequence[str]], first: int = 0) -> Sequence[JobReturn]:
-        """Run cells, numbered from `first`; raises what one of them raised."""
+        """Execute runs, numbered from `first`; raises what one of them raised."""
         assert self.config is not None
         assert self.launcher is not None
         try:
@@ -103,10 +103,10 @@ class GridSweeper(_LaunchingSweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Launch every cell that `arguments`, the command line's overrides, ask for."""
+        """Launch every run that `arguments`, the command line's overrides, ask for."""
         cells = self.plan(typed=arguments)
         self.save(self.config, "multirun.yaml")
-        # A value that does not compose stops the sweep before its first cell. One cell of each
+        # A value that does not compose stops the sweep before its first run. One run of each
         # value is enough to tell, and all of them would take minutes.
         try:
             self.validate_batch_is_legal(covering(cells))
@@ -125,7 +125,7 @@ class GridSweeper(_LaunchingSweeper):
 class TuneSweeper(_LaunchingSweeper):
     """Searches for the hyper-parameters of the best validation accuracy.
 
-    Trials are cells like any other: those that are recorded already are not run again, and the same
+    Trials are runs like any other: those that are recorded already are not run again, and the same
     seed proposes the same ones, so an interrupted search goes on where it stopped.
 
     Args:

@@ -132,4 +132,6 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # where a checker would take any name for one of the package
-    __getattr__ = lazy_attributes(__name__)
+    __getattr__ = lazy_attributes(
+        __name__, former={"latest_by_cell": "latest_by_run", "run_cell": "run_experiment"}
+    )

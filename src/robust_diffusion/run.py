@@ -1,4 +1,4 @@
-"""Entry point: one cell trains one model and tests it on the clean and on each attacked graph.
+"""Entry point: one run trains one model and tests it on the clean and on each attacked graph.
 
 python -m robust_diffusion.run -m flow=heat,mean_curvature,beltrami
 """
@@ -33,11 +33,11 @@ ALL_COMMANDS = commands.COMMANDS | paper.PAPER_COMMANDS
 
 
 def cell(cfg: DictConfig) -> float | None:
-    """Run one cell and record it; in a sweep a failed cell is recorded and the others go on.
+    """Execute one run and record it; in a sweep a failed run is recorded and the others go on.
 
     Returns:
         Its accuracy on the clean validation nodes, in 0..1, which a sweeper that searches may
-        maximise; none of a cell that failed, or that trains nothing.
+        maximise; none of a run that failed, or that trains nothing.
     """
     # Imported late, so that a mistyped option is answered at once.
     from hydra.core.hydra_config import HydraConfig
@@ -67,7 +67,7 @@ def cell(cfg: DictConfig) -> float | None:
         return None
     finally:
         # Trainer, module and data hold each other, and what Python counts before it looks for such
-        # rings is objects, not bytes: a sweep's cells would pile up, gigabytes each.
+        # rings is objects, not bytes: a sweep's runs would pile up, gigabytes each.
         gc.collect()
     return accuracy
 

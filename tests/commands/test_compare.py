@@ -20,7 +20,7 @@ def compared(cli: Callable[..., Any]) -> Callable[..., Any]:
 
 def test_settings_may_be_compared_on_validation_nodes(compared: Callable[..., Any]) -> None:
     own = [
-        finished(0.7, experiment="tune-check", overrides=o, cell=repr(o), val_accuracy=v)
+        finished(0.7, experiment="tune-check", overrides=o, run=repr(o), val_accuracy=v)
         for o, v in (({}, 0.7), ({"flow.heads": "2"}, 0.75))
     ]
     found = compared(own, "tune-check", "--on", "validation", "--format", "csv")

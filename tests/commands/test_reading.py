@@ -34,7 +34,7 @@ REQUIRED = ["accuracy", "seed", "experiment", "dataset", "fidelity", "model", "b
     ],
 )
 def test_what_a_record_lacks_or_no_cell_leaves_is_named(key: str, value: Any) -> None:
-    record = finished(cell="c0ffee") | {key: value}
+    record = finished(run="c0ffee") | {key: value}
     if value is ABSENT:
         del record[key]
     write("odd.jsonl", record)
@@ -43,10 +43,10 @@ def test_what_a_record_lacks_or_no_cell_leaves_is_named(key: str, value: Any) ->
 
 
 def test_failures_references_and_cells_that_were_run_again_may_lack_what_they_lack() -> None:
-    lines = [failed(cell="a"), reference(finished(cell="b"), "table-1")]
+    lines = [failed(run="a"), reference(finished(run="b"), "table-1")]
     assert read_chosen([write("some.jsonl", *lines)]) == lines
-    half = {key: value for key, value in finished(cell="a").items() if key != "budget"}
-    again = [half, finished(cell="b"), finished(cell="a", seed=3)]
+    half = {key: value for key, value in finished(run="a").items() if key != "budget"}
+    again = [half, finished(run="b"), finished(run="a", seed=3)]
     found = read_chosen([write("mended.jsonl", *again)])
     assert [(r["run"], r["seed"]) for r in found] == [("b", 0), ("a", 3)]
     assert len(read_chosen([write("first.jsonl", half), "mended.jsonl"])) == 2

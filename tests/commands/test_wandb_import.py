@@ -1,4 +1,4 @@
-"""Runs that are made of records hold what their cells' own runs would."""
+"""W&B runs that are made of records hold what the runs themselves would have logged."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ Cli = Callable[..., Any]
 
 @pytest.fixture
 def imports(cli: Cli) -> Callable[..., str]:
-    """Imports records by the command, and gives what it says of the runs of cells."""
+    """Imports records by the command, and gives what it says of the W&B runs."""
 
     def run(lines: list[Record], *options: str, status: int = 0) -> str:
         Path("own.jsonl").write_bytes(b"".join(encoded(lines)))
@@ -40,12 +40,12 @@ def test_a_second_import_makes_the_changed_runs_alone(imports: Callable[..., str
     Path("store", "model-1.safetensors").write_bytes(b"weights")
     Path("secret").write_bytes(b"not ours")
     names = {"victim": "model-1.safetensors", "speit": "graph-1", "tdgia": "../secret"}
-    lines = [finished(cell="a", files=names), finished(cell="b")]
+    lines = [finished(run="a", files=names), finished(run="b")]
     imports(lines, "--limit", "1", "--experiment", "table-3")
     assert [len(files(run)) for run in "ab"] == [1, 0]
     found = [e["artifact"] for e in Logged(*files("a")).entries if "artifact" in e]
     assert [(artifact["name"], artifact["type"]) for artifact in found] == [("a-victim", "model")]
-    lines.append(finished(cell="c", experiment="mlp"))
+    lines.append(finished(run="c", experiment="mlp"))
     imports(lines, "--experiment", "table-3")
     assert [len(files(run)) for run in "abc"] == [1, 1, 0]
     Path("store", "graph-1").write_bytes(b"edges")
@@ -68,10 +68,10 @@ def test_cells_without_a_result_are_passed_over_and_others_go_on_after_a_failure
 
     monkeypatch.setattr(wandb_log, "log_finished", make)
     monkeypatch.setattr(wandb_log, "log_table", lambda *_, **__: SimpleNamespace(offline=True))
-    lines = [failed("no data") | {"run": "f"}, finished(cell="no/id"), finished(cell="a")]
+    lines = [failed("no data") | {"run": "f"}, finished(run="no/id"), finished(run="a")]
     imports(lines, status=1)
     assert made == ["a"]
-    imports([finished(cell="interrupted"), *lines], status=130)
+    imports([finished(run="interrupted"), *lines], status=130)
     assert made == ["a"]
     imports(lines, "--experiment", "nope", status=1)
     monkeypatch.setenv("WANDB_MODE", "disabled")

@@ -127,7 +127,7 @@ def test_only_the_target_nodes_of_the_graphs_are_scored(zoo_folder: Path, nodes:
 
 @pytest.fixture
 def records(zoo_folder: Path) -> list[Record]:
-    """A cell of a worst case, and one of a lower seed, whose files are gone."""
+    """A run of a worst case, and one of a lower seed, whose files are gone."""
     (entry,) = Zoo.open(zoo_folder).entries
     record = {
         "run": "gcn-0",

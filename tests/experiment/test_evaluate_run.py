@@ -40,7 +40,7 @@ def sampling(in_channels: int, out_channels: int) -> nn.Module:
 
 @pytest.fixture(scope="module")
 def run_in(cell_in: Make) -> Make:
-    """Runs a cell of two attacks in a folder; keyword arguments replace its parts."""
+    """Evaluates two attacks in a folder; keyword arguments replace its parts."""
     return partial(cell_in, model=heat, attacks=ATTACKS, budget=Budget(4, 2, (-0.5, 0.5)))
 
 
@@ -51,7 +51,7 @@ def run(run_in: Make, tmp_path: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def done(run_in: Make, make_datamodule: Make, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A cell of two attacks that many tests look at, its datamodule, victim and folder."""
+    """A run of two attacks that many tests look at, its datamodule, victim and folder."""
     folder, victims, datamodule = tmp_path_factory.mktemp("done"), [], make_datamodule()
 
     def kept(in_channels: int, out_channels: int) -> nn.Module:
@@ -66,7 +66,7 @@ def done(run_in: Make, make_datamodule: Make, tmp_path_factory: pytest.TempPathF
 
 
 def stored(folder: Path, result: RunResult, name: str, clean: Data) -> ReadGraph:
-    """An attacked graph of a cell."""
+    """An attacked graph of a run."""
     return read_perturbed(folder / "store" / result.files[name], clean)
 
 

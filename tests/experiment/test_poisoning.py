@@ -37,7 +37,7 @@ class Kept(RandomFlip):
 
 @pytest.fixture
 def run(cell_in: Make, served: Make, make_fit: Make, tmp_path: Path) -> Callable[..., RunResult]:
-    """A cell of a GCN; keyword arguments replace its parts."""
+    """A run of a GCN; keyword arguments replace its parts."""
 
     def cell(**parts: Any) -> RunResult:
         threat = Poisoning({"gcn": gcn}, make_fit(max_epochs=30))

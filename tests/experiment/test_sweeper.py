@@ -1,4 +1,4 @@
-"""Which cells a sweep consists of, and the keys that some of them lack."""
+"""Which runs a sweep consists of, and the keys that some of them lack."""
 
 import itertools
 from collections import Counter
@@ -76,10 +76,10 @@ DATASETS = [{"dataset": "cora,citeseer", "k": "1"}, {"dataset": "pubmed", "k": "
     [
         # The first option changes slowest.
         ("seed=range(2)", [{"flow": "a,b"}], "", "0 a, 0 b, 1 a, 1 b"),
-        # A typed value takes the place of those of the experiment; other ones stand in every cell.
+        # A typed value takes the place of those of the experiment; other ones stand in every run.
         ("seed=range(5)", [{}], "seed=7 flow=c", "c 7"),
         ("seed=3", [{}], "+t.x=4", "4 3"),
-        # Several grids are not multiplied; equal cells run once; a list is one value.
+        # Several grids are not multiplied; equal runs count once; a list is one value.
         ("", SOLVERS, "", ALL),
         ("seed=0;0", [{}, {}], "", "0"),
         ("seed=range(5)", [], "", ""),

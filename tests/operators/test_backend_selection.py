@@ -64,7 +64,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.usefixtures("without_compiler")
 def test_without_a_compiler(caplog: pytest.LogCaptureFixture) -> None:
-    for _ in range(2):  # as in the cells of a sweep
+    for _ in range(2):  # as in the runs of a sweep
         assert set_backend("auto") == "torch"
         assert kernels_for(ONES).name == current_backend() == "torch"  # type: ignore[union-attr]
     (warning,) = warnings_of(caplog)

@@ -1,4 +1,4 @@
-"""Records with results that a test draws, as an experiment's cells would have left them."""
+"""Records with results that a test draws, as an experiment's runs would have left them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Hand-made records in the shape in which cells leave them."""
+"""Hand-made records in the shape in which runs leave them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +24,7 @@ def finished(
     overrides: dict[str, str] | None = None,
     **changes: Any,
 ) -> Record:
-    """A cell's record; `attacked` is the accuracy under all attacks or under each."""
+    """A run's record; `attacked` is the accuracy under all attacks or under each."""
     given = settings or {}
     flow = None if model in WITHOUT_FLOW else flow
     limits = {
@@ -101,7 +101,7 @@ def timed(
     settings: dict[str, dict[str, Any]] | None = None,
     **options: Any,
 ) -> Record:
-    """The record of a cell that timed a step: median, and quartiles 10 % below and above."""
+    """The record of a run that timed a step: median, and quartiles 10 % below and above."""
     steps = "aggregation" if model in WITHOUT_FLOW else "diffusion"
     record = finished(
         experiment=experiment,
@@ -143,7 +143,7 @@ def timed(
 def failed(
     error: str = "loss is not finite", kind: str = "TrainingError", **options: Any
 ) -> Record:
-    """The record of a cell that did not finish; `options` as in `finished`."""
+    """The record of a run that did not finish; `options` as in `finished`."""
     record = finished(**options)
     for key in ("accuracy", "mean_accuracy", "warnings"):
         del record[key]
@@ -152,7 +152,7 @@ def failed(
 
 
 def reference(record: Record, experiment: str | None = None) -> Record:
-    """What a run appends that found a cell done; by default of the cell's own experiment."""
+    """What a run appends that was done before; by default of the run's own experiment."""
     return {
         "run": record["run"],
         "experiment": experiment or record["experiment"],

@@ -54,7 +54,7 @@ def test_an_entry_that_another_experiment_shows_to_be_no_bound_has_no_rank() -> 
     white: dict[str, Any] = {"experiment": "table-8", "threat": "white_box", "attacks": ("speit",)}
     cells = [finished(0.8, 0.6, **white), finished(0.8, 0.5, model="gat", **white)]
     auto = {"experiment": "worst-case", "attacks": ("auto",)}
-    stronger = finished(0.8, 0.1, cell="auto", **white | auto)
+    stronger = finished(0.8, 0.1, run="auto", **white | auto)
     where = {"dataset": "cora", "attack": "speit"}
     stronger_attacks, best = (
         entry(build_table(load_layout(8), [*cells, stronger]), **where, model=model)

@@ -65,7 +65,7 @@ def study() -> list[Record]:
     for steps in ("1", "2"):
         overrides = {"fidelity.num_steps": steps} if steps == "2" else {}
         options = {"experiment": "readings", "overrides": overrides, "attacks": ()}
-        records += [finished(0.7, seed=s, cell=f"{steps} {s}", **options) for s in (0, 1)]
+        records += [finished(0.7, seed=s, run=f"{steps} {s}", **options) for s in (0, 1)]
     return [
         *records,
         finished(

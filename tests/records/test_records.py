@@ -292,7 +292,8 @@ def test_records_of_schema_1_are_migrated_and_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "records.jsonl"
-    old = [finished(seed=0) | {"run": "old"}, {"run": "old", "reference": True}]
+    old = [finished(seed=0) | {"cell": "old"}, {"cell": "old", "reference": True}]
+    del old[0]["run"]
     path.write_text("".join(f"{json.dumps(record)}\n" for record in old))
     before = path.read_bytes()
     with caplog.at_level(logging.WARNING):

@@ -17,7 +17,7 @@ TABLE = [
 
 
 def other(accuracy: float = 0.1, clean: float = 0.8, **options: Any) -> Record:
-    """A cell of another experiment under attack=auto."""
+    """A run of another experiment under attack=auto."""
     given = {"experiment": "worst-case", "attacks": ("auto",), **WHITE, **options}
     given = {"run": repr((accuracy, clean, given)), **given}
     return finished(clean, accuracy, **given)

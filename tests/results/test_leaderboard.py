@@ -97,7 +97,7 @@ def test_what_has_faced_less_is_left_out() -> None:
     left_out = [
         record("gin", accuracy={"clean": 0.8, "pgd": 0.79}),
         record("gcn", "black_box", accuracy={"clean": 0.8, "auto": 0.79}),
-        record("gat", cell="a", scale="smoke", accuracy={"clean": 0.8, "auto": 0.79}),
+        record("gat", run="a", scale="smoke", accuracy={"clean": 0.8, "auto": 0.79}),
         record("gat") | {"error": "no data"},
         within(0, 50, record("gin"), 0.7),  # a modification injects no node
     ]

@@ -50,7 +50,7 @@ def test_a_weak_attack_is_named_once_unless_it_claims_a_worst_case(
 
 @pytest.mark.parametrize("show", [summarize, rank])
 def test_a_seed_counts_once_per_row(show: Callable[[list[Record]], ResultTable]) -> None:
-    # What the swept flow is, a GCN does not read: one cell, asked for twice.
+    # What the swept flow is, a GCN does not read: one run, asked for twice.
     swept = []
     for model, (flow, heads) in product(("gcn", "graph_pde"), (("heat", "1"), ("beltrami", "2"))):
         given = {"model": model, "flow": flow, "flow.heads": heads}

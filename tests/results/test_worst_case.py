@@ -36,7 +36,7 @@ def record(
     cell = f"{own}-{sorted(accuracy)}"
     clean = accuracy.pop("clean", 0.8)
     own["attack_versions"] = {"auto": NEW}
-    return finished(clean, accuracy, cell=cell, split="grb", surrogates=[], **own)
+    return finished(clean, accuracy, run=cell, split="grb", surrogates=[], **own)
 
 
 def tried(records: list[dict[str, Any]], model: str = "gcn") -> list[dict[str, Any]]:

@@ -113,7 +113,7 @@ def _trained(
     datamodule: GraphDataModule,
     scheme: Smoothing | None,
 ) -> nn.Module:
-    """The model, trained as a cell would train it, but on noisy graphs if a scheme is given."""
+    """The model, trained as a run would train it, but on noisy graphs if a scheme is given."""
 
     def build(in_channels: int, out_channels: int) -> nn.Module:
         model = build_model(own or cfg.model, in_channels, out_channels)

@@ -29,7 +29,7 @@ OWN = "of this project"
 
 
 def run_cite_command(arguments: Sequence[str]) -> None:
-    """Print BibTeX of the software and of all that a cell's docstrings refer to.
+    """Print BibTeX of the software and of all that a run's docstrings refer to.
 
     Raises:
         ConfigError: An override that means nothing, or a class that cannot be found.

@@ -89,7 +89,7 @@ def measure_graph(name: str, data_dir: str | Path) -> Statistics | DataError:
 
 
 def open_dataset(name: str, data_dir: str | Path | None = None) -> GraphDataModule:
-    """A dataset as cells have it: features normalised, split, test nodes of its difficulty.
+    """A dataset as runs have it: features normalised, split, test nodes of its difficulty.
 
     Args:
         name: Its `dataset=` option, such as cora.

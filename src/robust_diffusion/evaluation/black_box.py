@@ -21,7 +21,7 @@ from robust_diffusion.training import Fit
 class BlackBox:
     """The attacker knows neither the victim nor its defence, and attacks surrogates of its own.
 
-    With several surrogates every attack runs on each; a cell then tells the worst and the mean.
+    With several surrogates every attack runs on each; a run then tells the worst and the mean.
 
     Reference: section "Attack Setup", arXiv:2209.07754; GRB, arXiv:2111.04314.
 
@@ -82,7 +82,7 @@ class BlackBox:
 class Poisoning(BlackBox):
     """The attacker changes the graph before the victim is trained on it.
 
-    The victim is retrained on each attacked graph, from the cell's seed, and tested on it.
+    The victim is retrained on each attacked graph, from the run's seed, and tested on it.
     Every node is attacked, so that any pair may be flipped, and `budget.edge_ratio` is a share of
     all edges. The attacker knows the classes of the train nodes, its surrogates' predictions
     elsewhere, and not the victim. Its surrogates are trained on the clean graph.

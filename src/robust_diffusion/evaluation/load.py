@@ -180,7 +180,7 @@ def train_composed(
     cache_key: Mapping[str, Any] | None = None,
     store: str | Path | None = None,
 ) -> TrainedModel:
-    """The victim that a cell of a composed configuration trains, from the store if it is there."""
+    """The victim that a run of a composed configuration trains, from the store if it is there."""
     parts = ("model", "training", "callbacks")
     config = {key: OmegaConf.to_container(cfg[key], resolve=True) for key in parts}
     kept = ArtifactStore(cfg.paths.store if store is None else store, refresh=cfg.force)

@@ -47,7 +47,7 @@ class AttackedModel:
 
 @runtime_checkable
 class ThreatModel(Protocol):
-    """Decides which models the attacks of one cell run on.
+    """Decides which models a run's attacks are made on.
 
     Every one but `Poisoning` is evasion: the victim is trained on the clean graph, and the target
     nodes are the test nodes.
@@ -62,7 +62,7 @@ class ThreatModel(Protocol):
     def attacked_models(
         self, victim: TrainedModel, train: TrainSurrogate
     ) -> dict[str, AttackedModel]:
-        """The models that the attacks of one cell run on, by name; `train` makes surrogates."""
+        """The models that a run's attacks are made on, by name; `train` makes surrogates."""
 
 
 @validated("threat")

@@ -116,7 +116,7 @@ class ModelTraining:
 
 
 def victim_key(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a hashed configuration by which the store knows a cell's victim."""
+    """The part of a hashed configuration by which the store knows a run's victim."""
     # A callback may change the training, by averaging weights, say.
     further = {"callbacks": config["callbacks"]} if config.get("callbacks") else {}
     return {"model": config["model"], "fit": config["training"], **further}

@@ -51,7 +51,7 @@ class ZooEntry:
     graph: FileName  # the most harmful attacked graph, and its hash
     graph_sha256: str
     weights: str  # hash of the weights, by which a report names the model
-    cell: str  # id of the published record of the attack that did most
+    run: str  # id of the published record of the attack that did most
     config: Mapping[str, Any]  # resolved configuration of the model
     in_channels: int
     out_channels: int

@@ -1,1 +1,1 @@
-"""Cells of an experiment: one protocol, the sweeps that run it, and what they show."""
+"""From a configuration to a recorded run: the protocol, the sweeps, and what they show."""

@@ -34,7 +34,7 @@ Tagged = tuple[pd.DataFrame, list[str]]
 
 
 class PrintResults(Callback):
-    """Table of the cells that a run or a sweep has recorded, printed at its end.
+    """Table of the runs that a run or a sweep has recorded, printed at its end.
 
     It `shows` accuracies on the `test` graphs, on the clean graph's `validation` nodes, the
     `worst_case` of each model, or that by `budget` or by `targets`.
@@ -51,7 +51,7 @@ class PrintResults(Callback):
         self._summarize = tables[check_choice("hydra.callbacks.results.shows", shows, tables)]
 
     def on_run_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Print the row of a single cell, unless it failed: its error speaks for it."""
+        """Print the row of a single run, unless it failed: its error speaks for it."""
         with _past_hydra():
             records = _records_below(config, Path(config.hydra.run.dir))
             if records and not any("error" in record for record in records):
@@ -59,7 +59,7 @@ class PrintResults(Callback):
                 _tell_of_runs(config, config.hydra.run.dir)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Print the table of all cells, and exit non-zero if any failed."""
+        """Print the table of all runs, and exit non-zero if any failed."""
         with _past_hydra():
             records = _records_below(config, Path(config.hydra.sweep.dir))
             if records:
@@ -73,7 +73,7 @@ class PrintResults(Callback):
         yield self._show(records), [config.hydra.runtime.choices.get("scale", "full")]
 
     def tables(self, experiment: str, records: list[Record], scale: str) -> Iterator[Tagged]:
-        """The tables of an experiment's cells for W&B, each with the tags that tell it apart."""
+        """The tables of an experiment's runs for W&B, each with the tags that tell it apart."""
         if cells := by_experiment(records, scale=scale).get(experiment):
             yield self._summarize(cells).cells, [scale]
 
@@ -125,7 +125,7 @@ def _records_below(config: DictConfig, directory: Path) -> list[Record]:
     records = check_records({path: read_records(path, missing_ok=True)})
     start = Path(os.path.relpath(directory, path.parent))
     mine = [r for r in records if Path(r.get("directory", "")).is_relative_to(start)]
-    # A cell that was done before left a reference; its result is where it was first recorded.
+    # A run that was done before left a reference; its result is where it was first recorded.
     done = latest_by_run(records)
     mine = [
         done[r["run"]] | {key: r[key] for key in ("job", "overrides") if key in r}
@@ -134,5 +134,5 @@ def _records_below(config: DictConfig, directory: Path) -> list[Record]:
         for r in mine
         if "reference" not in r or r["run"] in done
     ]
-    # Parallel cells finish in any order; the table keeps the order of the sweep.
+    # Parallel runs finish in any order; the table keeps the order of the sweep.
     return sorted(mine, key=lambda record: record.get("job", 0))

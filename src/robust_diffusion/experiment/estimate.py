@@ -1,4 +1,4 @@
-"""Time that a sweep will take on this machine, by the records of cells like its own."""
+"""Time that a sweep will take on this machine, by the records of runs like its own."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from robust_diffusion.records.records import Record
 
 Cell = Mapping[str, str]
-"""Overrides of a cell by key, and its choices by the group and an equals sign."""
+"""Overrides of a run by key, and its choices by the group and an equals sign."""
 
 CHOICES = ("dataset", "model", "flow", "solver", "threat", "fidelity", "max_epochs")
 ALIKE = ("dataset", "model", "flow", "max_epochs")
-"""Choices of a cell, and those of them without which one tells nothing of another."""
+"""Choices of a run, and those of them without which one tells nothing of another."""
 
 IDLE = ("experiment", "logger", "callbacks", "force", "trainer", "threads", "paths", "hydra")
 """Keys that change no result but through others."""
@@ -21,10 +21,10 @@ ATTACK = ("attack", "attacks", "budget", "threat", "surrogate")
 
 
 def estimate(cells: Sequence[Cell], records: Iterable[Record], code: str) -> tuple[float, int]:
-    """Seconds that some cells take one after the other, and how many of them no record is like.
+    """Seconds that some runs take one after the other, and how many of them no record is like.
 
-    The time of a cell is the mean of those records of its dataset, model and flow from which it
-    differs in fewest keys. What is recorded or comes twice takes none: a cell, and with the same
+    The time of a run is the mean of those records of its dataset, model and flow from which it
+    differs in fewest keys. What is recorded or comes twice takes none: a run, and with the same
     code a victim, or attacks on surrogates.
 
     Args:
@@ -64,7 +64,7 @@ def estimate(cells: Sequence[Cell], records: Iterable[Record], code: str) -> tup
 def features(
     choices: Mapping[str, Any], training: Mapping[str, Any], overrides: Mapping[str, str]
 ) -> Cell:
-    """Choices and overrides that tell a cell from others.
+    """Choices and overrides that tell a run from others.
 
     Args:
         choices: Options by their groups, among others; `None` of a group that is not read.
@@ -87,7 +87,7 @@ def _distance(one: Cell, other: Cell) -> int:
 
 
 def _parts(cell: Cell) -> list[tuple[str, frozenset[tuple[str, str]]]]:
-    """The cell, its victim, and its attacks as far as others share them, each by what it reads."""
+    """The run, its victim, and its attacks as far as others share them, each by what it reads."""
     shared = VICTIM if cell.get("threat=") == "black_box" else ()
     return [
         (part, frozenset(of for of in cell.items() if _group(of[0]) not in (*IDLE, *without)))

@@ -1,4 +1,4 @@
-"""One cell of an experiment: train one model, test it clean and under every attack."""
+"""One run of an experiment: train one model, test it clean and under every attack."""
 
 import copy
 import logging
@@ -38,7 +38,7 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RunResult:
-    """The results of one cell."""
+    """The results of one run."""
 
     accuracy: dict[str, float]  # per test graph, in 0..1; of several surrogates, the worst
     mean_accuracy: dict[str, float]  # the same; of several surrogates, the mean
@@ -62,7 +62,7 @@ class RunResult:
     same_weights: list[str]  # surrogates that are the victim, weight for weight: a white box
     reused: list[str]  # what was taken from the store instead of computed
     files: dict[str, str]  # entries of the store: the victim, and each perturbed graph
-    backend: str  # of the operators, on the device where the cell ran
+    backend: str  # of the operators, on the run's device
     processor: str  # of this run; what is `reused` may be of another
 
 

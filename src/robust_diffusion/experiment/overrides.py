@@ -62,7 +62,7 @@ ALONE = frozenset(
 def check_config(cfg: DictConfig, hydra: Any = None, read: Collection[str] | None = None) -> None:
     """Refuse a composed configuration with a value that cannot be, or an override nothing reads.
 
-    In a sweep, where other cells may read it, an override that nothing reads is only warned of.
+    In a sweep, where other runs may read it, an override that nothing reads is only warned of.
 
     Raises:
         ConfigError: It names key, value and range.
@@ -144,7 +144,7 @@ def check_parts(cfg: DictConfig) -> None:
 
 
 def check_overrides(cfg: DictConfig, hydra: Any, read: Collection[str]) -> None:
-    """Refuse an override that nothing reads; in a sweep, where other cells may read it, warn."""
+    """Refuse an override that nothing reads; in a sweep, where other runs may read it, warn."""
     groups = {path.name for path in CONFIG_DIR.iterdir() if path.is_dir()}
     known = groups | set(OmegaConf.load(CONFIG_DIR / "config.yaml"))
     known |= {"attacks", "surrogates", "table"}
@@ -191,7 +191,7 @@ def _unused(key: str, value: str, cfg: DictConfig, choices: Mapping[str, Any]) -
 
 
 def _is_read(cfg: DictConfig, key: str) -> bool:
-    """True if a part of the cell refers to the key, or to another that does."""
+    """True if a part of the run refers to the key, or to another that does."""
     seen: set[str] = set()
     todo = [part for part in (*_PARTS, *MEMBERS, "timing") if part in cfg]
     while todo:

@@ -28,17 +28,17 @@ DONE = ".cells-done"
 
 
 class SweepProgress(Callback):
-    """Logs after each cell of a sweep how many are done, of how many, and the time left.
+    """Logs after each run of a sweep how many are done, of how many, and the time left.
 
-    The count lies in the sweep's folder, one byte per cell, since runs may be parallel, in
-    processes of their own: `.`, `f` of a cell that failed, or `r` of one that was done before,
+    The count lies in the sweep's folder, one byte per run, since runs may be parallel, in
+    processes of their own: `.`, `f` of a run that failed, or `r` of one that was done before,
     which tells nothing of how long one takes.
     """
 
-    _recorded = 0  # bytes of the records before the cell: only what comes behind is read after it
+    _recorded = 0  # bytes of the records before the run: only what comes behind is read after it
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Count the cells to come."""
+        """Count the runs to come."""
         directory = Path(config.hydra.sweep.dir)
         directory.mkdir(parents=True, exist_ok=True)
         # A sweeper that searches has a number of trials and no plan.
@@ -59,7 +59,7 @@ class SweepProgress(Callback):
         self._recorded = path.stat().st_size if path.is_file() else 0
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
-        """Count one cell more."""
+        """Count one run more."""
         directory = Path(config.hydra.sweep.dir)
         if config.hydra.mode != RunMode.MULTIRUN or not (directory / PLAN).is_file():
             return
@@ -76,7 +76,7 @@ class SweepProgress(Callback):
 
 
 def _tell_cost(config: DictConfig, cells: Sequence[Sequence[str]]) -> None:
-    """Log how long the cells will take, if they run on this machine."""
+    """Log how long the runs will take, if they run on this machine."""
     from robust_diffusion.records.content import code_hash
     from robust_diffusion.records.provenance import cpu_name, gpu_name
 
@@ -103,7 +103,7 @@ def _tell_cost(config: DictConfig, cells: Sequence[Sequence[str]]) -> None:
 
 
 def _outcome(config: DictConfig, start: int) -> bytes:
-    """`r` of a cell that left a reference to an older record, `f` of one that left an error.
+    """`r` of a run that left a reference to an older record, `f` of one that left an error.
 
     Its line is looked for from byte `start` of the records on.
     """
@@ -112,7 +112,7 @@ def _outcome(config: DictConfig, start: int) -> bytes:
     with suppress(FileNotFoundError), path.open("rb") as file:
         file.seek(start)
         for line in file:
-            with suppress(ValueError):  # of a cell that runs in parallel and was killed
+            with suppress(ValueError):  # of one in parallel that was killed
                 record = json.loads(line)
                 if record.get("directory") == own:
                     return b"r" if "reference" in record else b"f" if "error" in record else b"."
@@ -121,7 +121,7 @@ def _outcome(config: DictConfig, start: int) -> bytes:
 
 @contextmanager
 def shown_progress(directory: Path) -> Iterator[None]:
-    """Show, while the cells of a sweep run here or elsewhere, how many are done."""
+    """Show, while the runs of a sweep go on here or elsewhere, how many are done."""
     stop = threading.Event()
 
     def watch(tell: Progress) -> None:

@@ -1,4 +1,4 @@
-"""From a composed configuration to a recorded cell: instantiate the parts and call them."""
+"""From a composed configuration to a recorded run: instantiate the parts and call them."""
 
 import logging
 import math
@@ -80,7 +80,7 @@ def run_experiment(overrides: Sequence[str] = ()) -> Record:
 
 
 def run_and_record(cfg: DictConfig) -> Record:
-    """Run the cell that `cfg` describes in a Hydra application, and append its record.
+    """Execute the run that `cfg` describes in a Hydra application, and append its record.
 
     Returns:
         The record that was appended to `paths.records`.
@@ -102,7 +102,7 @@ def run_and_record(cfg: DictConfig) -> Record:
     check_writable(cell.path)
     if found := cell.recorded_before():
         return found
-    # Of two sweeps in one folder, one computes a cell, and the other waits for it.
+    # Of two sweeps in one folder, one computes a run, and the other waits for it.
     name = cell.record["run"]
     lock = cell.path.with_name(f".{cell.path.name}.{name}.lock")
     with locked(lock, waits_for=f"run {name}"):
@@ -129,7 +129,7 @@ def run_and_record(cfg: DictConfig) -> Record:
 
 @dataclass(frozen=True)
 class _Cell:
-    """A cell to run: header of its record, file of records, store, and W&B's run if any."""
+    """A run to execute: header of its record, file of records, store, and W&B's run if any."""
 
     record: Record
     path: Path
@@ -137,7 +137,7 @@ class _Cell:
     wandb: Callable[..., WandbLogger] | None
 
     def recorded_before(self) -> Record | None:
-        """The finished record of the same cell, with a reference to it appended, if there is one.
+        """The finished record of the same run, with a reference to it appended, if there is one.
 
         None is looked for if all is to be recomputed.
         """
@@ -162,16 +162,16 @@ class _Cell:
         return found
 
     def open_run(self, record: Record | None = None, **options: Any) -> WandbLogger:
-        """W&B's run of the cell, tagged by every experiment that asked for it."""
+        """W&B's run of this one, tagged by every experiment that asked for it."""
         assert self.wandb is not None
         record = record or self.record
-        # The experiment that asks now is in the records only if the cell was done before.
+        # The experiment that asks now is in the records only if the run was done before.
         lines = [*records_of(self.path, record["run"]), record]
         experiments = experiments_asking(lines).get(record["run"], ())
         return self.wandb(record=record, experiments=experiments, **options)
 
     def compute(self, measure: Callable[[], Any], loggers: list[Any]) -> Record:
-        """Measure the cell, and append its record."""
+        """Measure the run, and append its record."""
         for logger in loggers:
             logger.log_hyperparams(self.record["config"])
         runs = [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]
@@ -184,7 +184,7 @@ class _Cell:
             for run in runs:
                 log_record(run, record, self.store.directory)
         finally:
-            # A run left open would swallow the next cell's curves.
+            # A run left open would swallow the next run's curves.
             for run in runs:
                 run.finish()
         return record
@@ -220,7 +220,7 @@ def _measure(cfg: DictConfig, cell: _Cell) -> Callable[..., Any]:
 
 
 def record_failure(cfg: DictConfig, error: str, kind: str) -> None:
-    """Append a record of a cell that failed, with its error and the error's class for results."""
+    """Append a record of a run that failed, with its error and the error's class for results."""
     resolved = OmegaConf.create(_finite(OmegaConf.to_container(cfg, resolve=True)))
     append_record(cfg.paths.records, record_header(resolved) | {"error": error, "error_kind": kind})
 

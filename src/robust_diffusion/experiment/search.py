@@ -56,7 +56,7 @@ class Search:
         last = {override.get_key_element(): override for override in parsed}
         self._fixed = [str(o.input_line) for o in last.values() if not o.is_sweep_override()]
         self._searched = {k: _distribution(o) for k, o in last.items() if o.is_sweep_override()}
-        # Its own log of each trial would repeat what the cells log.
+        # Its own log of each trial would repeat what the runs log.
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=n_startup_trials)
         self._study = optuna.create_study(sampler=sampler, direction=direction)

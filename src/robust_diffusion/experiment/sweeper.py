@@ -1,4 +1,4 @@
-"""The cells of a sweep: one product of options or several, thinned for a smoke run."""
+"""The runs of a sweep: one product of options or several, thinned for a smoke run."""
 
 import logging
 import re
@@ -15,11 +15,11 @@ from omegaconf import DictConfig, OmegaConf
 log = logging.getLogger(__name__)
 
 _Cell = dict[str, str]
-"""Per option of a cell its override, in the order in which they are given to Hydra."""
+"""Per option of a run its override, in the order in which they are given to Hydra."""
 
 
 def planned_runs(config: DictConfig) -> list[list[str]]:
-    """The overrides of every cell that a sweep will run, in its order.
+    """The overrides of every run that a sweep will run, in its order.
 
     The configuration is that which a Hydra callback gets when a sweep starts.
     """
@@ -51,7 +51,7 @@ def plan(
     Args:
         params: Per option its values in Hydra's grammar, such as `1,2,10` or `range(5)`.
         grids: Further options, one product each.
-        typed: Overrides of the command line; of several values each is a cell of its own.
+        typed: Overrides of the command line; of several values each is a run of its own.
         max_cells: Thin the sweep to about this number of runs: to two seeds or one, and if they are
             still too many, so that every other option still runs with each of its values.
         stand_ins: Dataset -> another one, which runs where that one does if it is typed.
@@ -75,7 +75,7 @@ def plan(
 
 
 def covering(cells: Iterable[Sequence[str]]) -> list[list[str]]:
-    """The cells that bring an override which none before them has."""
+    """The runs that bring an override which none before them has."""
     seen: set[str] = set()
     found = []
     for cell in cells:
@@ -112,7 +112,7 @@ def as_sweeps(arguments: Sequence[str]) -> list[str]:
 def without_lacking_keys(
     cells: Sequence[Sequence[str]], compose: Callable[[list[str]], DictConfig]
 ) -> list[list[str]]:
-    """The cells, each less the keys that the chosen option of their group lacks.
+    """The runs, each less the keys that the chosen option of their group lacks.
 
     A key that no option has stays, and composing the run raises an error.
     """

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TimingResult:
-    """The results of one timing cell.
+    """The results of one timing run.
 
     `timing` has the kind of `step`, its place (`device`, its `kind`, `threads`, `backend`), the
     numbers of `repeats` and of `warm_up`, the other statistics in seconds (`mean`, `q1`, `q3`,

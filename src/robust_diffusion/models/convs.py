@@ -20,7 +20,7 @@ SMALLEST_SQUARE = 1e-12
 POOLED_AT_A_TIME = 320
 """Channels of GraphSAGE's projection: of thousands, as of bags of words, a part stays in cache.
 
-Features of GRB's Cora, 302, are one part, so that its published cells keep their bits.
+Features of GRB's Cora, 302, are one part, so that its published runs keep their bits.
 """
 
 

@@ -15,7 +15,7 @@ def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
     Times are of the paper's dataset if that was timed, else of the one timed last. Accuracies of a
     stand-in follow those of the dataset that it stands in for. Every other dataset, attack and
     model that the table lacks follows its own, in the order in which they were run. Where all of a
-    table is of one dataset or model, and only others were run, it becomes one of the newest. Cells
+    table is of one dataset or model, and only others were run, it becomes one of the newest. Runs
     come in the order in which they were last asked for.
     """
     fixed, own = layout.fixed, layout.fixed.keys.get("dataset", "")
@@ -91,7 +91,7 @@ def _choice(axis: str, name: str) -> Choice:
 
 
 def _attacks(record: Record) -> list[str]:
-    # A cell that failed says what it was to be attacked by.
+    # A run that failed says what it was to be attacked by.
     names = record.get("accuracy") or record.get("config", {}).get("attacks") or {}
     return [name for name in names if name != CLEAN]
 

@@ -94,7 +94,7 @@ class Layout:
     number: int  # in the order of the paper's source
     title: str  # what it is about; the paper has labels alone
     label: str  # in the paper's source and in `printed.csv`
-    kind: _Kind  # accuracies of cells, their times, or configured budgets
+    kind: _Kind  # accuracies of runs, their times, or configured budgets
     caption: str
     fixed: Line  # common to all entries, and not shown
     grids: tuple[Grid, ...]  # from top to bottom
@@ -107,7 +107,7 @@ class Layout:
 
     @property
     def experiment(self) -> str:
-        """Name of the experiment whose cells it shows."""
+        """Name of the experiment whose runs it shows."""
         return f"table-{self.number}"
 
     @property

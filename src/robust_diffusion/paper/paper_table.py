@@ -192,7 +192,7 @@ def _budget(attacked: _Attacked) -> list[str]:
 
 
 def _options(layout: Layout, cells: Sequence[Record]) -> Mapping[str, int]:
-    """Number of cells that asked for each option that neither table nor experiment says."""
+    """Number of runs that asked for each option that neither table nor experiment says."""
     lines = [line for grid in layout.grids for line in (*grid.rows, *grid.columns)]
     own = {path for line in (layout.fixed, *lines) for path in line.record}
     own = {path.removeprefix("config.").removeprefix("model.") for path in own} | layout.swept
@@ -209,7 +209,7 @@ def _options(layout: Layout, cells: Sequence[Record]) -> Mapping[str, int]:
 
 
 def _is_default(key: str, record: Record, cells: Sequence[Record]) -> bool:
-    """True if a cell that did not ask for the option has the same value there."""
+    """True if a run that did not ask for the option has the same value there."""
     value = value_at(record, f"config.{key}")
     # Datasets and models have defaults of their own, which those of a variant do not depend on.
     kinds = () if key.startswith("fidelity.") else ("dataset", "model", "flow")

@@ -1,4 +1,4 @@
-"""Records of cells: their store, identity, form and provenance."""
+"""Records of runs: their store, identity, form and provenance."""
 
 from typing import TYPE_CHECKING
 

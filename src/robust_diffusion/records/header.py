@@ -18,7 +18,7 @@ OWN_FLOW = "flow@model.flow"
 
 
 def record_header(cfg: DictConfig) -> Record:
-    """Identity, choices, configuration and provenance of a cell, inside a Hydra application."""
+    """Identity, choices, configuration and provenance of a run, inside a Hydra application."""
     hydra: Any = HydraConfig.get()
     choices = hydra.runtime.choices
     uses_flow = "flow" in cfg.model

@@ -13,10 +13,8 @@ from robust_diffusion.records.identity import run_id
 MOVED = {
     f"robust_diffusion.{before}": f"robust_diffusion.{now}"
     for before, now in {
-        "evaluation.timing.StepTiming": "cells.timing.StepTiming",
+        "evaluation.timing.StepTiming": "experiment.timing.StepTiming",
         "solver.Solver": "integrators.solver.Solver",
-        "evaluation.BlackBox": "robustness.BlackBox",
-        "evaluation.WhiteBox": "robustness.WhiteBox",
     }.items()
 }
 """Former places of classes that a `_target_` names, and the present ones."""
@@ -31,7 +29,7 @@ OF_A_CLASS: Mapping[str, Mapping[str, Any]] = {
     "attacks.FGSM": {"loss": "cross_entropy"},
     "attacks.PGD": {"loss": "cross_entropy"},
     "attacks.SPEIT": {"loss": "cross_entropy"},
-    "robustness.BlackBox": {"seeding": "cell"},
+    "evaluation.BlackBox": {"seeding": "cell"},
     "data.sources.load_grb": {"split_seed": None},
 }
 """Values that classes had before they became keys."""
@@ -70,17 +68,18 @@ def migrated(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     ids: dict[str, str] = {}
     for record in records:
         new = dict(record)
+        name = new.pop("cell")
         if "config" in record:
             config = with_defaults(_moved(record["config"]))
             content = {key: record.get(key) for key in ("user_files", "user_code")}
-            ids[record["run"]] = run_id(config | {"seed": record.get("seed")}, **content)
-            new |= {"config": config, "published_as": record["run"]}
+            ids[name] = run_id(config | {"seed": record.get("seed")}, **content)
+            new |= {"config": config, "published_as": name}
             if record.get("code") in AUTO:
                 names = {"auto", "auto_modification"} & (config.get("attacks") or {}).keys()
                 new["attack_versions"] = dict.fromkeys(sorted(names), AUTO[record["code"]])
             if record.get("threat") == "black_box" and "accuracy" in record:
                 new |= attributed(new)
-        yield new | {"run": ids.get(record["run"], record["run"])}
+        yield new | {"run": ids.get(name, name)}
 
 
 def attributed(record: Mapping[str, Any]) -> dict[str, Any]:

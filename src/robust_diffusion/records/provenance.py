@@ -86,7 +86,7 @@ def _git(*arguments: str, folder: Path) -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    """The surroundings that a measured time depends on, and so part of its cell's id."""
+    """The surroundings that a measured time depends on, and so part of its run's id."""
     import torch
 
     from robust_diffusion.operators import current_backend

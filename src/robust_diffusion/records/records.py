@@ -1,4 +1,4 @@
-"""Records: one JSON line per cell, the ground truth of every table."""
+"""Records: one JSON line per run, the ground truth of every table."""
 
 import hashlib
 import json
@@ -158,7 +158,7 @@ def locked_records(path: Path) -> FileLock:
 
 
 def latest_by_run(records: Iterable[Record]) -> dict[str, Record]:
-    """The latest finished record of each cell, or its latest failure if it never finished.
+    """The latest finished record of each run, or its latest failure if it never finished.
 
     Examples:
         >>> from robust_diffusion import latest_by_run
@@ -177,26 +177,26 @@ def latest_by_run(records: Iterable[Record]) -> dict[str, Record]:
 
 
 def records_of(path: str | Path, cell: str) -> list[Record]:
-    """Every line of a cell, by its id: records, failures and references."""
-    # A file of records grows long; only the lines of this cell are parsed.
+    """Every line of a run, by its id: records, failures and references."""
+    # A file of records grows long; only the lines of this run are parsed.
     lines = read_records(path, containing=f'"run": "{cell}"', missing_ok=True)
     return [line for line in lines if line.get("run") == cell]
 
 
 def finished_record(path: str | Path, cell: str) -> Record | None:
-    """The latest finished record of a cell, by its id, if there is one."""
+    """The latest finished record of a run, by its id, if there is one."""
     found = latest_by_run(records_of(path, cell)).get(cell)
     return None if found is None or "error" in found else found
 
 
 def reference_to(record: Record) -> Record:
-    """The line by which an experiment asks for a cell that another run has recorded."""
+    """The line by which an experiment asks for a run that another run has recorded."""
     kept = ("run", "experiment", "scale", "overrides", "directory", "job", "time")
     return {key: record[key] for key in kept if key in record} | {"reference": True}
 
 
 def experiments_asking(records: Iterable[Record]) -> dict[str, list[str]]:
-    """Experiments that asked for each cell, by its id, in the order in which they first did."""
+    """Experiments that asked for each run, by its id, in the order in which they first did."""
     asking: dict[str, list[str]] = {}
     for record in records:
         experiment = record.get("experiment", "none")
@@ -255,7 +255,7 @@ def value_at(record: Mapping[str, Any], path: str) -> Any:
 
 
 def is_timing(record: Record) -> bool:
-    """True of a cell that timed a step, or was to: it has a time then, and no accuracy."""
+    """True of a run that timed a step, or was to: it has a time then, and no accuracy."""
     return bool(record.get("config", {}).get("timing"))
 
 
@@ -379,11 +379,11 @@ def problem_of(record: Record) -> str | None:
 def check_records(found: Mapping[Path, Sequence[Record]]) -> list[Record]:
     """The records of some files, in their order, if tables can be made of them.
 
-    References and lines without a cell pass. What a later record of the same cell has
+    References and lines without a run pass. What a later record of the same run has
     taken the place of is left out where it is not whole.
 
     Raises:
-        DataError: Something that tables need is not there, or is not what a cell leaves.
+        DataError: Something that tables need is not there, or is not what a run leaves.
     """
     latest = latest_by_run(chain.from_iterable(found.values()))
     checked = []

@@ -36,7 +36,7 @@ class _Config(Schema):
 class AnyRecord(Schema):
     """Shape of what a record may have, finished or not."""
 
-    cell: str = ""
+    run: str = ""
     directory: str = ""
     error: str = ""
     error_kind: str = ""
@@ -71,7 +71,7 @@ class AnyRecord(Schema):
 
 
 class Failed(Schema):
-    """A cell that left an error."""
+    """A run that left an error."""
 
     dataset: Scalar
     model: str
@@ -88,7 +88,7 @@ class _Finished(Schema):
 
 
 class Timed(_Finished):
-    """A cell that timed a step."""
+    """A run that timed a step."""
 
     timing: _Parts
     seconds: dict[str, float]
@@ -117,7 +117,7 @@ class _Accuracy(Schema):
 
 
 class Tested(_Finished):
-    """A cell that trained a model and tested it; accuracies in 0..1, not in %."""
+    """A run that trained a model and tested it; accuracies in 0..1, not in %."""
 
     accuracy: _Accuracy
     val_accuracy: UnitShare

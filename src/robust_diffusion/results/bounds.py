@@ -44,7 +44,7 @@ def stronger_attacks(entry: Entry, records: Runs) -> Iterator[Mark]:
 
 
 def _stronger(run: Run, graph: str, records: Runs) -> Iterator[tuple[Record, str, float]]:
-    """Cell, name and accuracy in % of each attack that does more; those of its own cell left out.
+    """Run, name and accuracy in % of each attack that does more; those of its own run left out.
 
     These stand beside it in its table.
     """
@@ -69,7 +69,7 @@ def _name(record: Record, attack: str) -> str:
 
 
 def _knows(record: Record) -> bool:
-    """True of a cell whose attacker knows the model; not of threat models that are the user's."""
+    """True of a run whose attacker knows the model; not of threat models that are the user's."""
     return KIND.get(str(record.get("threat"))) in SEEN
 
 
@@ -77,7 +77,7 @@ def _is_within(other: Record, attack: str, allowed: Mapping[str, Any], *, inject
     """True of an attack that kept another one's budget, and injects or modifies as that does.
 
     Args:
-        other: The attack's cell.
+        other: The attack's run.
         attack: Its name there.
         allowed: The other one's declared budget.
         injects: The other one injects.

@@ -31,7 +31,7 @@ def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
     """Worst case of each model by budget, and signs that it is no bound.
 
     Args:
-        records: Cells under any threat models, of one limit on edges in all.
+        records: Runs under any threat models, of one limit on edges in all.
 
     Returns:
         The rows of `worst_case_table`, those of one curve by ascending `nodes`, and a column
@@ -92,7 +92,7 @@ def show_budgets(records: Sequence[Record]) -> ResultTable:
     Curves of equal edges per injected node stand together, the highest above the MLP first.
 
     Args:
-        records: Of the run, failed cells included.
+        records: Of the run, failed runs included.
     """
     frame = budget_curve(records)
     if frame.empty:

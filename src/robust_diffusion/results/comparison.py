@@ -45,7 +45,7 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
         One row per setting, after that from which it departs; settings of one dataset, model and
         flow stand together, numbers ascending. Columns `setting`, `seeds` and, per test graph, the
         accuracy and `change in <graph>`; a setting that departs from none has no changes, and
-        where all are such there are no columns of them. Empty without finished cells.
+        where all are such there are no columns of them. Empty without finished runs.
     """
     settings, accuracy = _results(runs, on)
     order = _in_order(settings)

@@ -22,10 +22,10 @@ def show_effects(records: Sequence[Record]) -> ResultTable:
     Reference: Box, Hunter and Hunter 2005, "Statistics for Experimenters", chapters 5 and 6.
 
     Args:
-        records: Cells of one experiment.
+        records: Runs of one experiment.
 
     Returns:
-        One row per option, with effect, 95 % interval and p-value per test graph. While cells are
+        One row per option, with effect, 95 % interval and p-value per test graph. While runs are
         missing without which no effect can be told, the accuracy of each setting.
     """
     tested = [record for record in records if is_tested(record)]

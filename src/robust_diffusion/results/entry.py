@@ -37,7 +37,7 @@ class Mark:
     """Something that a reader of an entry has to know, in one line.
 
     It is a `warning` of an attack; seeds that `failed` or had `no data`; fewer `seeds` than other
-    entries; results of several versions of the `code`; cells of other `settings` left out; or a
+    entries; results of several versions of the `code`; runs of other `settings` left out; or a
     `budget` other than the reported one.
     """
 

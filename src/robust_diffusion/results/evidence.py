@@ -1,4 +1,4 @@
-"""Evidence of a recorded cell: each of its attacks, by who made it, knowing what."""
+"""Evidence of a recorded run: each of its attacks, by who made it, knowing what."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ KIND: Mapping[str, str] = {
     "white_box": "white_box",
     "adaptive": "adaptive",
 }
-"""Threat model of a cell -> column of the accuracy under its attacks."""
+"""Threat model of a run -> column of the accuracy under its attacks."""
 
 SEEN = ["white_box", "adaptive"]
 """Kinds of evidence of an attacker who knows the model."""
@@ -26,7 +26,7 @@ ENSEMBLES = frozenset([THOROUGH, "auto_modification"])
 
 
 def outcomes_of(recorded: Record) -> dict[str, dict[str, Any]]:
-    """The columns of `frame` from `accuracy` to `by`, of each attack of a finished cell.
+    """The columns of `frame` from `accuracy` to `by`, of each attack of a finished run.
 
     An attack on a surrogate that is the victim itself is white-box.
     """
@@ -97,7 +97,7 @@ def _parts(record: Record, attack: str) -> Mapping[str, float]:
 
 
 def attack_in_words(record: Record, attack: str) -> str:
-    """An attack with its most harmful part, or the threat model of its cell."""
+    """An attack with its most harmful part, or the threat model of its run."""
     if attack in CHANCE:
         return attack
     parts = _parts(record, attack)

@@ -66,16 +66,16 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
 
 
 def frame(records: Iterable[Record]) -> pd.DataFrame:
-    """Recorded results: one row per cell and test graph, that is per attack and the clean graph.
+    """Recorded results: one row per run and test graph, that is per attack and the clean graph.
 
     Args:
-        records: As `read_records` gives them. The latest finished record of a cell counts, or else
+        records: As `read_records` gives them. The latest finished record of a run counts, or else
             its latest failure.
 
     Returns:
         The columns of `COLUMNS`, in the order of the records, then one column per setting in which
-        cells differ, named by its path (`flow.rate`, `training.max_epochs`), so that a `groupby`
-        can tell them apart. A cell that failed, or that timed a step, has one row without an
+        runs differ, named by its path (`flow.rate`, `training.max_epochs`), so that a `groupby`
+        can tell them apart. A run that failed, or that timed a step, has one row without an
         accuracy.
 
     Examples:
@@ -116,9 +116,9 @@ def _differing(settings: "pd.Series[Any]") -> pd.DataFrame:
 
 
 def _common(record: Record) -> dict[str, Any]:
-    """Columns that all rows of a cell share."""
+    """Columns that all rows of a run share."""
     config = record.get("config", {})
-    # What a failed cell declares need not be a budget.
+    # What a failed run declares need not be a budget.
     limits = None if "error" in record else record.get("budget", {}).get("declared")
     victim = set(record.get("flags", {}).get("victim", []))
     if (config.get("data") or {}).get("degree_leak", False):

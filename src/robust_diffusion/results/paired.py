@@ -31,7 +31,7 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
     of their mean; a star marks what is significant by Holm's method over the table.
 
     Args:
-        records: Cells under any threat models.
+        records: Runs under any threat models.
         first: Name of a model, or flow; the differences are its accuracy less the other's.
         second: Name of the other.
 

@@ -28,13 +28,13 @@ class ResultTable:
     title: str  # what all rows have in common
     cells: pd.DataFrame  # the columns of `keys`, then `seeds`, then one of text per test graph
     keys: list[str]  # columns that tell the rows apart
-    notes: list[str]  # what a `!` in a cell stands for, and attacks that may be weak
+    notes: list[str]  # what a `!` in a run stands for, and attacks that may be weak
 
 
 def summarize(records: Sequence[Record]) -> ResultTable:
     """Mean +- sample standard deviation over seeds, of each combination that one run swept.
 
-    Failed cells, those with an `error`, show as `failed` in their row.
+    Failed runs, those with an `error`, show as `failed` in their row.
 
     Raises:
         ValueError: There are no records.
@@ -61,7 +61,7 @@ def rank(records: Sequence[Record]) -> ResultTable:
     """Accuracy on the clean validation nodes of each combination that was swept, best first.
 
     It is what hyper-parameters are chosen by; the test nodes do not come into it. Its last column
-    is `validation`, in %, and failed cells come last.
+    is `validation`, in %, and failed runs come last.
 
     Raises:
         ValueError: There are no records.

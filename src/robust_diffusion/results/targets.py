@@ -22,7 +22,7 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
     where at least two models differ in both. Target choice can change a ranking, arXiv:2605.05534.
 
     Args:
-        records: Cells of one dataset and budget; failed ones count for nothing.
+        records: Runs of one dataset and budget; failed ones count for nothing.
     """
     latest = latest_by_run(records).values()
     sets = dict.fromkeys(str(record.get("difficulty")) for record in latest)

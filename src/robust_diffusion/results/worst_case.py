@@ -31,7 +31,7 @@ HEADINGS = {"chance": "random injection", "white_box": "white box"}
 """Words for them, where their names are none."""
 
 _KEY = ["dataset", "variant", "model", "budget", "nodes", "edges"]
-"""Columns of a frame in which cells that are brought together agree."""
+"""Columns of a frame in which runs that are brought together agree."""
 
 MODEL = [*_KEY, "draw", "split"]
 """Columns that name a trained model and the budget of its attacks."""
@@ -279,7 +279,7 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     """The worst cases of a run as text, a model that is flagged marked as no bound.
 
     Args:
-        records: Of the run, failed cells included.
+        records: Of the run, failed runs included.
     """
     table = worst_case_table(worst_cases(named_by_settings(narrow_frame(records))))
     if table.empty:

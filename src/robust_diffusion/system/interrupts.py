@@ -1,4 +1,4 @@
-"""Ends of a cell from outside: a time limit, and SIGTERM, which ends a run as Ctrl-C does."""
+"""Ends of a run from outside: a time limit, and SIGTERM, which ends a run as Ctrl-C does."""
 
 import os
 import signal

@@ -2,7 +2,8 @@
 
 import ast
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -26,14 +27,20 @@ def typed_imports(package: str) -> dict[str, str]:
     }
 
 
-def lazy_attributes(package: str) -> Callable[[str], Any]:
+def lazy_attributes(package: str, former: Mapping[str, str] | None = None) -> Callable[[str], Any]:
     """Return a `__getattr__` that imports a name of `typed_imports` when it is first used.
 
-    A name must not be that of a submodule, which Python would put in its place.
+    A name must not be that of a submodule, which Python would put in its place. `former` names are
+    deprecated aliases of present ones.
     """
     homes = typed_imports(package)
+    renamed = former or {}
 
     def attribute(name: str) -> Any:
+        if name in renamed:
+            now = renamed[name]
+            warnings.warn(f"{name} is now {now}", DeprecationWarning, stacklevel=2)
+            return getattr(sys.modules[package], now)
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(homes[name]), name)

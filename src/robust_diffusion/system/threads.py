@@ -29,7 +29,7 @@ def set_threads(
     Args:
         threads: A number of at least 1; or `auto` for 1 on a small graph, and for all cores where
             an epoch would take `LONG_EPOCH` on one. That is estimated from the graph's size, not
-            measured, so that the same cell always runs alike.
+            measured, so that the same run always runs alike.
         num_edges: Directed edges of the graph; 0 before it is known.
         widths: Of the hidden layers.
         num_layers: Number of layers.

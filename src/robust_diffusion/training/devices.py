@@ -22,7 +22,7 @@ def on_several(
     """The trainer, or one of its devices' processes if it has several devices.
 
     The processes are started by this one. Lightning's own choice would start the command line
-    again, and the whole cell with it.
+    again, and the whole run with it.
 
     Raises:
         ConfigError: More devices than batches, several machines, or another strategy than DDP.

@@ -81,7 +81,7 @@ class FeatureAttack(InjectionAttack):
 
         An adaptive attack on a defence overrides it, to add what the defence looks at.
         """
-        if self.loss == "cross_entropy":  # PyTorch's own mean, by whose bits cells were published
+        if self.loss == "cross_entropy":  # PyTorch's own mean, by whose bits results were published
             return problem.loss(x, edge_index, cap=self.loss_cap)
         labels = problem.labels  # first, so that a model that does not fit tells
         return LOSSES[self.loss](problem.logits(x, edge_index), labels).mean()

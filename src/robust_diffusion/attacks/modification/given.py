@@ -24,7 +24,7 @@ class GivenGraph(ModificationAttack):
 
     Args:
         path: `*adj*.npz` or `*adj*.pkl`, n x n, with or without `features*.npy`; must be given.
-        data_dir: Folder that `path` is in, of which cells are no others; `None` for a path as it
+        data_dir: Folder that `path` is in, of which runs are no others; `None` for a path as it
             is, by whose content they are.
 
     Raises:

@@ -52,7 +52,7 @@ def set_backend(name: Backend) -> str:
             raise ConfigError(
                 f"backend=compiled: {error}; install a C++ compiler or use backend=torch"
             ) from error
-    if name != _Setting.asked:  # else a sweep would try, and warn, in each of its cells
+    if name != _Setting.asked:  # else a sweep would try, and warn, in each of its runs
         _Setting.asked, _Setting.effective = name, None
     return current_backend()
 
