@@ -17,9 +17,8 @@ from robust_diffusion.checks import check_choice
 from robust_diffusion.config import CONFIG_DIR, read_yaml
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import WORST, choice
-from robust_diffusion.paper.fit_layout import has_values
 from robust_diffusion.paper.layout import ASSUMED_RUNS, Line, load_layout
-from robust_diffusion.records.records import CLEAN, Record, value_at
+from robust_diffusion.records.records import CLEAN, Record, has_values, value_at
 from robust_diffusion.records.schema import first_problem
 from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.runs import Runs, select

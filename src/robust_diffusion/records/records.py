@@ -254,6 +254,11 @@ def value_at(record: Mapping[str, Any], path: str) -> Any:
     return node
 
 
+def has_values(record: Mapping[str, Any], wanted: Mapping[str, object]) -> bool:
+    """Return whether a record has these values at their dotted paths."""
+    return all(value_at(record, path) == value for path, value in wanted.items())
+
+
 def is_timing(record: Record) -> bool:
     """True of a run that timed a step, or was to: it has a time then, and no accuracy."""
     return bool(record.get("config", {}).get("timing"))

@@ -131,7 +131,7 @@ def _row(models: pd.DataFrame, points: list[Point]) -> dict[str, Any]:
         **{f"{n}x{edges}": spread(curve.get((n, edges)), None, 2) for n, edges in points},
         "above MLP": "-" if areas.empty else signed(areas.mean(), 2),
         "±": spread(areas.std(), None, 2),
-        "by": most_frequent(used) or "-",
+        "by": most_frequent(used.to_dict("records")) or "-",
         "flags": ", ".join(flags) or "-",
         "area": areas.mean(),
     }

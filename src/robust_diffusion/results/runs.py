@@ -10,9 +10,9 @@ from robust_diffusion.records.records import (
     CLEAN,
     Record,
     by_experiment,
+    has_values,
     is_tested,
     is_timing,
-    value_at,
 )
 
 
@@ -78,7 +78,7 @@ def select(
     # By settings, those asked for last behind the others.
     variants: dict[str, list[Record]] = {}
     for run in runs:
-        if is_timing(run) == timed and _fits(run, wanted, graph):
+        if has_values(run, wanted) and is_timing(run) == timed and _has_graph(run, graph):
             settings = settings_of(run, graph)
             variants[settings] = [*variants.pop(settings, []), run]
     if not variants:
@@ -96,9 +96,7 @@ def select(
     )
 
 
-def _fits(run: Record, wanted: Mapping[str, Any], graph: str) -> bool:
-    if any(value_at(run, path) != value for path, value in wanted.items()):
-        return False
+def _has_graph(run: Record, graph: str) -> bool:
     if is_timing(run):
         return graph == CLEAN
     if "error" not in run:

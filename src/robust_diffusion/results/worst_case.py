@@ -231,8 +231,11 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
         any flag was raised; `flags`; and `by`, the attack that most often reached the worst case,
         empty where none cost any accuracy.
     """
-    groups = models.groupby(_KEY, sort=False)
-    table = pd.DataFrame([dict(zip(_KEY, key, strict=True)) | _row(of) for key, of in groups])
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for model in models.to_dict("records"):
+        groups.setdefault(_at(model, _KEY), []).append(model)
+    rows = [dict(zip(_KEY, key, strict=True)) | _row(of) for key, of in groups.items()]
+    table = pd.DataFrame(rows)
     if table.empty:
         return table
     order = {"dataset": True, "variant": True, "edges": True, "nodes": True, "above_mlp": False}
@@ -240,39 +243,38 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values(list(order), ascending=list(order.values()), ignore_index=True)
 
 
-def _row(models: pd.DataFrame) -> dict[str, Any]:
-    flags = sorted(all_of(models["flags"]))
-    of_transfer = Counter(name for tried in models["transfers"] for name in tried)
+def _row(models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    flags = sorted(all_of(model["flags"] for model in models))
+    of_transfer = Counter(name for model in models for name in model["transfers"])
     newest = {name: name.partition(f"; {THOROUGH} ")[2].zfill(3) for name in of_transfer}
     surrogates = max(of_transfer, key=lambda k: (newest[k], of_transfer[k], k), default="")
-    values = {kind: 100 * models[kind].to_numpy(float) for kind in SHOWN}
-    values["transfer"] = 100 * np.array([of.get(surrogates) for of in models["transfers"]], float)
-    counts = {kind: int((~np.isnan(of)).sum()) for kind, of in values.items()}
+    values = {kind: [100 * model[kind] for model in models] for kind in SHOWN}
+    values["transfer"] = [100 * of["transfers"].get(surrogates, math.nan) for of in models]
+    counts = {kind: sum(value >= 0 for value in of) for kind, of in values.items()}
     return {
-        "seeds": models["draw"].nunique(),
-        "tried": models["tried"].max(),
-        "splits": models["split"].nunique(),
-        "version": models["version"].max(),
+        "seeds": len({model["draw"] for model in models}),
+        "tried": models[0]["tried"],
+        "splits": len({model["split"] for model in models}),
+        "version": max(model["version"] for model in models),
         **{kind: mean_and_std(of)[0] for kind, of in values.items()},
         "fewer": {kind: count for kind, count in counts.items() if count < len(models)},
         "surrogates": surrogates,
         "spread": mean_and_std(values["worst"])[1],
-        "above_mlp": mean_and_std(models["above_mlp"])[0],
-        "thorough": models["thorough"].any(),
+        "above_mlp": mean_and_std(model["above_mlp"] for model in models)[0],
+        "thorough": any(model["thorough"] for model in models),
         "bound": not flags,
         "flags": ", ".join(flags),
         "by": most_frequent(models),
     }
 
 
-def most_frequent(models: pd.DataFrame) -> str:
-    """The attack that most often reached the worst case; "" where none cost any accuracy."""
-    hurt = Counter(models.loc[models["worst"] < models["clean"], "by"])
-    if not hurt:
-        return ""
-    attack = max(sorted(hurt), key=hurt.__getitem__)
-    times = hurt[attack]
-    return attack if times == len(models) else f"{attack}, {times} of {len(models)}"
+def most_frequent(models: Sequence[Mapping[str, Any]]) -> str:
+    """Return the attack that most often reached the worst case, "" where none cost accuracy."""
+    hurt = Counter(model["by"] for model in models if model["worst"] < model["clean"])
+    attack = max(sorted(hurt), key=hurt.__getitem__, default="")
+    return (
+        attack if hurt[attack] in (0, len(models)) else f"{attack}, {hurt[attack]} of {len(models)}"
+    )
 
 
 def show_worst_cases(records: Sequence[Record]) -> ResultTable:
