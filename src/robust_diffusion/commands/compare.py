@@ -5,11 +5,11 @@ import sys
 from collections.abc import Sequence
 
 from robust_diffusion.commands.reading import (
-    DEFAULT_RECORDS,
     add_records_option,
     add_scale_option,
     read_chosen,
 )
+from robust_diffusion.config import DEFAULT_RECORDS
 from robust_diffusion.errors import DataError
 from robust_diffusion.records.records import by_experiment
 from robust_diffusion.results.comparison import compare, describe_comparison

@@ -25,6 +25,8 @@ from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)
 
+NUMBERS = ("epochs", "best_epoch", "seconds", "val_accuracy")
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -85,7 +87,7 @@ class ModelTraining:
                 callbacks=recipe.callbacks,
                 model_config=recipe.cache_key.get("model"),
             )
-            numbers = {key: getattr(fitted, key) for key in ("epochs", "seconds", "val_accuracy")}
+            numbers = {key: getattr(fitted, key) for key in NUMBERS}
             state = fitted.module.model.state_dict()
             tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
             extra = {key: value for key, value in state.items() if key not in tensors}

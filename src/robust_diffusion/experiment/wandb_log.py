@@ -193,8 +193,8 @@ def log_table(
 def where_logged(project: str, mode: Mode, directory: str | Path) -> str:
     """Return in one line where the W&B runs below a folder are; "" if there are none."""
     if list(Path(directory).glob("**/wandb/offline-run-*")):
-        return f"W&B: offline, below {directory}; `make wandb-sync` uploads the runs"
-    return "" if chosen_mode(mode) == "disabled" else f"W&B: project {project}"
+        return f"offline, below {os.path.relpath(directory)}; `make wandb-sync` uploads the runs"
+    return "" if chosen_mode(mode) == "disabled" else f"project {project}"
 
 
 def chosen_mode(mode: Mode) -> Mode:
