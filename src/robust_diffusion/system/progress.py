@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 log = logging.getLogger(__name__)
 
-_BAR = "{desc}: {bar:10} {n_fmt}/{total_fmt}{postfix}"
+_BAR = "{desc}: {bar:10} {n_fmt}/{total_fmt} {unit}{postfix}"
 LINE_SECONDS = 60.0
 
 
@@ -57,6 +57,7 @@ class Progress:
         self._bar = tqdm(
             desc=self._name,
             total=total,
+            unit=unit,
             leave=False,
             dynamic_ncols=True,
             miniters=0,  # time goes on where nothing is done
@@ -84,15 +85,14 @@ class Progress:
         self._next = now + LINE_SECONDS
         if self.total and left is None and (computed := self.done - self.free):
             left = (now - self._start) / computed * (self.total - self.done)
-        told = [self._unit, self._note, "" if left is None else time_left(left)]
+        told = list(filter(None, [self._note, "" if left is None else time_left(left)]))
         if not self._bar.disable:
             self._bar.total = self.total
-            self._bar.set_postfix_str(", ".join(filter(None, told)), refresh=False)
+            self._bar.set_postfix_str(", ".join(told), refresh=False)
             return bool(self._bar.update(steps))
         done = f"{self.done} of {self.total}" if self.total else f"{self.done}"
-        log.info(
-            "%s: %s", self._name, ", ".join(filter(None, [f"{done} {told[0]}".strip(), *told[1:]]))
-        )
+        line = ", ".join([f"{done} {self._unit}".strip(), *told])
+        log.info("%s: %s", self._name, line)
         return True
 
     def __enter__(self) -> "Progress":
