@@ -140,7 +140,7 @@ wheel-check: ## Install the wheel into an empty environment of PYTHON, and run t
 	$(PYTHON) tests/installed.py $(ARGS)
 
 # Where there are tensors they are checked in every call, for which those packages are compiled anew in each process.
-TENSORS := attacks certificates data flows integrators models operators paper.figures robustness training
+TENSORS := attacks certificates data evaluation flows integrators models operators paper.figures training
 comma := ,
 SHAPES := --jaxtyping-packages='$(foreach of,$(TENSORS),robust_diffusion.$(of)$(comma))tests.shapes.checked'
 

@@ -24,7 +24,8 @@ import robust_diffusion
 from robust_diffusion import GCN, PGD, Budget, RandomInjection, evaluate
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data.sources import citation_like_graph
-from robust_diffusion.experiment import cell, experiment
+from robust_diffusion.experiment.evaluate_run import evaluate_run
+from robust_diffusion.experiment.run import run_and_record
 from robust_diffusion.training.module import NodeClassification
 
 PACKAGE = str(Path(robust_diffusion.__file__).parent)
@@ -90,12 +91,14 @@ def walk_evaluate() -> list[Found]:
 
     model.register_forward_pre_hook(note)
 
-    def run() -> None:
-        evaluate(model, data, attacks=PGD(num_steps=2), budget=Budget(3, 3), progress=False)
+    attack, budget = PGD(num_steps=2), Budget(3, 3)
 
-    run()  # imports late modules
+    def measured() -> None:
+        evaluate(model, data, attacks=attack, budget=budget, progress=False)
+
+    measured()  # imports late modules
     passes.clear()
-    walk.count(run)
+    walk.count(measured)
     own = [is_clean for attacked, is_clean in passes if not attacked]
     first = next(i for i, (attacked, _) in enumerate(passes) if attacked)
     counts: Found = {
@@ -110,7 +113,7 @@ def walk_evaluate() -> list[Found]:
     return [name | walk.counts(walk.functions) | counts, apart | walk.counts(walk.own)]
 
 
-def walk_cell() -> list[Found]:
+def walk_run() -> list[Found]:
     """Follow a configuration to the first step of its training."""
     found: list[Found] = []
     with TemporaryDirectory() as folder, initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
@@ -124,20 +127,20 @@ def walk_cell() -> list[Found]:
             keys = [str(key) for key in cfg if key != "hydra"]
             cfg = OmegaConf.masked_copy(cfg, keys)
             ends = {
-                "cfg to evaluate_run": cell.evaluate_run.__code__,
+                "cfg to evaluate_run": evaluate_run.__code__,
                 "cfg to the first training step": NodeClassification.training_step.__code__,
             }
             name = list(ends)[seed - 1]
             walk = Walk(end=ends[name])
-            experiment.run_and_record(OmegaConf.merge(cfg, {"seed": seed + 10}))
-            walk.count(lambda cfg=cfg: experiment.run_and_record(cfg))
+            run_and_record(OmegaConf.merge(cfg, {"seed": seed + 10}))
+            walk.count(lambda cfg=cfg: run_and_record(cfg))
             found.append({"walk": name} | walk.counts(walk.functions))
     return found
 
 
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
-    rows = [*walk_evaluate(), *walk_cell()]
+    rows = [*walk_evaluate(), *walk_run()]
     columns = list(dict.fromkeys(key for row in rows for key in row))
     print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
     for row in rows:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from robust_diffusion.errors import ConfigError, TrainingError
-from robust_diffusion.experiment import experiment
+from robust_diffusion.experiment import run as running
 from robust_diffusion.operators import current_backend
 from robust_diffusion.records import read_records
 from robust_diffusion.training import NodeClassification
@@ -153,14 +153,14 @@ def test_a_cell_leaves_nothing_in_memory(
 def test_a_fault_or_a_defect_in_one_cell_is_one_failure_and_the_others_go_on(
     cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
 ) -> None:
-    evaluate = experiment.evaluate_run
+    evaluate = running.evaluate_run
 
     def faulty(train: Any, *parts: Any, **named: Any) -> Any:
         if train.seed == 0:
             raise error
         return evaluate(train, *parts, **named)
 
-    monkeypatch.setattr(experiment, "evaluate_run", faulty)
+    monkeypatch.setattr(running, "evaluate_run", faulty)
     logging.getLogger("robust_diffusion").setLevel(logging.INFO)
     outcome = cli("-m", "flow=heat", "seed=0,1", *tiny_clean)
     assert outcome.status == 1

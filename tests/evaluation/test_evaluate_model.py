@@ -26,9 +26,9 @@ from robust_diffusion import (
     evaluate,
     models,
 )
-from robust_diffusion.data.edge_order import sorted_by
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
 from robust_diffusion.evaluation import WhiteBox
+from robust_diffusion.models.checked import sorted_by
 from robust_diffusion.system.artifact import read_artifact
 from robust_diffusion.system.tensor_hashes import state_hash
 from robust_diffusion.training.fit_model import fit
@@ -137,7 +137,7 @@ def test_one_attack_alone_gives_the_graph_of_the_report(gcn: nn.Module) -> None:
     made = PGD(num_steps=3)
     wrapped = NodeClassification(gcn, num_classes=CLASSES)
     named = GraphDataModule.from_data(DATA, name="mine")
-    report = evaluate(wrapped, named, attacks=["dice", made], budget=BUDGET, seed=3)
+    report = evaluate(wrapped, named, attacks=["DICE", made], budget=BUDGET, seed=3)
     assert {of.name for of in report.attacks if of.is_control} == {"random_flip", "random"}
     assert (report.dataset, report.weights) == ("mine", state_hash(gcn.state_dict()))
     alone = attack(gcn, DATA, BUDGET, made, seed=3)
@@ -146,6 +146,13 @@ def test_one_attack_alone_gives_the_graph_of_the_report(gcn: nn.Module) -> None:
     other = attack(gcn, DATA, BUDGET, made, seed=4)
     assert not torch.equal(alone.edge_index, other.edge_index)
     assert alone.to_data().test_mask.sum() == 40
+
+
+def test_a_model_of_the_package_is_run_once_on_each_graph() -> None:
+    model, shapes = models.GCN(FEATURES, 8, CLASSES), list[int]()
+    model.register_forward_pre_hook(lambda _, given: shapes.append(given[1].size(1)))
+    evaluate(model, DATA, attacks="random", budget=BUDGET, progress=False)
+    assert len(shapes) == len(set(shapes)) == 2
 
 
 def small(in_channels: int = FEATURES, out_channels: int = CLASSES, **options: Any) -> nn.Module:

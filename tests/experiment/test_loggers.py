@@ -58,7 +58,7 @@ def test_without_a_key_or_a_server_the_run_is_offline(
     assert time.perf_counter() - start < 25
     told = [record for record in caplog.records if "logger=wandb" in record.getMessage()]
     assert len(told) == has_key  # offline by choice is no failure
-    assert len(list(tmp_path.glob("cell/**/wandb/offline-run-*/*.wandb"))) == 1
+    assert len(list(tmp_path.glob("run/**/wandb/offline-run-*/*.wandb"))) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from omegaconf import DictConfig
 from torch import nn
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.experiment import experiment, timing
+from robust_diffusion.experiment import run as running
+from robust_diffusion.experiment import timing
 from robust_diffusion.experiment.run import record_failure, run_and_record, run_experiment
 from robust_diffusion.experiment.timing import StepTiming, TimingResult, time_step
 from robust_diffusion.models import GAT
@@ -34,7 +35,7 @@ def test_a_cell_that_another_process_computes_is_waited_for(
 ) -> None:
     cfg = compose("flow=heat", *tiny_clean)
     header = record_header(cfg)
-    monkeypatch.setattr(experiment, "_measure", lambda *_: pytest.fail("computed twice"))
+    monkeypatch.setattr(running, "_measure", lambda *_: pytest.fail("computed twice"))
     records = Path(cfg.paths.records)
     records.parent.mkdir(parents=True)
     lock = records.with_name(f".{records.name}.{header['run']}.lock")

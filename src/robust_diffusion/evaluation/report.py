@@ -16,7 +16,6 @@ from robust_diffusion import __version__
 from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
 from robust_diffusion.attacks.base import Kind
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.evaluation.attack_cost import plot_traces
 from robust_diffusion.evaluation.flags import Flag
 from robust_diffusion.evaluation.subject import graph_hash
 from robust_diffusion.evaluation.threat import Labels
@@ -226,32 +225,18 @@ class RobustnessReport:
         """One row for the clean graph and one per attack; accuracies in 0..1."""
         import pandas as pd
 
-        frame = pd.DataFrame(
-            {
-                "attack": attack.name,
-                "made_on": attack.made_on,
-                "is_control": attack.is_control,
-                "accuracy": attack.accuracy,
-                "injected_nodes": attack.spent.injected_nodes,
-                "injected_edges": attack.spent.injected_edges,
-                "flipped_edges": attack.spent.added_edges + attack.spent.removed_edges,
-                "changed_nodes": attack.spent.changed_nodes,
-                "forwards": attack.effort["forwards"],
-                "seconds": attack.effort["seconds"],
-                "flags": _codes(attack.flags),
-            }
-            for attack in self.attacks
-        )
-        clean = {
-            "attack": "clean",
-            "made_on": "",
-            "is_control": False,
-            "seconds": 0.0,
-            "forwards": 0,
-        }
-        clean |= {"accuracy": self.clean_accuracy, "flags": _codes(self.flags)}
-        first = pd.DataFrame([clean | dict.fromkeys(_COUNTS, 0)])
-        return pd.concat([first[frame.columns], frame], ignore_index=True)
+        clean = {"attack": "clean", "made_on": "", "is_control": False}
+        clean |= {"accuracy": self.clean_accuracy, **dict.fromkeys(_COUNTS, 0)}
+        rows = [clean | {"forwards": 0, "seconds": 0.0, "flags": _codes(self.flags)}]
+        for attack in self.attacks:
+            row = {key: getattr(attack, key) for key in ("made_on", "is_control", "accuracy")}
+            spent = attack.spent
+            flipped = spent.added_edges + spent.removed_edges
+            counts = spent.injected_nodes, spent.injected_edges, flipped, spent.changed_nodes
+            cost = {key: attack.effort[key] for key in ("forwards", "seconds")}
+            row |= dict(zip(_COUNTS, counts, strict=True)) | cost
+            rows.append({"attack": attack.name, **row, "flags": _codes(attack.flags)})
+        return pd.DataFrame(rows)
 
     def _table(self) -> "pd.DataFrame":
         """Return the table of `to_frame` as text, accuracies in %.
@@ -445,11 +430,7 @@ class SavedReport(Schema):
 
 
 def read_saved(folder: Path) -> SavedReport:
-    """Read `report.json` of a folder, as `RobustnessReport.save` has written it.
-
-    Raises:
-        DataError: The file is missing, or a value is out of range.
-    """
+    """Read `report.json` of a folder, as `RobustnessReport.save` has written it."""
     path = folder / REPORT
     try:
         saved = SavedReport.model_validate_json(read_limited(path, LARGEST))
@@ -502,3 +483,15 @@ def graph_file(attack: str) -> str:
     name = re.sub(r"[^\w.-]+", "-", attack)
     own = "" if name == attack else f"-{sha256(attack.encode()).hexdigest()[:8]}"
     return f"graph-{name}{own}.safetensors"
+
+
+def plot_traces(efforts: Mapping[str, Mapping[str, Any]], axes: "Axes") -> None:
+    """Draw the lowest accuracy met by each attack against its forward passes; see `Effort`."""
+    for name, of in efforts.items():
+        forwards, _, reached = zip(*of["trace"], strict=True)
+        x = [max(1, count) for count in (*forwards, of["forwards"])]  # on a logarithmic axis
+        y = [100 * accuracy for accuracy in (*reached, reached[-1])]
+        label = f"{name}, {of['seconds']:.0f} s" if of["seconds"] >= 1 else f"{name}, under 1 s"
+        axes.step(x, y, where="post", label=label, marker="o", ms=4, markevery=[-1])
+    axes.set(xscale="log", ylim=(0, 100), xlabel="forward passes", ylabel="accuracy in %")
+    axes.legend(frameon=False, fontsize=8)

@@ -13,7 +13,7 @@ from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
 from robust_diffusion.checks import Seed, check_name, check_value
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.black_box import Poisoning
+from robust_diffusion.evaluation.load import ModelTraining, Recipe
 from robust_diffusion.evaluation.perturbed import (
     Attacker,
     AttackRun,
@@ -23,8 +23,7 @@ from robust_diffusion.evaluation.perturbed import (
 )
 from robust_diffusion.evaluation.solver_diagnostics import solves_of, warn_of_steps
 from robust_diffusion.evaluation.subject import Task, budget_of, writes_into_inputs
-from robust_diffusion.evaluation.threat import Seeding, ThreatModel, TrainedModel
-from robust_diffusion.evaluation.trained import ModelTraining, Recipe
+from robust_diffusion.evaluation.threat import Poisoning, Seeding, ThreatModel, TrainedModel
 from robust_diffusion.flows import count_evaluations
 from robust_diffusion.models.checked import check_model, is_of_this_package
 from robust_diffusion.operators import current_backend

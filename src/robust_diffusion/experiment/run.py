@@ -16,8 +16,7 @@ from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.evaluation.load import set_up_process
-from robust_diffusion.evaluation.trained import ModelTraining, Recipe, victim_key
+from robust_diffusion.evaluation.load import ModelTraining, Recipe, set_up_process, victim_key
 from robust_diffusion.experiment.evaluate_run import RunResult, evaluate_run
 from robust_diffusion.experiment.overrides import check_arguments, check_config
 from robust_diffusion.experiment.wandb_log import chosen_mode, log_record
@@ -36,9 +35,9 @@ from robust_diffusion.records.records import (
 )
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.results.frame import model_name
+from robust_diffusion.system.arithmetic import set_threads
 from robust_diffusion.system.files import locked
 from robust_diffusion.system.interrupts import time_limit
-from robust_diffusion.system.threads import set_threads
 
 log = logging.getLogger(__name__)
 

@@ -356,7 +356,7 @@ def _parsed(line: bytes) -> Record | None:
 def is_of_schema_1(line: bytes) -> bool:
     """Return whether a line is a record without a schema, as version 0.2 and before wrote them."""
     found = None if b'"schema"' in line else _loaded(line)
-    return found is not None and "run" in found
+    return found is not None and "cell" in found
 
 
 def _loaded(line: bytes) -> Record | None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import coalesce
 
-from robust_diffusion.attacks.audit.violation import (
+from robust_diffusion.attacks.audit.check import (
     GraphLike,
     ViolationKind,
     Violations,
@@ -33,19 +33,12 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class ReadGraph:
-    """A perturbed graph as a file has it, unchecked.
+    """A perturbed graph as a file has it, unchecked."""
 
-    Args:
-        x: Features, original nodes first.
-        edge_index: Edges as they are listed.
-        kind: What the shapes speak for.
-        violations: What is wrong with the file's form.
-    """
-
-    x: Tensor
-    edge_index: Tensor
-    kind: ViolationKind
-    violations: Violations = field(default_factory=Violations)
+    x: Tensor  # features, original nodes first
+    edge_index: Tensor  # edges as they are listed
+    kind: ViolationKind  # what the shapes speak for
+    violations: Violations = field(default_factory=Violations)  # what is wrong with the file's form
 
 
 def perturbed_files(path: Path) -> list[Path]:
@@ -53,9 +46,6 @@ def perturbed_files(path: Path) -> list[Path]:
 
     Args:
         path: A file, or a folder with GRB's `adj*.npz` or `adj*.pkl`, or with entries of the store.
-
-    Raises:
-        DataError: There is none.
     """
     if not path.is_dir():
         return [path]
@@ -85,10 +75,6 @@ def read_perturbed(path: Path, clean: GraphLike, *, merge_duplicates: bool = Fal
         clean: The graph before the attack.
         merge_duplicates: Read an edge that is listed several times as one edge; otherwise it is a
             violation.
-
-    Raises:
-        DataError: It is missing, damaged, holds more than data, or its shapes do not fit the clean
-            graph.
     """
     require(path)
     if path.suffix == _OWN:
@@ -118,10 +104,6 @@ def write_perturbed(folder: Path, graph: GraphLike, clean: GraphLike) -> Path:
 
     Returns:
         The path of `adj.pkl`.
-
-    Raises:
-        AttackError: New nodes and changed originals at once, which those files cannot hold.
-        ConfigError: The folder cannot be written.
     """
     (x, edge_index), (clean_x, clean_edges) = graph_parts(graph), graph_parts(clean)
     m, n = x.size(0), clean_x.size(0)
