@@ -22,6 +22,7 @@ from robust_diffusion import (
     NodeClassification,
     PerturbedGraph,
     RandomFlip,
+    RobustnessReport,
     attack,
     evaluate,
     models,
@@ -201,6 +202,20 @@ def test_attacks_are_transferred_from_surrogates(gcn: nn.Module, gat: nn.Module)
     assert torch.equal(own["pgd"].graph.x, transferred.graph.x)
     flagged = "weaker_than_transfer" in [flag.code for flag in both["pgd"].flags]
     assert flagged == (transferred.accuracy < both["pgd"].accuracy)
+
+
+def test_several_attack_seeds_give_a_mean_and_an_interval(gcn: nn.Module, tmp_path: Path) -> None:
+    several = evaluate(gcn, DATA, attacks="random", budget=BUDGET, seeds=3)
+    alone = [evaluate(gcn, DATA, attacks="random", budget=BUDGET, seed=seed) for seed in range(3)]
+    found = [report["random"].accuracy for report in alone]
+    assert list(several["random"].by_seed) == found
+    mean, low, high = several["random"].seed_interval
+    assert low <= mean <= high
+    assert mean == pytest.approx(sum(found) / 3)
+    shown = f"{100 * mean:.2f} ({100 * low:.1f} .. {100 * high:.1f})"
+    assert all(shown in text for text in (repr(several), str(several), several.to_markdown()))
+    loaded = RobustnessReport.load(several.save(tmp_path / "report"))
+    assert str(loaded) == str(several)
 
 
 def test_a_weaker_white_box_is_flagged(gcn: nn.Module) -> None:
