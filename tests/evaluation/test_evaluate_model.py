@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import models as pyg
 
@@ -189,6 +189,15 @@ def test_a_wrong_call_is_told_in_one_line(
     with without_type_checks(), pytest.raises(error, match=f"^{re.escape(key)}") as caught:
         evaluate(**(right | given))
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_an_error_in_a_forward_pass_names_its_line() -> None:
+    class Wrong(nn.Module):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return x[:, :5] - x
+
+    with pytest.raises(ConfigError, match=r"must match.*test_evaluate_model\.py:\d+\)"):
+        evaluate(Wrong(), DATA, budget=BUDGET)
 
 
 def test_attacks_are_transferred_from_surrogates(gcn: nn.Module, gat: nn.Module) -> None:

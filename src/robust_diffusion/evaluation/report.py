@@ -275,9 +275,9 @@ class RobustnessReport:
         shown["accuracy %"] = [f"{100 * value:.2f}" for value in frame.accuracy]
         if self.num_targets < _FEW:
             shown["95 % interval"] = [interval(value, self.num_targets) for value in frame.accuracy]
-        if count := len(self.worst.by_seed):
+        if seeds := len(self.worst.by_seed):
             over = [attack._over_seeds().partition(": ")[2] for attack in self.attacks]
-            shown[f"over {count} seeds"] = ["", *over]
+            shown[f"over {seeds} seeds"] = ["", *over]
         for count in _COUNTS:
             if frame[count].any():
                 shown[count.replace("_", " ")] = frame[count]

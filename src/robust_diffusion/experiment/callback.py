@@ -80,7 +80,8 @@ class PrintResults(Callback):
     def _show(self, records: list[Record]) -> pd.DataFrame:
         result = self._summarize(records)
         rows = f"; by {' × '.join(result.keys)}" if len(result.cells) > 1 else ""
-        print_table(f"{result.title}{rows}", result.cells, result.keys, result.notes)
+        notes = [*result.notes, ""] if result.notes else []
+        print_table(f"{result.title}{rows}", result.cells, result.keys, notes)
         return result.cells
 
 
@@ -121,7 +122,7 @@ def _print_places(config: DictConfig, directory: str, records: Sequence[Record])
         else f"robust-diffusion report{own} writes all results as one HTML page",
     }
     lines = [f"{name:<8} {place}\n" for name, place in places.items() if place]
-    sys.stdout.write("".join(["\n", *lines]))
+    sys.stdout.write("".join(lines))
 
 
 @contextmanager

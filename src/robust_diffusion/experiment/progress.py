@@ -209,10 +209,11 @@ def _header(
     attacks = said("attack", ", ".join(config.attacks))
     second = [] if config.timing or attacks in ("", "none") else [f"{threat}{via}", attacks]
     if second and not any(key.startswith(("attack", "dataset", "budget")) for key in swept):
-        with suppress(ImportError, AttributeError, ValueError):  # the run reports it
+        with suppress(ImportError, AttributeError, ValueError, KeyError):  # the run reports it
             kinds = {resolve_name(of._target_).kind for of in config.attacks.values()}
             counts = {"injection": "injected_nodes", "modification": "added_edges"}
-            second.append(f"≤ {describe_limits(ranges([config.budget]), map(counts.get, kinds))}")
+            spent = [counts[kind] for kind in kinds]
+            second.append(f"≤ {describe_limits(ranges([config.budget]), spent)}")
     if "flow" in config.model or "model" in swept:
         steps = config.solver.get("num_steps")
         fixed = steps and not any(key.startswith("solver") for key in swept)

@@ -202,7 +202,7 @@ def chart_of(table: pd.DataFrame) -> "Figure | None":
 
     Return `None` for another table, and without Matplotlib.
     """
-    columns = list(table)
+    columns = list(map(str, table))
     if "printed_mean" in columns:
         names, shown = ["row", "column", "graph"], ["mean", "printed_mean"]
     else:

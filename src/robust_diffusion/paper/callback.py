@@ -24,7 +24,7 @@ class PrintPaperTable(PrintResults):
         for fidelity in dict.fromkeys(record["fidelity"] for record in records):
             counted = Runs.among(every, scale=scale, fidelity=fidelity)
             table = build_table(layout, counted, datasets)
-            sys.stdout.write(render_markdown(table))
+            sys.stdout.write(f"{render_markdown(table)}\n")
             yield to_frame(table), [fidelity, scale]
 
     def tables(self, experiment: str, records: list[Record], scale: str) -> Iterator[Tagged]:

@@ -271,10 +271,10 @@ def build_table(
             compare_entries([entry for row in of_grid for entry in row], runs=ASSUMED_RUNS)
         rank_entries(of_grid, grid.best)
     filled = tuple(zip(layout.grids, grids, strict=True))
-    lines = remarks(layout, entries, records)
+    said = remarks(layout, entries, records)
     if left_out := [name for name in _datasets(whole) if name not in _datasets(layout)]:
-        lines.append(f"Not run: {', '.join(left_out)}.")
-    return PaperTable(layout, filled, records, title_of(layout, records), lines)
+        said.append(f"Not run: {', '.join(left_out)}.")
+    return PaperTable(layout, filled, records, title_of(layout, records), said)
 
 
 def _datasets(layout: Layout) -> list[str]:
