@@ -5,11 +5,9 @@ import gc
 from collections.abc import Sequence
 from pathlib import Path
 
-from robust_diffusion.config import CONFIG_DIR, read_yaml
+from robust_diffusion.config import CONFIG_DIR, DEFAULT_RECORDS, read_yaml
 from robust_diffusion.errors import DataError
 from robust_diffusion.records.records import Record, check_records, read_records
-
-DEFAULT_RECORDS = "outputs/records.jsonl"
 
 
 def add_records_option(parser: argparse.ArgumentParser) -> None:

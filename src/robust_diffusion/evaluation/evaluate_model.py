@@ -11,7 +11,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
-from robust_diffusion.checks import Seed, validated
+from robust_diffusion.checks import Count, Seed, validated
 from robust_diffusion.data.validate import Served
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.flags import Flag
@@ -56,6 +56,7 @@ def evaluate(
     threat: Threat = "white_box",
     surrogates: Sequence[nn.Module] | Mapping[str, nn.Module] = (),
     seed: Seed = 0,
+    seeds: Count = 1,
     device: str | torch.device | None = None,
     store: str | Path | None = None,
     progress: bool = True,
@@ -94,6 +95,8 @@ def evaluate(
             form (adaptive), or the surrogates alone (black_box).
         surrogates: Trained models on which the attacks are made as well, and then transferred.
         seed: Of all random choices, in 0..2^32 - 1.
+        seeds: Number of attack seeds, from `seed` on, at least 1. The report is that of the first,
+            with the mean over all and its 95 % interval.
         device: Where to run; `None` for where the model is.
         store: Folder that keeps every attacked graph, so that a call that was cut off goes on where
             it stopped; `None` to keep none.
@@ -119,7 +122,17 @@ def evaluate(
         for tried in (subject.tried, *others.values()):
             stack.enter_context(tried.ready())
         seen = {name: tried.model for name, tried in others.items()}
-        return _evaluated(attacker, subject, chosen, seen, threat, labels)
+        report = _evaluated(attacker, subject, chosen, seen, threat, labels)
+    if seeds == 1:
+        return report
+    same: dict[str, Any] = {"budget": budget, "attacks": attacks, "nodes": nodes, "labels": labels}
+    same |= {"threat": threat, "surrogates": surrogates, "device": device, "store": store}
+    further = [
+        evaluate(model, data, seed=seed + i, progress=progress, **same) for i in range(1, seeds)
+    ]
+    by_seed = [[of[attack.name].accuracy for of in (report, *further)] for attack in report]
+    pairs = zip(report, by_seed, strict=True)
+    return replace(report, attacks=[replace(attack, by_seed=of) for attack, of in pairs])
 
 
 def _evaluated(

@@ -54,7 +54,7 @@ def summarize(records: Sequence[Record]) -> ResultTable:
         if timed:
             line["ms per step"] = _time(filter(is_timing, finished), failed)
         lines.append(line)
-    return ResultTable(_title(records), pd.DataFrame(lines), keys, _notes(records))
+    return ResultTable(_title(records), pd.DataFrame(lines), keys, flag_notes(records))
 
 
 def rank(records: Sequence[Record]) -> ResultTable:
@@ -123,7 +123,7 @@ def _warnings(record: Record, graph: str) -> tuple[list[str], list[str]]:
     return doubts, weak
 
 
-def _notes(records: Sequence[Record]) -> list[str]:
+def flag_notes(records: Sequence[Record]) -> list[str]:
     """Return a line per doubt about a number, and one line on attacks that may be weak."""
     names = [model_name(record) if "model" in record else "" for record in records]
     of = [f"{name}, " if name and len(set(names)) > 1 else "" for name in names]
