@@ -91,12 +91,14 @@ def walk_evaluate() -> list[Found]:
 
     model.register_forward_pre_hook(note)
 
-    def run() -> None:
-        evaluate(model, data, attacks=PGD(num_steps=2), budget=Budget(3, 3), progress=False)
+    attack, budget = PGD(num_steps=2), Budget(3, 3)
 
-    run()  # imports late modules
+    def measured() -> None:
+        evaluate(model, data, attacks=attack, budget=budget, progress=False)
+
+    measured()  # imports late modules
     passes.clear()
-    walk.count(run)
+    walk.count(measured)
     own = [is_clean for attacked, is_clean in passes if not attacked]
     first = next(i for i, (attacked, _) in enumerate(passes) if attacked)
     counts: Found = {

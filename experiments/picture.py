@@ -29,7 +29,7 @@ from scipy.optimize import isotonic_regression
 from robust_diffusion.certificates.bounds import clopper_pearson
 from robust_diffusion.certificates.report import read_certificates
 from robust_diffusion.errors import DataError
-from robust_diffusion.evaluation.attack_cost import plot_traces
+from robust_diffusion.evaluation.report import plot_traces
 from robust_diffusion.evaluation.single_target import right_by_edges
 from robust_diffusion.paper.charts import draw_charts
 from robust_diffusion.paper.figures.draw import draw_stability, look_of, render

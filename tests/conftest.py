@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ for _name in (
     "torchmetrics",
     "wandb",
 ):
-    importlib.import_module(_name)
+    if find_spec(_name.partition(".")[0]):  # a bare GPU machine lacks some
+        importlib.import_module(_name)
 
 Compose = Callable[..., DictConfig]
 
@@ -264,9 +266,9 @@ def make_fit() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def cell_in(make_datamodule: Callable[..., Any], make_fit: Callable[..., Any]) -> Any:
-    """Evaluates a run in a folder, of a GCN unless said otherwise; others are its parts."""
+    """Evaluates a cell in a folder, of a GCN unless said otherwise; others are its parts."""
     from robust_diffusion.evaluation import BlackBox
-    from robust_diffusion.evaluation.trained import ModelTraining, Recipe, victim_key
+    from robust_diffusion.evaluation.load import ModelTraining, Recipe, victim_key
     from robust_diffusion.experiment.evaluate_run import evaluate_run
     from robust_diffusion.records.store import ArtifactStore
     from tests.models.small import gcn

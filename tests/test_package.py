@@ -271,3 +271,13 @@ def test_a_former_name_still_works_and_names_the_present_one(
 ) -> None:
     with pytest.warns(DeprecationWarning, match="is now"):
         assert getattr(importlib.import_module(module), former) is now
+
+
+def test_no_function_is_longer_than_80_lines() -> None:
+    lines = {
+        f"{path.name}:{node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for path in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert not {name for name, count in lines.items() if count > 80}

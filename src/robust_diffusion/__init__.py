@@ -63,8 +63,8 @@ if TYPE_CHECKING:
         AttackReport as AttackReport,
         RobustnessReport as RobustnessReport,
     )
-    from robust_diffusion.evaluation.black_box import BlackBox as BlackBox
-    from robust_diffusion.evaluation.black_box import Poisoning as Poisoning
+    from robust_diffusion.evaluation.threat import BlackBox as BlackBox
+    from robust_diffusion.evaluation.threat import Poisoning as Poisoning
     from robust_diffusion.evaluation.threat import WhiteBox as WhiteBox
     from robust_diffusion.evaluation.transfer_check import unit_test as unit_test
     from robust_diffusion.evaluation.zoo import load_model as load_model

@@ -32,9 +32,9 @@ from robust_diffusion.attacks import (
 from robust_diffusion.attacks.gradient_ascent import RULES, Ascent, HalvingSign
 from robust_diffusion.attacks.losses import LOSSES
 from robust_diffusion.attacks.problem import Problem, gradient
-from robust_diffusion.attacks.randomness import seeded
 from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.models.adaptive import MeanOverDraws
+from robust_diffusion.models.checked import seeded
 from robust_diffusion.operators import FixedRows
 from tests.attacks.contract import clean, graph, run
 

@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 from torch_geometric.utils import degree
 
 from robust_diffusion import GraphDataModule
-from robust_diffusion.data.targets import check_difficulty, linear_margins
+from robust_diffusion.data.split import check_difficulty, linear_margins
 from robust_diffusion.errors import ConfigError, DataError
 from tests.drawn import drawn_data
 

@@ -11,8 +11,7 @@ from safetensors.torch import save_file
 from robust_diffusion import GCN, open_dataset
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.load import load_checkpoint
-from robust_diffusion.evaluation.trained import ModelTraining, Recipe
+from robust_diffusion.evaluation.load import ModelTraining, Recipe, load_checkpoint
 from robust_diffusion.records.store import ArtifactStore
 from tests.zoo import CONFIG, small_zoo
 

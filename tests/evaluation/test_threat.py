@@ -9,8 +9,8 @@ from torch import nn
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import BlackBox, WhiteBox
+from robust_diffusion.evaluation.load import ModelTraining, Recipe
 from robust_diffusion.evaluation.threat import TrainedModel
-from robust_diffusion.evaluation.trained import ModelTraining, Recipe
 from robust_diffusion.flows import Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GAT, GCNSVD, GNNGuard, GraphPDE

@@ -32,8 +32,8 @@ from robust_diffusion import (
     evaluate,
     fit,
 )
-from robust_diffusion.data.edge_order import sorted_row
 from robust_diffusion.errors import AttackError, ConfigError
+from robust_diffusion.models.checked import sorted_row
 from tests.attacks.contract import NAMES, make
 from tests.drawn import CLASSES, FEATURES, drawn_data
 from tests.evaluation.test_evaluate_model import MODELS

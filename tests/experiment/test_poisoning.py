@@ -12,7 +12,7 @@ from robust_diffusion.attacks import SPEIT, Budget, RandomFlip
 from robust_diffusion.attacks.modification.base import ModificationAttack
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import BlackBox, Poisoning
-from robust_diffusion.evaluation.trained import ModelTraining, Recipe
+from robust_diffusion.evaluation.load import ModelTraining, Recipe
 from robust_diffusion.experiment.evaluate_run import RunResult
 from robust_diffusion.records.store import ArtifactStore
 from tests.models.small import gcn

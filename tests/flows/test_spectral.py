@@ -10,7 +10,7 @@ from torch.nn.utils import parametrizations
 
 from robust_diffusion.flows.attention import RELEASED_WEIGHT, ResampledAttention
 from robust_diffusion.flows.spectral import normalized_weights
-from robust_diffusion.integrators.recompute import recompute_contexts
+from robust_diffusion.integrators.fixed_step import recompute_contexts
 from tests.backends import BACKENDS, backend
 from tests.graphs import CHANNELS
 

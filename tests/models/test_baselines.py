@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion import models
-from robust_diffusion.data.views import induced_view
+from robust_diffusion.data.datamodule import induced_view
 from robust_diffusion.flows import Beltrami
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN, GCNSVD, BeltramiGuard, RobustGCN
+from robust_diffusion.models.adaptive import with_gradient, with_solver
 from robust_diffusion.models.edge_values import EdgeNumbers, OnEdgeValues
 from robust_diffusion.models.hidden_step import HasHiddenStep
-from robust_diffusion.models.variants import with_gradient, with_solver
 from robust_diffusion.training import NodeClassification
 from tests.graphs import NODES, random_edges, random_signal
 from tests.models.small import HIDDEN, build_model, edges

@@ -35,7 +35,7 @@ from robust_diffusion import (
     run_experiment,
 )
 from robust_diffusion.certificates.report import read_certificates
-from robust_diffusion.data.targets import target_nodes
+from robust_diffusion.data.split import target_nodes
 from robust_diffusion.errors import ConfigError, RobustDiffusionError, TrainingError
 from robust_diffusion.records.records import encoded
 from robust_diffusion.system.artifact import Artifact, write_artifact

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from robust_diffusion.system.by_tensor import ByTensor
 from robust_diffusion.system.hashes import canonical_json, source_hash
-from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
+from robust_diffusion.system.tensor_hashes import ByTensor, state_hash, tensor_hash
 
 json_values = st.recursive(
     st.none()

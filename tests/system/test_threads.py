@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.system import threads as module
-from robust_diffusion.system.threads import set_threads
+from robust_diffusion.system import arithmetic as module
+from robust_diffusion.system.arithmetic import set_threads
 
 CORA, AMAZON = 10_252, 491_722  # directed edges
 

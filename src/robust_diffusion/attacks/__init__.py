@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from robust_diffusion.attacks.modification.prbcd import LRBCD as LRBCD, PRBCD as PRBCD
     from robust_diffusion.attacks.modification.random_flip import DICE as DICE
     from robust_diffusion.attacks.modification.random_flip import RandomFlip as RandomFlip
-    from robust_diffusion.attacks.randomness import seeded as seeded
+    from robust_diffusion.models.checked import seeded as seeded
     # isort: on
 
 __all__ = list(typed_imports(__name__))

@@ -122,12 +122,7 @@ class PerturbedGraph:
 
 
 def spent_budget(clean: Data, perturbed: PerturbedGraph) -> SpentBudget:
-    """Budget used, counted on the two graphs themselves.
-
-    Args:
-        clean: The graph before the attack, undirected and simple.
-        perturbed: The graph after it.
-    """
+    """Budget used, counted on the two graphs themselves, the clean one undirected and simple."""
     x, edge_index = clean_graph(clean)
     n, edges = perturbed.num_original_nodes, perturbed.edge_index
     injected = perturbed.x[n:]
@@ -148,12 +143,7 @@ def spent_budget(clean: Data, perturbed: PerturbedGraph) -> SpentBudget:
 
 
 def undirected_edge_numbers(edge_index: Int[Tensor, "2 e"], num_nodes: int) -> Int[Tensor, " u"]:
-    """One number u n + v for each undirected edge u < v, ascending.
-
-    Args:
-        edge_index: Edges, both directions.
-        num_nodes: Number of nodes n.
-    """
+    """One number u n + v for each undirected edge u < v, ascending."""
     src, dst = edge_index
     upper = src < dst
     ids: Tensor = src[upper] * num_nodes + dst[upper]

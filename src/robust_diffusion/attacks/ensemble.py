@@ -3,7 +3,7 @@
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -20,7 +20,6 @@ from robust_diffusion.attacks.base import (
 )
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.attacks.randomness import random_state, set_random_state
 from robust_diffusion.errors import AttackError
 from robust_diffusion.models.adaptive import MeanOverDraws, adaptive_form
 from robust_diffusion.system.artifact import Artifact
@@ -81,26 +80,17 @@ class Ensemble(Attack):
 
 @dataclass(eq=False)
 class Parts:
-    """Runs the parts of an ensemble one after the other, and remembers the most harmful graph.
+    """Runs the parts of an ensemble one after the other, and remembers the most harmful graph."""
 
-    Args:
-        problem: The attacked model and its targets.
-        budget: What may be spent.
-        generator: CPU generator.
-        keep: Memory of parts.
-        accuracy: By part, the lowest that it reached, in 0..1.
-        graph: The most harmful graph; `None` before the first.
-        best: Its part.
-        given_up: Why, by part, of those whose gradient is missing or not finite.
-    """
-
-    problem: Problem
-    budget: Budget
-    generator: torch.Generator
-    keep: Keep
+    problem: Problem  # the attacked model and its targets
+    budget: Budget  # what may be spent
+    generator: torch.Generator  # CPU generator
+    keep: Keep  # memory of parts
+    # By part, the lowest that it reached, in 0..1.
     accuracy: dict[str, float] = field(default_factory=dict)
-    graph: FeaturesAndEdges | None = None
-    best: str = ""
+    graph: FeaturesAndEdges | None = None  # the most harmful graph; `None` before the first
+    best: str = ""  # its part
+    # Why, by part, of those whose gradient is missing or not finite.
     given_up: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -126,16 +116,9 @@ class Parts:
         compute: Callable[[], Artifact],
         graph: Callable[[Artifact], FeaturesAndEdges],
     ) -> Artifact | None:
-        """Run one part, or take it from memory with its random draws, and judge what it found.
+        """Run one part, or take it from memory with its random draws, and judge the graph it found.
 
-        Args:
-            name: Of the part, in the record.
-            problem: The form of the model that it attacks.
-            compute: The part itself.
-            graph: The graph that it found.
-
-        Returns:
-            What it found; `None` if it was dropped, its gradient missing or not finite.
+        Returns `None` for a part that was dropped, its gradient missing or not finite.
         """
 
         def judged() -> Artifact:
@@ -190,3 +173,21 @@ def _forms(problem: Problem) -> tuple[dict[str, Problem], Problem]:
     if adaptive is not model:
         forms["adaptive"] = replace(problem, model=adaptive)
     return forms, judge
+
+
+def random_state(generator: torch.Generator, device: torch.device) -> dict[str, Tensor]:
+    """The states of a generator and of torch's global ones, of the CPU and of one device."""
+    state = {"state.own": generator.get_state(), "state.cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["state.cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_random_state(
+    state: Mapping[str, Tensor], generator: torch.Generator, device: torch.device
+) -> None:
+    """Set what `random_state` gave, among other tensors; the device's, if it was on one as well."""
+    generator.set_state(state["state.own"])
+    torch.set_rng_state(state["state.cpu"])
+    if device.type == "cuda" and "state.cuda" in state:
+        torch.cuda.set_rng_state(state["state.cuda"], device)

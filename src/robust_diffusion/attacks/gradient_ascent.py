@@ -81,17 +81,12 @@ RULES: Mapping[str, Callable[[Tensor, float], Rule]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class StepRule:
-    """Loss and steps of an attack by gradient.
+    """Loss and steps of an attack by gradient."""
 
-    Args:
-        loss: Raised by the steps; see `losses`.
-        rule: Of one step; see `RULES`.
-        step_size: Length of a step, in normalised units: the learning rate of Adam, the change
-            of each feature of a sign step.
-    """
-
-    loss: LossName = "logit"
-    rule: RuleName = "adam"
+    loss: LossName = "logit"  # raised by the steps; see `losses`
+    rule: RuleName = "adam"  # of one step; see `RULES`
+    # Length of a step, in normalised units: the learning rate of Adam, the change of each feature
+    # of a sign step.
     step_size: float = 0.1
 
     def of(self, variable: Tensor) -> Rule:
@@ -100,18 +95,11 @@ class StepRule:
 
 
 class Ascent:
-    """Gradient ascent on features or edge weights.
+    """Gradient ascent on features or edge weights, to raise `objective`.
 
-    Args:
-        start: Where it starts; left alone.
-        objective: Scalar that is raised.
-        rule: Builds the rule of a step from the variable that it moves.
-        project: Maps the variable back into its range after each step.
-        attack: Name of the attack, for messages.
-        variable: What the variable is, for messages.
-
-    Attributes:
-        is_flat: Every gradient so far was 0.
+    `rule` builds the rule of a step from the variable that it moves, and `project` maps the
+    variable back into its range after each step. `attack` and `variable` name both in messages.
+    `is_flat` tells that every gradient so far was 0.
     """
 
     def __init__(
@@ -137,11 +125,7 @@ class Ascent:
         self.is_flat = True
 
     def advance(self, num_steps: int) -> Float[Tensor, "k f"]:
-        """Take some more steps, and return where they lead.
-
-        Raises:
-            AttackError: There is no gradient, or it is not finite.
-        """
+        """Take some more steps, and return where they lead."""
         for _ in range(num_steps):
             free = self._free.detach().requires_grad_()
             value = self._objective(free)
@@ -157,19 +141,12 @@ class Ascent:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """The most harmful features that were met, and how harmful they are.
+    """The most harmful features that were met, and how harmful they are."""
 
-    Args:
-        features: Of the nodes that are moved.
-        right: Targets that the model still classifies right.
-        loss: Mean loss of the targets, raised by the attack.
-        is_flat: Every gradient on the way was 0.
-    """
-
-    features: Float[Tensor, "k f"]
-    right: int
-    loss: float
-    is_flat: bool = False
+    features: Float[Tensor, "k f"]  # of the nodes that are moved
+    right: int  # targets that the model still classifies right
+    loss: float  # mean loss of the targets, raised by the attack
+    is_flat: bool = False  # every gradient on the way was 0
 
     @classmethod
     def unpacked(cls, artifact: Artifact) -> "Found":
@@ -201,17 +178,8 @@ def climb(
 ) -> Found:
     """Take some steps, and return the most harmful features met, those at the start included.
 
-    Args:
-        problem: The form of the model that is differentiated, and the targets.
-        place: Features of the whole graph by those that are moved.
-        edge_index: Edges.
-        start: Features of the nodes that are moved.
-        steps: Loss and steps.
-        limits: Smallest and largest feature.
-        num_steps: At least 0.
-
-    Raises:
-        AttackError: There is no gradient, or it is not finite.
+    `place` makes the features of the whole graph of those that are moved; `problem` has the form of
+    the model that is differentiated.
     """
     labels = problem.labels  # first, so that a model that does not fit the graph raises here
     best: list[Found] = []

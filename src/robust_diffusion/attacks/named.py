@@ -27,7 +27,7 @@ def build_attack(name: str) -> Attack:
     """An attack with the options that the command line gives it under `fidelity=paper`.
 
     Args:
-        name: One of `attack_names`.
+        name: One of `attack_names`, in upper or lower case.
 
     Raises:
         ConfigError: An unknown name.
@@ -40,7 +40,7 @@ def build_attack(name: str) -> Attack:
     from hydra.errors import InstantiationException
     from hydra.utils import instantiate  # late, since all of Hydra comes along
 
-    check_choice("attacks", name, attack_names())
+    name = check_choice("attacks", name.lower(), attack_names())
     option = OmegaConf.load(CONFIG_DIR / "attack" / f"{name}.yaml")
     fidelity = OmegaConf.load(CONFIG_DIR / "fidelity" / "paper.yaml")
     cfg = OmegaConf.merge(option, {"fidelity": fidelity})

@@ -16,10 +16,14 @@ from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MeanAggregation
 
-from robust_diffusion.attacks.randomness import seeded
-from robust_diffusion.data.edge_order import sorted_by, sorted_row
 from robust_diffusion.errors import AttackError, ConfigError, RobustDiffusionError
-from robust_diffusion.models.checked import has_own_layers, is_of_this_package
+from robust_diffusion.models.checked import (
+    has_own_layers,
+    is_of_this_package,
+    seeded,
+    sorted_by,
+    sorted_row,
+)
 from robust_diffusion.operators import FixedRows
 
 Variable = Literal["features", "edge weights"]
@@ -38,19 +42,12 @@ class Classifier(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A model, a clean graph, and the nodes at which the model shall err.
+    """A model, a clean graph, and the nodes at which the model shall err."""
 
-    Args:
-        attack: Name of the attack, for messages.
-        model: The model under attack, frozen.
-        data: The clean graph.
-        targets: Nodes under attack.
-    """
-
-    attack: str
-    model: Classifier
-    data: Data
-    targets: Int[Tensor, " t"]
+    attack: str  # name of the attack, for messages
+    model: Classifier  # the model under attack, frozen
+    data: Data  # the clean graph
+    targets: Int[Tensor, " t"]  # nodes under attack
 
     def __post_init__(self) -> None:
         """Refuse a mask, whose values would be read as the nodes 0 and 1."""
@@ -107,11 +104,7 @@ class Problem:
 
     @cached_property
     def clean_logits(self) -> Float[Tensor, "n c"]:
-        """Logits of every node of the clean graph.
-
-        Raises:
-            AttackError: The model does not take the graph, or its logits are not finite.
-        """
+        """Logits of every node of the clean graph."""
         try:
             with torch.no_grad():
                 logits = self.model(self.x, self.edge_index)
@@ -187,11 +180,7 @@ class Problem:
         return F.cross_entropy(logits, labels, reduction="none").clamp_max(cap).mean()
 
     def slope(self, value: Tensor, variable: Tensor, of: Variable) -> Tensor:
-        """Gradient of a scalar with respect to features or edge weights.
-
-        Raises:
-            AttackError: There is none, or it is not finite.
-        """
+        """Gradient of a scalar with respect to features or edge weights."""
         slope = gradient(value, variable, attack=self.attack, of=of)
         check_finite(slope.isfinite().all(), attack=self.attack, of=of)
         return slope
@@ -202,9 +191,6 @@ class Problem:
         One that takes no edge weights may be of PyTorch Geometric's layers, which weigh their edges
         instead; see `weighted_edges`. Attention is still normalised over all edges, those of weight
         0 among them, so that its gradient is a guide and no more; see `drops_edges_of_weight_0`.
-
-        Raises:
-            AttackError: It takes features and edges alone, and a mask on its messages does nothing.
         """
         if not self.takes_weights and not self._takes_masks:
             raise _not_differentiable(self.attack, "edge weights")
@@ -368,11 +354,7 @@ def clean_graph(data: Data) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
 def gradient(
     loss: Float[Tensor, ""], variable: Float[Tensor, "..."], *, attack: str, of: Variable
 ) -> Float[Tensor, "..."]:
-    """Gradient of a loss.
-
-    Raises:
-        AttackError: The loss does not depend on the variable as far as autograd can tell.
-    """
+    """Gradient of a loss."""
     result = None
     if loss.requires_grad:
         (result,) = torch.autograd.grad(loss, variable, allow_unused=True)
@@ -382,11 +364,7 @@ def gradient(
 
 
 def check_finite(finite: bool | Tensor, *, attack: str, of: Variable) -> None:
-    """Refuse gradients that were not finite.
-
-    Raises:
-        AttackError: They were not.
-    """
+    """Refuse gradients that were not finite."""
     if not finite:
         raise AttackError(
             f"attack={attack}: the gradient with respect to the {of} is not finite; check the "

@@ -14,17 +14,11 @@ SLACK = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class ClassBounds:
-    """Bounds of the smoothed class probabilities of each node, true at once with 1 - alpha.
+    """Bounds of the smoothed class probabilities of each node, true at once with 1 - alpha."""
 
-    Args:
-        predicted: The class that the selection draws name.
-        lower: Least probability of that class.
-        upper: Largest probability of any other class.
-    """
-
-    predicted: Int[np.ndarray, " t"]
-    lower: Float[np.ndarray, " t"]
-    upper: Float[np.ndarray, " t"]
+    predicted: Int[np.ndarray, " t"]  # the class that the selection draws name
+    lower: Float[np.ndarray, " t"]  # least probability of that class
+    upper: Float[np.ndarray, " t"]  # largest probability of any other class
 
     @property
     def abstained(self) -> Bool[np.ndarray, " t"]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack
-from robust_diffusion.certificates.attacked import attack_smoothed
+from robust_diffusion.certificates.attacked import SmoothedAttacks
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.bi_smoothing import BiSmoothing
 from robust_diffusion.certificates.bounds import class_bounds
@@ -94,71 +94,79 @@ def certify(
     subject = subject_of(model, data, nodes, device, seed=seed)
     if isinstance(certificate, str):
         certificate = SCHEMES[check_choice("certificate", certificate, SCHEMES)]()
-    scheme = certificate
-    chosen = attacks_of_kind(attacks, scheme)
+    chosen = attacks_of_kind(attacks, certificate)
     if local:
-        subject = replace(subject, targets=_sample(subject, local, seed))
-    seconds: dict[str, float] = {}
+        sample = local_sample(subject.graph, subject.targets, local, seed)
+        subject = replace(subject, targets=sample)
+    cache = None if store is None else ArtifactStore(store, option="store")
+    attack = SmoothedAttacks(data, chosen, feature_limits, attack_draws, store, local > 0)
     with subject.tried.ready():
-        start = time.perf_counter()
-        x, edge_index = subject.placed(subject.graph)
-        own = subject.model
-        weights = state_hash(own.state_dict())
-        clean = subject.logits(subject.graph)
-        locality = check_locality(own, x, edge_index, scheme)
-        key = {"model": object_key(own), "weights": weights, "logits": tensor_hash(clean)}
-        count = VoteCounter(
-            own,
-            scheme,
-            subject.targets,
-            seed,
-            None if store is None else ArtifactStore(store, option="store"),
-            key,
-            per_pass=graphs_per_pass(x, edge_index, scheme, locality),
-            progress=progress,
-        )
-        selection = count("selection", scheme.selection_samples, x, edge_index)
-        votes = count("votes", scheme.samples, x, edge_index)
-        bounds = class_bounds(selection, votes, scheme.alpha)
-        seconds["votes"] = time.perf_counter() - start
-        start = time.perf_counter()
-        given = (count, subject, data, chosen, store, bounds, votes, feature_limits, attack_draws)
-        attacked, reports = attack_smoothed(*given, local=local > 0) if chosen else ([], [])
-        seconds["attacks"] = time.perf_counter() - start
-    assert isinstance(subject.graph.y, Tensor)
+        return _certified(subject, certificate, attack, cache, progress=progress)
+
+
+def _certified(
+    subject: Subject,
+    scheme: Smoothing,
+    attack: SmoothedAttacks,
+    cache: ArtifactStore | None,
+    *,
+    progress: bool,
+) -> CertificateReport:
+    """Count the votes of a model that is ready, attack its smoothed form, and report both."""
+    start, own = time.perf_counter(), subject.model
+    x, edge_index = subject.placed(subject.graph)
+    weights, clean = state_hash(own.state_dict()), subject.logits(subject.graph)
+    locality = check_locality(own, x, edge_index, scheme)
+    count = VoteCounter(
+        own,
+        scheme,
+        subject.targets,
+        subject.seed,
+        cache,
+        {"model": object_key(own), "weights": weights, "logits": tensor_hash(clean)},
+        per_pass=graphs_per_pass(x, edge_index, scheme, locality),
+        progress=progress,
+    )
+    selection = count("selection", scheme.selection_samples, x, edge_index)
+    votes = count("votes", scheme.samples, x, edge_index)
+    bounds = class_bounds(selection, votes, scheme.alpha)
+    counted = time.perf_counter()
+    attacked, reports = attack(count, subject, bounds, votes) if attack.attacks else ([], [])
     return CertificateReport(
         model=type(own).__name__,
         scheme=scheme,
         bounds=bounds,
         votes=votes,
-        labels=subject.graph.y[subject.targets].numpy(),
+        labels=subject.labels.numpy(),
         nodes=subject.targets,
         num_edges=edge_index.size(1) // 2,
-        sees_no_edge=float(1 - scheme.survival(_degrees(subject).numpy()).mean()),
+        sees_no_edge=float(
+            1 - scheme.survival(_degrees(subject.graph)[subject.targets].numpy()).mean()
+        ),
         plain_accuracy=subject.accuracy(clean),
         clean_accuracy=subject.accuracy(votes.double()),
-        local=local > 0,
+        local=attack.local,
         locality=locality,
         attacked=attacked,
-        seed=seed,
-        dataset=str(data.name) if isinstance(data, GraphDataModule) else "",
+        seed=subject.seed,
+        dataset=subject.dataset,
         clean_graph=subject.fingerprint,
         weights=weights,
-        seconds=seconds,
+        seconds={"votes": counted - start, "attacks": time.perf_counter() - counted},
         attacks=tuple(reports),
     )
 
 
-def _degrees(subject: Subject) -> Int[Tensor, " t"]:
-    """Edges of each target."""
-    assert isinstance(subject.graph.edge_index, Tensor)
-    src, _ = subject.graph.edge_index
-    return torch.bincount(src, minlength=subject.graph.num_nodes)[subject.targets]
+def _degrees(graph: Data) -> Int[Tensor, " n"]:
+    assert graph.edge_index is not None
+    return torch.bincount(graph.edge_index[0], minlength=graph.num_nodes)
 
 
-def _sample(subject: Subject, number: int, seed: int) -> Int[Tensor, " s"]:
-    """Draw `count` of the targets that have edges, ascending."""
-    possible = subject.targets[_degrees(subject) > 0]
+def local_sample(
+    graph: Data, targets: Int[Tensor, " t"], number: int, seed: int
+) -> Int[Tensor, " s"]:
+    """Draw some of the targets that have edges, ascending."""
+    possible = targets[_degrees(graph)[targets] > 0]
     if number > len(possible):
         raise ConfigError(f"local={number}: {len(possible)} target nodes have edges; give fewer")
     order = torch.randperm(len(possible), generator=torch.Generator().manual_seed(seed))

@@ -14,16 +14,13 @@ from robust_diffusion.checks import Nodes, NonNegative, validated
 
 @dataclass(frozen=True, eq=False)
 class HeatBound:
-    """Bounds on the change of heat flow between two graphs of the same nodes, by operator.
+    """Bounds on the change of heat flow between two graphs of the same nodes, by operator."""
 
-    Args:
-        symmetric_spectral: Of ||Z(T) - Z'(T)||_F / ||Z(0)||_F under the symmetric normalised
-            Laplacian alone. The random-walk operator of `flows.Heat` can change by more.
-        nodes: Of |z_v(T) - z'_v(T)| of any feature, per unit of the range of that feature in Z(0),
-            under the random-walk operator, which `flows.Heat` with uniform weights has.
-    """
-
+    # Of ||Z(T) - Z'(T)||_F / ||Z(0)||_F under the symmetric normalised Laplacian alone. The random-
+    # walk operator of `flows.Heat` can change by more.
     symmetric_spectral: float
+    # Of |z_v(T) - z'_v(T)| of any feature, per unit of the range of that feature in Z(0), under the
+    # random-walk operator, which `flows.Heat` with uniform weights has.
     nodes: Float[Tensor, " n"]
 
 

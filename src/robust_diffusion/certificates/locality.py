@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.attacks.randomness import seeded
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.noise import Noise
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.models.checked import is_random, seeded
 
 _FEW = 256
 """Probes that logits are differentiated by."""
@@ -27,25 +27,19 @@ ISOLATION = "a node without edges has no influence on other nodes"
 
 @dataclass(frozen=True)
 class Locality:
-    """Influence of probe nodes on the nodes of a noisy graph, which no path joins them to.
+    """Influence of probe nodes on the nodes of a noisy graph, which no path joins them to."""
 
-    Args:
-        isolated: Probes without edges have no influence.
-        separate: Nor have probes that are joined with each other, so that several graphs can be
-            run in one pass; false of a model that samples.
-        probes: Number of probes without edges.
-        dtype: float64, or the model's dtype if it does not run in double precision.
-        gradient: Largest derivative of a node's logit by a feature of such a probe; `None` of a
-            model without derivatives.
-        change: Largest change of a logit by such probes, per unit of the largest logit; `None` of a
-            model that samples.
-    """
-
-    isolated: bool
+    isolated: bool  # probes without edges have no influence
+    # Nor have probes that are joined with each other, so that several graphs can be run in one
+    # pass; false of a model that samples.
     separate: bool
-    probes: int
-    dtype: str
+    probes: int  # number of probes without edges
+    dtype: str  # float64, or the model's dtype if it does not run in double precision
+    # Largest derivative of a node's logit by a feature of such a probe; `None` of a model without
+    # derivatives.
     gradient: float | None
+    # Largest change of a logit by such probes, per unit of the largest logit; `None` of a model
+    # that samples.
     change: float | None
 
     def __str__(self) -> str:
@@ -61,11 +55,7 @@ class Locality:
 def check_locality(
     model: nn.Module, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], scheme: Smoothing
 ) -> Locality:
-    """Measure the influence of probe nodes on a noisy graph.
-
-    Raises:
-        ConfigError: The scheme certifies against injection, and an isolated node has an influence.
-    """
+    """Measure the influence of probe nodes on a noisy graph."""
     edges, _ = scheme.sample(edge_index, x.size(0), Noise(0, "training"), [0])
     locality = measure_locality(model, x, edges)
     if scheme.kind == "injection" and not locality.isolated:
@@ -87,13 +77,7 @@ def measure_locality(
     derivative, such as that of a maximum or of the number of nodes. Neither shows a dependence on
     features that no probe comes near. No gradient leads from the other nodes' logits to features
     that would change them: if there is one, the check has failed.
-
-    Args:
-        model: In eval mode.
-        x: Features.
-        edge_index: Edges, both directions.
     """
-    samples = any(getattr(module, "samples", False) for module in model.modules())
     generator = torch.Generator().manual_seed(0)
     with seeded(0):
         few = _probes(x, _FEW, generator)
@@ -108,9 +92,11 @@ def measure_locality(
         # the largest logit, less than votes, counted in single precision, tell apart. Sums in
         # another order change logits of the package's models by less than 1e-14 there.
         tolerance = torch.finfo(graph.logits.dtype).eps ** 0.5
-        change = None if samples else graph.change(probes, ids)
+        change = None if is_random(model) else graph.change(probes, ids)
         isolated = gradient in {None, 0.0} and (change is None or change <= tolerance)
-        separate = isolated and not samples and graph.change(probes, ids, joined=True) <= tolerance
+        separate = (
+            isolated and change is not None and graph.change(probes, ids, joined=True) <= tolerance
+        )
         separate = separate and graph.change_without_edges() <= tolerance
     return Locality(
         isolated=isolated,
@@ -132,13 +118,7 @@ class _Graph:
     logits: Float[Tensor, "n c"]
 
     def change(self, probes: Tensor, ids: Tensor, *, joined: bool = False) -> float:
-        """Largest change of a logit by probes, per unit of the largest logit.
-
-        Args:
-            probes: Their features.
-            ids: Of nodes, then of probes.
-            joined: Join the probes with each other by a wheel.
-        """
+        """Largest change of a logit by probes, apart or joined, per unit of the largest logit."""
         n, edges = len(self.x), ids[self.edge_index]
         if joined:
             hub, rim = ids[n : n + 1], ids[n + 1 :]

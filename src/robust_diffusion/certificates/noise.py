@@ -25,14 +25,10 @@ class Noise:
     up in any order, and a graph and its perturbation meet the same noise.
 
     Reference: SplitMix64, Steele, Lea and Flood 2014, doi:10.1145/2660193.2660195.
-
-    Args:
-        seed: In 0..2^32 - 1.
-        purpose: Draws of one purpose are independent of those of another.
     """
 
-    seed: int
-    purpose: Purpose
+    seed: int  # in 0..2^32 - 1
+    purpose: Purpose  # draws of one purpose are independent of those of another
 
     def uniform(
         self,

@@ -55,19 +55,12 @@ class _Saved(Schema):
 
 @dataclass(frozen=True)
 class Attacked:
-    """The worst that attacks do to the smoothed classifier with one budget.
+    """The worst that attacks do to the smoothed classifier with one budget."""
 
-    Args:
-        total: Of `Smoothing.budgets`.
-        accuracy: Of the majority of fresh draws, the lowest of all attacks, in 0..1.
-        attack: The attack that reached it; "" if none was worse than the clean graph.
-        broken: Most certified nodes that one attack turned over, expected at most alpha of them.
-    """
-
-    total: int
-    accuracy: float
-    attack: str
-    broken: int
+    total: int  # of `Smoothing.budgets`
+    accuracy: float  # of the majority of fresh draws, the lowest of all attacks, in 0..1
+    attack: str  # the attack that reached it; "" if none was worse than the clean graph
+    broken: int  # most certified nodes that one attack turned over, expected at most alpha of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,11 +234,7 @@ def nothing_fell(curve: Sequence[Mapping[Any, Any]]) -> bool:
 
 
 def read_certificates(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]]:
-    """Reports by the name of their folder, from such folders or from folders of them.
-
-    Raises:
-        DataError: No report is there, or one is none.
-    """
+    """Reports by the name of their folder, from such folders or from folders of them."""
     found: dict[str, dict[str, Any]] = {}
     for folder in map(Path, folders):
         files = sorted([*folder.glob(_REPORT), *folder.glob(f"*/{_REPORT}")])

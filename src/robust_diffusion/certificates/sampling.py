@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.attacks.randomness import seeded
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.locality import Locality
 from robust_diffusion.certificates.noise import Noise, Purpose
+from robust_diffusion.models.checked import seeded
 from robust_diffusion.records.content import by_content, computed_by
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import Artifact
@@ -83,28 +83,18 @@ def graphs_per_pass(
 
 @dataclass(frozen=True, eq=False)
 class VoteCounter:
-    """Counts the classes that a model gives some nodes on noisy graphs.
+    """Counts the classes that a model gives some nodes on noisy graphs."""
 
-    Args:
-        model: In eval mode.
-        scheme: Draws the noisy graphs.
-        targets: Nodes whose classes are counted.
-        seed: Of all draws.
-        store: Keeps the counts of each hundred draws; `None` to keep none.
-        key: Anything else that distinguishes the model from others.
-        per_pass: Graphs of one pass, of nodes with edges alone; 1 for whole graphs, one at a time.
-            See `graphs_per_pass`.
-        progress: Show a bar on a terminal, or log a line a minute.
-    """
-
-    model: nn.Module
-    scheme: Smoothing
-    targets: Int[Tensor, " t"]
-    seed: int
-    store: ArtifactStore | None
-    key: Mapping[str, Any]
+    model: nn.Module  # in eval mode
+    scheme: Smoothing  # draws the noisy graphs
+    targets: Int[Tensor, " t"]  # nodes whose classes are counted
+    seed: int  # of all draws
+    store: ArtifactStore | None  # keeps the counts of each hundred draws; `None` to keep none
+    key: Mapping[str, Any]  # anything else that distinguishes the model from others
+    # Graphs of one pass, of nodes with edges alone; 1 for whole graphs, one at a time. See
+    # `graphs_per_pass`.
     per_pass: int = 1
-    progress: bool = False
+    progress: bool = False  # show a bar on a terminal, or log a line a minute
 
     def __call__(
         self,

@@ -81,11 +81,6 @@ class NoisyModel(nn.Module):
     have the same, so that validation compares epochs by one graph.
 
     Reference: arXiv:2008.12952, whose models are trained on the noise of their certificate.
-
-    Args:
-        model: The classifier.
-        scheme: Draws the noisy graphs.
-        seed: Of the noise.
     """
 
     normalizes_by_degree = False

@@ -24,7 +24,7 @@ from robust_diffusion.commands.evaluate import check_read
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.folders import dataset_names
 from robust_diffusion.data.inventory import open_dataset
-from robust_diffusion.data.sources.pyg import checked_graph
+from robust_diffusion.data.validate import checked_graph
 from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation.load import build_model, load_weights
 from robust_diffusion.evaluation.report import REPORT, RobustnessReport

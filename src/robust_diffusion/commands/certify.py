@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from torch import nn
 
 from robust_diffusion.certificates import NoisyModel, Smoothing, certify
-from robust_diffusion.certificates.certify_model import attacks_of_kind
+from robust_diffusion.certificates.certify_model import attacks_of_kind, local_sample
 from robust_diffusion.certificates.report import certificate_tables, read_certificates
 from robust_diffusion.checks import Natural, check_value
 from robust_diffusion.commands.evaluate import READ as OF_EVALUATE
@@ -23,8 +23,8 @@ from robust_diffusion.evaluation.load import (
     set_up_process,
     train_composed,
 )
+from robust_diffusion.system.arithmetic import set_threads
 from robust_diffusion.system.markdown import print_table
-from robust_diffusion.system.threads import set_threads
 
 _READ = OF_EVALUATE - {"threat"} | {"certificate", "threads", "trainer", "training"}
 """First parts of the options that the command reads."""
@@ -87,6 +87,7 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     datamodule: GraphDataModule = instantiate(cfg.data)
     datamodule.setup()
     set_threads(cfg.threads, datamodule.graph.num_edges)
+    local_sample(datamodule.graph, datamodule.target_nodes, chosen.local, cfg.seed)
     if path:
         model = load_checkpoint(own_class or cfg.model, datamodule, path)
     else:

@@ -13,6 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
+from robust_diffusion.attacks.named import attack_names
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import evaluate
@@ -42,40 +43,7 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         DataError: A file that cannot be read, or not without running code.
         HydraException: An override that means nothing.
     """
-    parser = argparse.ArgumentParser(
-        prog="robust-diffusion evaluate",
-        description="Attack a model that is trained already (attack=auto, threat=white_box unless "
-        "given). model is an option of conf/model/ or a class such as my_code.MyModel, whose "
-        "arguments are given as model.KEY=VALUE. Nothing in the checkpoint is run.",
-    )
-    parser.add_argument(
-        "given",
-        nargs="*",
-        metavar="key=value",
-        help="checkpoint=weights.safetensors (or .pt, .ckpt), model=..., and overrides such as "
-        "dataset=custom dataset.source.path=graph.npz attack=[auto,pgd] threat.labels=true; "
-        "+data.normalize=null leaves the features as they are",
-    )
-    parser.add_argument("--save", metavar="FOLDER", help="write report.json and the graphs there")
-    reports = parser.add_mutually_exclusive_group()
-    reports.add_argument(
-        "--each",
-        type=int,
-        metavar="EDGES",
-        help="attack every target by itself, within this number of edges; what it says is an "
-        "edge's flip or, of an injecting attack, a new node",
-    )
-    reports.add_argument(
-        "--unit-test",
-        action="store_true",
-        help="only test the model on the most harmful graphs of the zoo, crafted on its models",
-    )
-    reports.add_argument(
-        "--filtered",
-        action="store_true",
-        help="also the accuracy after a filter of outliers has cut off 3 and 15 %% of the nodes",
-    )
-    chosen = parser.parse_intermixed_args(arguments)
+    chosen = _parser().parse_intermixed_args(arguments)
     defaults = ["attack=auto", "threat=white_box"]
     path, own_class, cfg, choices = composed_model(chosen.given, defaults, READ, "evaluate")
     if not path:
@@ -115,6 +83,43 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         print_table("accuracy after a filter of outliers, in %", table, ["attack"])
         if chosen.save:
             _write(Path(chosen.save) / "filtered.csv", found.to_csv(index=False))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="robust-diffusion evaluate",
+        description="Attack a model that is trained already (attack=auto, threat=white_box unless "
+        "given). model is an option of conf/model/ or a class such as my_code.MyModel, whose "
+        "arguments are given as model.KEY=VALUE. Nothing in the checkpoint is run.",
+    )
+    parser.add_argument(
+        "given",
+        nargs="*",
+        metavar="key=value",
+        help="checkpoint=weights.safetensors (or .pt, .ckpt), model=..., and overrides such as "
+        "dataset=custom dataset.source.path=graph.npz attack=[auto,pgd] threat.labels=true; "
+        "+data.normalize=null leaves the features as they are",
+    )
+    parser.add_argument("--save", metavar="FOLDER", help="write report.json and the graphs there")
+    reports = parser.add_mutually_exclusive_group()
+    reports.add_argument(
+        "--each",
+        type=int,
+        metavar="EDGES",
+        help="attack every target by itself, within this number of edges; what it says is an "
+        "edge's flip or, of an injecting attack, a new node",
+    )
+    reports.add_argument(
+        "--unit-test",
+        action="store_true",
+        help="only test the model on the most harmful graphs of the zoo, crafted on its models",
+    )
+    reports.add_argument(
+        "--filtered",
+        action="store_true",
+        help="also the accuracy after a filter of outliers has cut off 3 and 15 %% of the nodes",
+    )
+    return parser
 
 
 def _print_each(
@@ -157,16 +162,19 @@ def composed_model(
     path, name = values.pop("checkpoint", ""), values.get("model", "")
     target = values.pop("model") if "." in name else ""
     own = [f"{k}={v}" for k, v in values.items() if target and k.lstrip("+").startswith("model.")]
-    rest = [
-        item.replace("attacks=", "attack=", 1) if item.startswith("attacks=") else item
-        for item in (f"{k}={v}" for k, v in values.items())
-        if item not in own
-    ]
+    if attacks := values.pop("attacks", values.pop("attack", "")):
+        values["attack"] = re.sub(r"\w+", _known_attack, attacks)
+    rest = [item for item in (f"{k}={v}" for k, v in values.items()) if item not in own]
     check_read(rest, read, command, "checkpoint", *sorted(read))
     options: Any = OmegaConf.from_dotlist([item.lstrip("+").removeprefix("model.") for item in own])
     cfg, choices = composed([*defaults, *rest], {*read} - ({"model"} if target else set()))
     model = {"_target_": target, **options} if target else {}
     return path, model, cfg, choices
+
+
+def _known_attack(name: re.Match[str]) -> str:
+    """Return the name of an attack in lower case; anything else as it is."""
+    return lower if (lower := name[0].lower()) in attack_names() else name[0]
 
 
 def check_read(overrides: Sequence[str], read: Collection[str], command: str, *shown: str) -> None:

@@ -88,11 +88,7 @@ class Clusters:
         return f"clusters-{self.num_parts}-{self.parts_per_batch}-{self.seed}"
 
     def loader(self, view: Data) -> DataLoader[Data]:
-        """Yields the joined parts of each batch; METIS cuts `view` now.
-
-        Raises:
-            ConfigError: pymetis is missing, or the graph has fewer nodes than there are parts.
-        """
+        """Yields the joined parts of each batch; METIS cuts `view` now."""
         adjacency = _adjacency(view)
         membership = metis_parts(adjacency, self.num_parts, self.seed)
         by_part = np.argsort(membership, kind="stable")
@@ -111,11 +107,7 @@ class Clusters:
 
 
 def metis_parts(adjacency: sp.csr_array, num_parts: int, seed: int) -> NDArray[np.int64]:
-    """The part of each node, in 0..num_parts - 1, by METIS: equal sizes, few edges cut.
-
-    Raises:
-        ConfigError: pymetis is missing, or the graph has fewer nodes than there are parts.
-    """
+    """The part of each node, in 0..num_parts - 1, by METIS: equal sizes, few edges cut."""
     if num_parts > adjacency.shape[0]:
         raise ConfigError(
             f"batching.num_parts={num_parts}: the training graph has only {adjacency.shape[0]} "

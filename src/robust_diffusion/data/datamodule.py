@@ -11,15 +11,13 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch_geometric.data import Data
+from torch_geometric.utils import degree, subgraph
 
 from robust_diffusion.checks import check_name, validated
 from robust_diffusion.data.batching import Batching, FullBatch
 from robust_diffusion.data.normalize import FeatureScale, feature_scale, log_columns
-from robust_diffusion.data.served import Served
-from robust_diffusion.data.sources.pyg import checked_graph, node_index, split_of
-from robust_diffusion.data.split import split_by_degree, split_hash
-from robust_diffusion.data.targets import check_difficulty, target_nodes
-from robust_diffusion.data.views import induced_view
+from robust_diffusion.data.split import check_difficulty, split_by_degree, split_hash, target_nodes
+from robust_diffusion.data.validate import Served, checked_graph, node_index, split_of
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.system.tensor_hashes import tensor_hash
 
@@ -39,7 +37,7 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         source: Returns the checked graph with raw features and its split.
         name: The dataset's name in records and tables.
         difficulty: Test nodes that are scored and attacked: GRB's easy, medium, hard or full, or
-            others by degree, margin, draw or file; see `data.targets.target_nodes`.
+            others by degree, margin, draw or file; see `data.split.target_nodes`.
         degree_leak: Serve the degrees of the whole graph to models that normalise by degree, as
             GRB does; otherwise the graph is cut first.
         edge_values: Values of the adjacency matrix: `ones`; or `ids`, numbers of edges, as in the
@@ -267,3 +265,30 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
     def predict_dataloader(self) -> DataLoader[Data]:
         """The clean graph, whole."""
         return FullBatch().loader(self.view("test"))
+
+
+def induced_view(
+    data: Data, nodes: Int[Tensor, " k"], scored: Int[Tensor, " s"], *, degree_leak: bool
+) -> Data:
+    """The subgraph on sorted `nodes`, with a mask of those that are scored.
+
+    With `degree_leak` the degrees of the whole graph, self-loop included, are attached to a part of
+    it as `degree`. GRB normalises the whole adjacency and cuts it then, so test degrees leak into
+    training. A part also has `n_id`, its nodes in the whole graph.
+    """
+    n = data.num_nodes
+    assert n is not None
+    assert data.x is not None
+    assert data.edge_index is not None
+    assert isinstance(data.y, Tensor)
+    mask = torch.zeros(n, dtype=torch.bool)
+    mask[scored] = True
+    if nodes.numel() == n:
+        # The whole graph: a view of it, not a copy of its features.
+        return Data(x=data.x, y=data.y, edge_index=data.edge_index, mask=mask)
+    edge_index, _ = subgraph(nodes, data.edge_index, relabel_nodes=True, num_nodes=n)
+    view = Data(x=data.x[nodes], y=data.y[nodes], edge_index=edge_index, mask=mask[nodes])
+    view.n_id = nodes
+    if degree_leak:
+        view.degree = degree(data.edge_index[1], n, dtype=data.x.dtype)[nodes] + 1
+    return view

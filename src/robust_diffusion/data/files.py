@@ -25,12 +25,7 @@ TO_WRITE = "write it with torch.save(data.to_dict(), path), weights with model.s
 
 @contextmanager
 def reading(where: str | Path, remedy: str = "fetch the file again") -> Iterator[None]:
-    """Turn what readers raise on damaged bytes, which is anything, into a `DataError` of one line.
-
-    Args:
-        where: File or folder that the error names.
-        remedy: Ends the error.
-    """
+    """Turn what readers raise on damaged bytes, which is anything, into a `DataError`."""
     try:
         yield
     except DataError:
@@ -41,11 +36,7 @@ def reading(where: str | Path, remedy: str = "fetch the file again") -> Iterator
 
 
 def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
-    """Every array of an npz file.
-
-    Raises:
-        DataError: The file is missing, damaged, or holds pickled objects.
-    """
+    """Every array of an npz file; none may be pickled."""
     require(path)
     with reading(path):
         check_archive(path)
@@ -58,22 +49,14 @@ def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
 
 
 def read_npy(path: Path) -> NDArray[Any]:
-    """The array of an npy file.
-
-    Raises:
-        DataError: The file is missing, damaged, an npz file, or holds pickled objects.
-    """
+    """The array of an npy file; it may not be pickled."""
     require(path)
     with reading(path, "write it with numpy.save"), path.open("rb") as file:
         return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def read_sparse(path: Path) -> sp.csr_array:
-    """A sparse matrix that `scipy.sparse.save_npz` wrote, every index checked.
-
-    Raises:
-        DataError: The file is missing, damaged, or holds no sparse matrix.
-    """
+    """A sparse matrix that `scipy.sparse.save_npz` wrote, every index checked."""
     arrays = read_npz(path)
     with reading(path):
         for key in ("indices", "indptr", "row", "col"):
@@ -107,14 +90,8 @@ def sparse_matrix(
 ) -> sp.csr_array:
     """A sparse matrix from its parts, every index checked, or a DataError that names `where`.
 
-    Args:
-        kind: `csr`, of indices and indptr, or `coo`, of rows and columns, where values at one place
-            are added up.
-        data: Real values.
-        first: Indices or rows.
-        second: Indptr or columns.
-        shape: Number of rows and of columns.
-        where: File that the error names.
+    `kind` is `csr`, of indices and indptr, or `coo`, of rows and columns, where values at one place
+    are added up.
     """
     with reading(where):
         if data.dtype.kind not in NUMBERS:
@@ -143,11 +120,7 @@ def dense(matrix: sp.csr_array, where: str | Path) -> NDArray[np.float32]:
 
 
 def read_torch(path: Path) -> Any:
-    """Contents of a file that `torch.save` wrote.
-
-    Raises:
-        DataError: The file is missing, damaged, or holds more than tensors and containers.
-    """
+    """Contents of a file that `torch.save` wrote: tensors and containers alone."""
     require(path)
     with path.open("rb") as file:
         begins = file.read(2)

@@ -114,12 +114,7 @@ def open_dataset(name: str, data_dir: str | Path | None = None) -> GraphDataModu
 
 
 def load_dataset(name: str, data_dir: str | Path) -> Data:
-    """A graph with raw features, by its `dataset=` option, or a user's own by its path.
-
-    Raises:
-        ConfigError: Neither.
-        DataError: Its files are missing or damaged; nothing is downloaded.
-    """
+    """A graph with raw features, by its `dataset=` option, or a user's own by its path."""
     if name in dataset_names():
         source: Callable[[], Data] = instantiate(compose_dataset(name, data_dir).dataset.source)
         return source()

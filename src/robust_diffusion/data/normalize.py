@@ -57,11 +57,7 @@ class FeatureScale:
         return normalized
 
     def denormalize(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
-        """Features in (-1, 1), such as an attack's, in their raw unit: mean + std tan(pi x / 2).
-
-        Raises:
-            DataError: A value that no raw feature is mapped to: -1, 1, beyond, or NaN.
-        """
+        """Features in (-1, 1), such as an attack's, in their raw unit: mean + std tan(pi x / 2)."""
         outside = ~(x.abs() < 1)
         if outside.any():
             row, column = outside.nonzero()[0].tolist()
@@ -82,11 +78,7 @@ class FeatureScale:
 
 
 def feature_scale(x: Float[Tensor, "n f"]) -> FeatureScale:
-    """Mean and population standard deviation of a graph's raw features, in float64.
-
-    Raises:
-        DataError: All features are equal, so they have no scale.
-    """
+    """Mean and population standard deviation of a graph's raw features, in float64."""
     # A wide graph's features would not fit in memory twice over in float64.
     chunks = _chunks(x)
     mean = torch.stack([chunk.sum(dtype=torch.float64) for chunk in chunks]).sum() / x.numel()

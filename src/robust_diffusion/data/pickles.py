@@ -42,9 +42,6 @@ def read_objects(path: Path, names: Collection[str]) -> dict[str, Any]:
     Args:
         path: The file.
         names: Pickled members that are read. Others are not touched: an array of `None` stands in.
-
-    Raises:
-        DataError: The file is missing or damaged, or a member of `names` is more than data.
     """
     require(path)
     held: dict[str, Any] = {}

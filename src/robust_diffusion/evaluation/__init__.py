@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 from robust_diffusion.system.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from robust_diffusion.evaluation.black_box import BlackBox, Poisoning
     from robust_diffusion.evaluation.evaluate_model import attack, evaluate
     from robust_diffusion.evaluation.report import AttackReport, RobustnessReport
-    from robust_diffusion.evaluation.threat import WhiteBox
+    from robust_diffusion.evaluation.threat import BlackBox, Poisoning, WhiteBox
 
 __all__ = [
     "AttackReport",

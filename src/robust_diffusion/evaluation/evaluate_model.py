@@ -11,8 +11,8 @@ from torch import nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
-from robust_diffusion.checks import check_value
-from robust_diffusion.data.served import Served
+from robust_diffusion.checks import Count, Seed, validated
+from robust_diffusion.data.validate import Served
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.flags import Flag
 from robust_diffusion.evaluation.perturbed import (
@@ -33,7 +33,7 @@ from robust_diffusion.evaluation.subject import (
 )
 from robust_diffusion.evaluation.threat import AttackedModel, Labels
 from robust_diffusion.models.adaptive import adaptive_form
-from robust_diffusion.models.checked import own_context
+from robust_diffusion.models.checked import own_context, sees_edges
 from robust_diffusion.records.content import object_key
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
@@ -43,6 +43,7 @@ Threat = Literal["white_box", "adaptive", "black_box"]
 PROBABILITIES = "the model returns probabilities, attacked through their logarithm; return logits"
 
 
+@validated("")
 @own_context()
 def evaluate(
     model: nn.Module,
@@ -54,7 +55,8 @@ def evaluate(
     labels: Labels = "predicted",
     threat: Threat = "white_box",
     surrogates: Sequence[nn.Module] | Mapping[str, nn.Module] = (),
-    seed: int = 0,
+    seed: Seed = 0,
+    seeds: Count = 1,
     device: str | torch.device | None = None,
     store: str | Path | None = None,
     progress: bool = True,
@@ -93,6 +95,8 @@ def evaluate(
             form (adaptive), or the surrogates alone (black_box).
         surrogates: Trained models on which the attacks are made as well, and then transferred.
         seed: Of all random choices, in 0..2^32 - 1.
+        seeds: Number of attack seeds, from `seed` on, at least 1. The report is that of the first,
+            with the mean over all and its 95 % interval.
         device: Where to run; `None` for where the model is.
         store: Folder that keeps every attacked graph, so that a call that was cut off goes on where
             it stopped; `None` to keep none.
@@ -106,42 +110,67 @@ def evaluate(
         DataError: No graph can be like `data`, or `nodes` are none of its nodes.
         AttackError: A model cannot be attacked so; for one, it has no gradient.
     """
-    subject, own = _checked(model, data, attacks, nodes, labels, threat, seed, device)
+    chosen = attacks_of(attacks)
+    subject = subject_of(model, data, nodes, device, seed=seed, grows=_injects(chosen))
     cache = None if store is None else ArtifactStore(store, option="store")
-    attacker = Attacker(subject, budget_of(budget, subject, own), cache, labels == "true", progress)
+    allowed = budget_of(budget, subject, chosen)
+    attacker = Attacker(subject, allowed, cache, labels == "true", progress)
     others = surrogates_of(surrogates, subject)
     if threat == "black_box" and not others:
         raise ConfigError("surrogates: none; threat=black_box attacks those, and not the model")
     with ExitStack() as stack:
         for tried in (subject.tried, *others.values()):
             stack.enter_context(tried.ready())
-        controls = _controls(own)
-        rest = {name: of for name, of in own.items() if name not in controls}
-        seen = {} if threat == "black_box" else {"": _form(subject.model, threat)}
-        seen |= {name: tried.model for name, tried in others.items()}
-        runs = _runs(attacker, {"": subject.model}, controls) + _runs(attacker, seen, rest)
-        known = [Flag("probabilities", PROBABILITIES)] * subject.tried.gives_probabilities
-        measured = evaluate_on(attacker, subject.model, runs, own_flags=known)
-        graphs = [outcome.graph for outcome in measured.outcomes.values()]
-        sees = subject.tried.sees_edges or _depends_on_edges(subject, graphs)
+        seen = {name: tried.model for name, tried in others.items()}
+        report = _evaluated(attacker, subject, chosen, seen, threat, labels)
+    if seeds == 1:
+        return report
+    same: dict[str, Any] = {"budget": budget, "attacks": attacks, "nodes": nodes, "labels": labels}
+    same |= {"threat": threat, "surrogates": surrogates, "device": device, "store": store}
+    further = [
+        evaluate(model, data, seed=seed + i, progress=progress, **same) for i in range(1, seeds)
+    ]
+    by_seed = [[of[attack.name].accuracy for of in (report, *further)] for attack in report]
+    pairs = zip(report, by_seed, strict=True)
+    return replace(report, attacks=[replace(attack, by_seed=of) for attack, of in pairs])
+
+
+def _evaluated(
+    attacker: Attacker,
+    subject: Subject,
+    attacks: Mapping[str, Attack],
+    surrogates: Mapping[str, nn.Module],
+    threat: Threat,
+    labels: Labels,
+) -> RobustnessReport:
+    """Run attacks on models that are ready, controls first, and report them."""
+    controls, model = _controls(attacks), subject.model
+    rest = {name: attack for name, attack in attacks.items() if name not in controls}
+    seen = {} if threat == "black_box" else {"": _form(model, threat)}
+    runs = _runs(attacker, {"": model}, controls) + _runs(attacker, seen | {**surrogates}, rest)
+    known = [Flag("probabilities", PROBABILITIES)] * subject.tried.gives_probabilities
+    measured = evaluate_on(attacker, model, runs, own_flags=known)
+    graphs = [outcome.graph for outcome in measured.outcomes.values()]
+    sees = subject.tried.sees_edges or _sees_edges(subject, graphs)
     return RobustnessReport(
-        model=type(subject.model).__name__,
+        model=type(model).__name__,
         clean_accuracy=measured.accuracy["clean"],
         attacks=[_report(run, measured, subject, labels) for run in runs],
         budget=attacker.budget,
         num_targets=subject.targets.numel(),
         threat=threat,
         labels=labels,
-        seed=seed,
+        seed=subject.seed,
         flags=measured.flags.get("victim", ()),
-        dataset=str(data.name) if isinstance(data, Served) else "",
+        dataset=subject.dataset,
         clean_graph=subject.fingerprint,
-        weights=state_hash(subject.model.state_dict()),
+        weights=state_hash(model.state_dict()),
         clean=subject.clean,
         notes=() if sees else ("the model sees no edge",),
     )
 
 
+@validated("")
 @own_context()
 def attack(
     model: nn.Module,
@@ -152,7 +181,7 @@ def attack(
     nodes: Any = "test",
     labels: Labels = "predicted",
     threat: Literal["white_box", "adaptive"] = "white_box",
-    seed: int = 0,
+    seed: Seed = 0,
     device: str | torch.device | None = None,
 ) -> PerturbedGraph:
     """The graph that one attack makes of a clean one; `.to_data()` hands it to PyG.
@@ -181,29 +210,16 @@ def attack(
         >>> graph.to_data().num_nodes
         102
     """
-    subject, own = _checked(model, data, [name], nodes, labels, threat, seed, device)
-    attacker = Attacker(subject, budget_of(budget, subject, own), None, labels == "true")
+    chosen = attacks_of([name])
+    subject = subject_of(model, data, nodes, device, seed=seed, grows=_injects(chosen))
+    attacker = Attacker(subject, budget_of(budget, subject, chosen), None, labels == "true")
     with subject.tried.ready():
-        (run,) = _runs(attacker, {"": _form(subject.model, threat)}, own)
+        (run,) = _runs(attacker, {"": _form(subject.model, threat)}, chosen)
         return subject.returned(attacker(run).graph)
 
 
-def _checked(
-    model: nn.Module,
-    data: Data | Served,
-    attacks: Any,
-    nodes: Any,
-    labels: str,
-    threat: str,
-    seed: int,
-    device: str | torch.device | None,
-) -> tuple[Subject, dict[str, Attack]]:
-    """Return the checked model on its graph, and the attacks by name."""
-    own = attacks_of(attacks)
-    grows = any(attack.kind == "injection" for attack in own.values())
-    check_value("labels", labels, Labels)
-    check_value("threat", threat, Threat)
-    return subject_of(model, data, nodes, device, seed=seed, grows=grows), own
+def _injects(attacks: Mapping[str, Attack]) -> bool:
+    return any(attack.kind == "injection" for attack in attacks.values())
 
 
 def _runs(
@@ -243,12 +259,19 @@ def _report(run: AttackRun, measured: Evaluation, subject: Subject, labels: str)
     )
 
 
-def _depends_on_edges(subject: Subject, graphs: Sequence[PerturbedGraph]) -> bool:
-    """Return whether the model's logits on some attacked graph change with its edges.
+def _sees_edges(subject: Subject, graphs: Sequence[PerturbedGraph]) -> bool:
+    """Return whether the model's logits on some graph change with its edges.
 
     A filter may drop every clean edge, and let those of an attack through.
     """
-    clean = subject.graph.edge_index
+    clean, model = subject.graph.edge_index, subject.model
+    if subject.tried.sees_edges is None:
+        injected = (graph for graph in graphs if len(graph.x) > graph.num_original_nodes)
+        before = subject.logits(subject.graph)
+        if any(not torch.equal(subject.logits(graph), before) for graph in injected):
+            return True  # original nodes keep their features
+        if sees_edges(model, *subject.placed(subject.graph), subject.tried.logits):
+            return True
     return any(
         not torch.equal(subject.logits(graph), subject.logits(replace(graph, edge_index=clean)))
         for graph in graphs

@@ -95,19 +95,12 @@ def outlier_scores(
 
     Nodes are compared by the first principal components of the features, the logarithm of the
     degree, the cosine similarity to the mean of the neighbours, and the length of the features,
-    each group of unit variance.
+    each group of unit variance. The factor is about 1 for a node among its like, and higher for
+    outliers. Injected nodes are like each other, so that as many of them as `neighbors` are no
+    outliers.
 
     Reference: Breunig, Kriegel, Ng and Sander, "LOF: identifying density-based local outliers",
     SIGMOD 2000.
-
-    Args:
-        x: Features.
-        edge_index: Undirected edges.
-        neighbors: Nodes that a node's density is compared with, at least 1. Injected nodes are
-            like each other, so that as many of them as this are no outliers.
-
-    Returns:
-        About 1 for a node among its like, higher for outliers.
     """
     # Late, since they need an extra.
     try:

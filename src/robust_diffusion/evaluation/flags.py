@@ -32,9 +32,8 @@ from robust_diffusion.errors import AttackError
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER, Code
 from robust_diffusion.evaluation.solver_diagnostics import LARGEST_GROWTH
 from robust_diffusion.evaluation.subject import Task, accuracy
-from robust_diffusion.models.adaptive import adaptive_form
+from robust_diffusion.models.adaptive import adaptive_form, with_solver
 from robust_diffusion.models.checked import TRIAL_SEED, sees_edges
-from robust_diffusion.models.variants import with_solver
 
 Outdone = Literal["weaker_than_chance", "weaker_than_transfer"]
 
@@ -323,12 +322,7 @@ def parts_given_up(of: Attempt) -> Iterator[Flag]:
 
 
 def part_flags(accuracies: Mapping[str, float], clean: float) -> Iterator[Flag]:
-    """Yield flags of an ensemble whose best parts differ, or some part of which did no harm.
-
-    Args:
-        accuracies: Of each part, in 0..1.
-        clean: Accuracy on the clean graph, in 0..1.
-    """
+    """Yield flags of an ensemble whose best parts differ, or some part of which did no harm."""
     best = sorted(accuracies.values())[:3]
     if len(best) == 3 and best[2] - best[0] > PARTS_APART:
         text = ", ".join(f"{100 * accuracy:.2f}" for accuracy in best)
@@ -342,13 +336,7 @@ def part_flags(accuracies: Mapping[str, float], clean: float) -> Iterator[Flag]:
 def one_class(
     before: Int[Tensor, " t"], after: Int[Tensor, " t"], labels: Int[Tensor, " t"]
 ) -> Iterator[Flag]:
-    """Yield a flag of an attack that drives nearly all targets to one class, whose own it leaves.
-
-    Args:
-        before: Predictions at the targets of the clean graph.
-        after: Predictions on the attacked graph.
-        labels: Classes that they are driven away from.
-    """
+    """Yield a flag if nearly all targets end in one class, whose own the attack leaves."""
 
     def share(classes: Tensor) -> float:
         return int(classes.bincount().max()) / classes.numel() if classes.numel() else 0.0

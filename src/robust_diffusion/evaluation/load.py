@@ -1,33 +1,138 @@
-"""A model to evaluate: built of a configuration, with weights of a file, or trained."""
+"""A model to evaluate: built of a configuration, loaded from a file, or trained and cached."""
 
+import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytorch_lightning as pl
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.loggers import Logger
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from robust_diffusion.attacks.base import clean_graph
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.files import read_torch
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation.threat import TrainedModel
-from robust_diffusion.evaluation.trained import ModelTraining, Recipe, victim_key
+from robust_diffusion.models.checked import has_own_layers, sort_inputs, sorted_row
+from robust_diffusion.models.edge_values import with_edge_values
 from robust_diffusion.operators import set_backend
-from robust_diffusion.records.content import by_content
+from robust_diffusion.records.content import by_content, computed_by
 from robust_diffusion.records.identity import settings_of_config
 from robust_diffusion.records.store import ArtifactStore
-from robust_diffusion.system.arithmetic import set_up_arithmetic
-from robust_diffusion.system.artifact import cache_key_of
-from robust_diffusion.system.threads import set_threads
+from robust_diffusion.system.arithmetic import set_threads, set_up_arithmetic
+from robust_diffusion.system.artifact import Artifact, cache_key_of
+from robust_diffusion.system.tensor_hashes import state_hash
+from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What builds a model and trains it, and the configuration of both, by which it is cached."""
+
+    build: Callable[..., nn.Module]  # from the numbers of features and classes
+    fit: Fit
+    cache_key: Mapping[str, Any]
+    callbacks: Sequence[pl.Callback] = ()  # of Lightning, which the training calls as well
+
+
+@dataclass(frozen=True)
+class ModelTraining:
+    """Trained models of one graph and one seed, each from the store if it is there."""
+
+    datamodule: GraphDataModule
+    store: ArtifactStore
+    seed: int
+    directory: Path  # of the checkpoints of what is trained now, a folder each
+
+    def named(self, name: str) -> "ModelTraining":
+        """The same with a random state of its own, derived from the seed and a name."""
+        digest = hashlib.sha256(f"{name} {self.seed}".encode()).digest()
+        return replace(self, seed=int.from_bytes(digest[:4], "big"))
+
+    def untrained(self, build: Callable[..., nn.Module]) -> nn.Module:
+        """A model as it is before its training, built for the graph's features and classes."""
+        pl.seed_everything(self.seed, workers=True, verbose=False)
+        model = build(
+            in_channels=self.datamodule.num_features, out_channels=self.datamodule.num_classes
+        )
+        if not has_own_layers(model):
+            sort_inputs(model, sorted_row(clean_graph(self.datamodule.graph)[1]))
+        return with_edge_values(model, self.datamodule)
+
+    def __call__(
+        self,
+        kind: str,
+        recipe: Recipe,
+        *,
+        description: str,
+        logger: Logger | Sequence[Logger] | bool = False,
+    ) -> TrainedModel:
+        """Train a model, unless the store has it.
+
+        The random state is reset from the seed, so that what was trained or found before makes
+        no difference. A model from the store leaves no curves with the logger. `kind` names the
+        folder of checkpoints.
+        """
+
+        def train() -> Artifact:
+            fitted = recipe.fit(
+                self.untrained(recipe.build),
+                self.datamodule,
+                directory=self.directory / kind,
+                description=description,
+                logger=logger,
+                callbacks=recipe.callbacks,
+                model_config=recipe.cache_key.get("model"),
+            )
+            keys = ("epochs", "best_epoch", "seconds", "val_accuracy")
+            numbers = {key: getattr(fitted, key) for key in keys}
+            state = fitted.module.model.state_dict()
+            tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
+            extra = {key: value for key, value in state.items() if key not in tensors}
+            return Artifact(tensors, numbers | ({"extra_state": extra} if extra else {}))
+
+        key = {
+            "data": self.datamodule.fingerprint,
+            "seed": self.seed,
+            **computed_by(),
+            **by_content(recipe.cache_key),
+        }
+        artifact, reused = self.store.get_or_compute("model", key, train)
+        if reused:
+            log.info("%s: reusing cached weights", description)
+        model = self.untrained(recipe.build)
+        numbers = dict(artifact.metadata)
+        model.load_state_dict(artifact.tensors | numbers.pop("extra_state", {}))
+        # Lightning logs float32, from which the share of the validation nodes can be recovered.
+        nodes = int(self.datamodule.view("val").mask.sum())
+        numbers["val_accuracy"] = round(numbers["val_accuracy"] * nodes) / nodes
+        return TrainedModel(
+            model=model.eval(),
+            **numbers,
+            state=state_hash(model.state_dict()),
+            path=self.store.path("model", key),
+            reused=reused,
+        )
+
+
+def victim_key(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a hashed configuration by which the store knows a run's victim."""
+    # A callback may change the training, by averaging weights, say.
+    further = {"callbacks": config["callbacks"]} if config.get("callbacks") else {}
+    return {"model": config["model"], "fit": config["training"], **further}
+
 
 EXTRA_STATE = "_extra_state"
 """End of the names in a `state_dict` of what `get_extra_state` returns, which may be no tensor."""
@@ -42,11 +147,7 @@ def set_up_process(threads: int | str, backend: Any = None) -> None:
 
 
 def build_model(config: Mapping[str, Any], in_channels: int, out_channels: int) -> nn.Module:
-    """An untrained model of a configuration, whose `_target_` may be anyone's class.
-
-    Raises:
-        ConfigError: It cannot be built so.
-    """
+    """An untrained model of a configuration, whose `_target_` may be anyone's class."""
     plain: Any = (
         OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
     )
@@ -73,12 +174,7 @@ def build_model(config: Mapping[str, Any], in_channels: int, out_channels: int) 
 def load_checkpoint(
     config: Mapping[str, Any], datamodule: GraphDataModule, path: str | Path
 ) -> nn.Module:
-    """Build a model of a configuration and load the weights of a file that was trained with it.
-
-    Raises:
-        ConfigError: The model cannot be built, or the file names another configuration.
-        DataError: See `load_weights`.
-    """
+    """Build a model of a configuration and load the weights of a file that was trained with it."""
     model = build_model(config, datamodule.num_features, datamodule.num_classes)
     where = f"checkpoint={path}"
     load_weights(model, Path(path), where=where)
@@ -126,12 +222,7 @@ def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def load_weights(model: nn.Module, weights: Path | Mapping[str, Any], *, where: Any) -> None:
-    """Put weights into a model; those of a Lightning checkpoint are named `model.*`.
-
-    Raises:
-        DataError: A file that cannot be read, or not without running code, or weights that are not
-            the model's.
-    """
+    """Put weights into a model; those of a Lightning checkpoint are named `model.*`."""
     state: Any = _read(weights, where) if isinstance(weights, Path) else weights
     if isinstance(state, Mapping) and "state_dict" in state:
         state = {k.removeprefix("model."): v for k, v in state["state_dict"].items()}

@@ -1,8 +1,9 @@
-"""Attacks on a model, and its accuracy on each attacked graph: every evaluation goes this way."""
+"""Runs of attacks: what each costs, and how a model fares on each attacked graph."""
 
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -21,7 +22,6 @@ from robust_diffusion.attacks import (
 )
 from robust_diffusion.attacks.ensemble import Ensemble
 from robust_diffusion.errors import AttackError
-from robust_diffusion.evaluation.attack_cost import Effort, expected_forwards
 from robust_diffusion.evaluation.flag_codes import OF_THE_GRAPH
 from robust_diffusion.evaluation.flags import (
     Attempt,
@@ -42,6 +42,127 @@ from robust_diffusion.system.progress import Progress
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 log = logging.getLogger(__name__)
+
+PASSES_PER_STEP = {"auto": 8, "auto_modification": 21}
+"""Forward passes of attacks of many parts, for the time left; others take about one."""
+
+Cache = Callable[[Mapping[str, Any], Callable[[], Artifact]], tuple[Artifact, bool]]
+
+_Step = Sequence[float]
+"""Forward passes and seconds until then, and the accuracy in 0..1; a list where JSON was read."""
+
+
+class Effort:
+    """Forward passes and wall time of an attack, and the lowest accuracy that it had met by then.
+
+    `forwards` counts passes of the attacked model in any form of it, and each draw. `trace` has a
+    step for each graph that left less accuracy than all before it: graphs that keep the budget's
+    counts, not those between two graphs, of weighed edges; of a model that samples, one draw. The
+    cache keeps the parts of an ensemble until the whole is there, so that a killed run goes on;
+    `key` is that of the graph that all parts together make.
+    """
+
+    def __init__(self, cache: Cache | None = None, key: Mapping[str, Any] | None = None) -> None:
+        self._cache, self._key, self._reused = cache, key or {}, 0
+        self.forwards = 0
+        self.trace: list[_Step] = []
+        self.tell = Progress(shown=False)
+        self.part = ""
+        self._start = time.perf_counter()
+        self._before = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Wall time until now, and that of what was taken from an earlier run when it ran."""
+        return self._before + time.perf_counter() - self._start
+
+    @contextmanager
+    def of(self, model: nn.Module, attack: Attack, budget: Budget, task: Task) -> Iterator[None]:
+        """Within it, forward passes of the model and of copies made there are counted."""
+        n, e = task.graph.num_nodes or 0, task.graph.num_edges
+        grows = attack.kind == "injection"
+        nodes = budget.max_injected_nodes if grows else 0
+        edges = sum(budget.injected_degrees) if grows else budget.max_flipped_edges(e // 2)
+
+        # A function and no method, which a copy of the model would copy with it.
+        def note(
+            _: nn.Module, given: tuple[Any, ...], named: dict[str, Any], logits: Tensor
+        ) -> None:
+            self.forwards += 1
+            self.tell(1)
+            if named or len(given) != 2:  # weighed edges, or names that are the model's own
+                return
+            x, edge_index = given
+            if x.size(0) > n + nodes or abs(edge_index.size(1) - e) > 2 * edges:
+                return
+            of_targets = logits.detach()[task.targets.to(logits.device)].cpu()
+            self.reach(task.accuracy(of_targets))
+
+        handle = model.register_forward_hook(note, with_kwargs=True)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def keep(self, name: str, compute: Callable[[], Artifact]) -> Artifact:
+        """Return a part of this name, from the cache or computed; see `attacks.ensemble.Keep`."""
+
+        def timed() -> Artifact:
+            self.report_reuse()
+            self.at(name)
+            before = self.forwards, self.seconds, len(self.trace)
+            made = compute()
+            return Artifact(made.tensors, {"effort": self.since(*before), "found": made.metadata})
+
+        key = {"part": name, **self._key}
+        part, reused = self._cache(key, timed) if self._cache else (timed(), False)
+        if reused:
+            self._reused += 1
+            self.add(**part.metadata["effort"])
+        return Artifact(part.tensors, part.metadata["found"])
+
+    def report_reuse(self) -> None:
+        """Log how many parts the cache had since the last call."""
+        if self._reused:
+            log.info("%d parts: reusing cached results", self._reused)
+            self._reused = 0
+
+    def since(self, forwards: int = 0, seconds: float = 0.0, steps: int = 0) -> dict[str, Any]:
+        """Return forward passes, seconds and steps of the trace after those counts, as JSON."""
+        return {
+            "forwards": self.forwards - forwards,
+            "seconds": self.seconds - seconds,
+            "trace": [(f - forwards, s - seconds, a) for f, s, a in self.trace[steps:]],
+        }
+
+    def add(self, forwards: int, seconds: float, trace: Sequence[_Step]) -> None:
+        """Count what an earlier run did, as `since` gives it, as done now."""
+        for f, s, accuracy in trace:
+            self._reach((self.forwards + f, self.seconds + s, accuracy))
+        self.forwards += forwards
+        self._before += seconds
+        self.tell(forwards, free=forwards)
+
+    def reach(self, accuracy: float) -> None:
+        """Note what a graph leaves of the accuracy, if no other one left less."""
+        self._reach((self.forwards, self.seconds, accuracy))
+
+    def _reach(self, step: _Step) -> None:
+        if not self.trace or step[2] < self.trace[-1][2]:
+            self.trace.append(step)
+            self.at(self.part)
+
+    def at(self, part: str) -> None:
+        """Tell which part of the attack is going on, and the lowest accuracy of all until now."""
+        self.part, lowest = part, f"accuracy {100 * self.trace[-1][2]:.2f} %" if self.trace else ""
+        self.tell(note=", ".join(filter(None, (lowest, part))))
+
+
+def expected_forwards(attack: Attack) -> int | None:
+    """Forward passes that an attack takes, about, if its steps tell."""
+    steps = getattr(attack, "num_steps", None)
+    return round(PASSES_PER_STEP.get(attack.name, 1) * steps) if steps else None
+
 
 OF_PARTS = ("part_accuracy", "part", "given_up")
 """Fields of a perturbed graph that describe the parts of its attack."""
@@ -111,13 +232,8 @@ def evaluate_on(
 ) -> Evaluation:
     """Check a model, run attacks, test it on the clean and each attacked graph, collect all flags.
 
-    Args:
-        attacker: Has the task and the budget.
-        model: The tested model, in eval mode, on the task's device.
-        runs: Attacks on the model or on surrogates.
-        own_flags: Flags of the model that are known already.
-        norm_growth: See `model_flags`.
-        retrain: Trains a new model on each attacked graph, by its label; `None` for an evasion.
+    `retrain` trains a new model on each attacked graph, by its label; `None` for an evasion. Flags
+    of the model that are known already are `own_flags`; for `norm_growth` see `model_flags`.
     """
     task = attacker.task
     own = [*own_flags, *model_flags(model, task, norm_growth)]
@@ -169,9 +285,9 @@ def _is_random(attack: Attack) -> bool:
     return type(attack) is type(BASELINES[attack.kind])
 
 
-def _tell(name: str, flags: Sequence[Flag]) -> None:
+def _tell(name: str, flags: Sequence[Flag], *, shared: bool = False) -> None:
     for flag in flags:
-        log.warning("%s: %s", name, flag)
+        log.warning("%s: %s", name, flag, extra={"shared": shared})
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,11 +304,7 @@ class Attacker:
     shows_progress: bool = False
 
     def __call__(self, run: AttackRun) -> Attempt:
-        """Perturb the graph, unless the cache has it, and check the result.
-
-        Raises:
-            AttackError: The model cannot be attacked so, or no model can be run on the result.
-        """
+        """Perturb the graph, unless the cache has it, and check the result."""
         task, model, baseline = self.task, run.attacked.model.to(self.task.device), run.baseline
         known, measure = (baseline.name, self.budget), partial(self._chance, baseline, model)
         chance = None if _is_random(run.attack) else partial(task.once, known, model, measure)
@@ -208,10 +320,11 @@ class Attacker:
         if made.reused:  # its warnings were logged when it was made, and stand in the record
             log.info("%s: reusing the cached graph", name)
             return made
-        _tell(name, made.flags)
         change = f"{100 * made.clean_accuracy:.2f} -> {100 * made.accuracy:.2f} %"
         cost = f"{made.effort['forwards']} forward passes, {made.effort['seconds']:.1f} s"
-        log.info("%s: accuracy %s in %s", name, change, cost)
+        shared = bool(run.made_on)  # by the models that the graph is transferred to
+        log.info("%s: accuracy %s in %s", name, change, cost, extra={"shared": shared})
+        _tell(name, made.flags, shared=shared)
         return made
 
     def _crafted(self, run: AttackRun) -> tuple[PerturbedGraph, Mapping[str, Any], str, bool]:

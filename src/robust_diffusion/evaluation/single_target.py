@@ -13,7 +13,7 @@ from robust_diffusion.attacks import Budget, seeded
 from robust_diffusion.attacks.base import Kind
 from robust_diffusion.attacks.losses import margins
 from robust_diffusion.attacks.modification.base import flip
-from robust_diffusion.attacks.problem import Problem, check_finite, gradient
+from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Count, Seed, SomeSteps, check_choice, check_value, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
@@ -187,8 +187,7 @@ class _OneByOne:
         weight.requires_grad_()
         logits = self.problem.logits(self.problem.x, index, weight)
         margin = margins(logits, self.problem.labels)[i]
-        slope = gradient(margin, weight, attack="each", of="edge weights")
-        check_finite(slope.isfinite().all(), attack="each", of="edge weights")
+        slope = self.problem.slope(margin, weight, "edge weights")
         gains = slope.new_zeros(n)
         gains.index_add_(0, ends[mine], -slope[: edges.size(1)][mine])
         gains.index_add_(0, others.repeat(2), slope[edges.size(1) :])
@@ -213,8 +212,7 @@ class _OneByOne:
                 margin = margins(logits, problem.labels)[i]
                 if margin > 0:
                     return count
-                slope = gradient(margin, features, attack="each", of="features")
-                check_finite(slope.isfinite().all(), attack="each", of="features")
+                slope = problem.slope(margin, features, "features")
                 step = LENGTH * (high - low) * slope.sign()
                 features = (features.detach() + step).clamp(low, high)
         return None

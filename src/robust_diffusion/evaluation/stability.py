@@ -58,11 +58,7 @@ def motion(
     *,
     layer: int = 0,
 ) -> Motion:
-    """The diffusion that one layer of a trained stack of graph neural PDEs does on a graph.
-
-    Raises:
-        ConfigError: The model has no such layer, or its flow is of fractional order.
-    """
+    """The diffusion that one layer of a trained stack of graph neural PDEs does on a graph."""
     model = copy_of(model).double().eval()
     layers = [module for module in model.modules() if isinstance(module, PDELayer)]
     if not -len(layers) <= layer < len(layers):

@@ -13,10 +13,7 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
 from robust_diffusion.attacks.base import clean_graph
 from robust_diffusion.attacks.named import build_attack
-from robust_diffusion.checks import Seed, check_value
-from robust_diffusion.data.edge_order import sorted_by, sorted_row
-from robust_diffusion.data.served import Served
-from robust_diffusion.data.sources.pyg import checked_graph, node_index
+from robust_diffusion.data.validate import Served, checked_graph, node_index
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import (
     TriedModel,
@@ -25,6 +22,10 @@ from robust_diffusion.models.checked import (
     copy_of,
     device_of,
     dtype_of,
+    has_own_layers,
+    is_random,
+    sorted_by,
+    sorted_row,
 )
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
@@ -137,6 +138,7 @@ class Subject(Task):
     tried: TriedModel  # the model as it was passed, or a copy on another device
     given: Data  # the graph as it was passed, with its masks
     grows: bool = True  # nodes may be added to the graph
+    dataset: str = ""  # name of the datamodule's dataset
 
     @property
     def model(self) -> nn.Module:
@@ -180,22 +182,11 @@ def subject_of(
     seed: int = 0,
     grows: bool = True,
 ) -> Subject:
-    """Check a model, a graph and the nodes under attack.
+    """Check a model, a graph and the nodes under attack; see `evaluate` for the arguments.
 
-    Args:
-        model: Maps (x, edge_index) to logits.
-        data: A `Data`, whose features are taken as they are, or a datamodule.
-        nodes: See `node_index`; `test` of a datamodule is the test set of its difficulty.
-        device: Where to run; `None` for where the model is.
-        seed: Of a model that samples and of attacks, in 0..2^32 - 1.
-        grows: Nodes may be added to the graph.
-
-    Raises:
-        ConfigError: The model does not suit the graph, or the device is not there.
-        DataError: No graph, or no nodes.
+    `grows`: nodes may be added to the graph.
     """
-    check_value("seed", seed, Seed)
-    given = data.graph if isinstance(data, Served) else data
+    given, name = (data.graph, str(data.name)) if isinstance(data, Served) else (data, "")
     if not isinstance(given, Data):
         checked_graph(given, {})  # says what it is
     if isinstance(data, Served) and isinstance(nodes, str) and nodes == "test":
@@ -215,17 +206,24 @@ def subject_of(
     tried = _try(model, task, "model", grows=grows)
     x, edge_index = task.placed(graph)
     check_dropped_edges(tried.model, x, given.edge_index.to(edge_index), edge_index)
-    subject = Subject(graph, targets, place, seed=seed, tried=tried, given=given, grows=grows)
-    subject.once("another pass", tried.model, lambda: tried.logits.cpu())
+    subject = Subject(
+        *(graph, targets, place),
+        seed=seed,
+        tried=tried,
+        given=given,
+        grows=grows,
+        dataset=name,
+    )
+    logits = tried.logits.cpu()
+    subject.once("another pass", tried.model, lambda: logits)
+    known = has_own_layers(tried.model) and not is_random(tried.model)
+    if known and not tried.gives_probabilities:
+        subject._logits[graph] = {id(tried.model): (tried.model, logits)}
     return subject
 
 
 def attacks_of(attacks: Any) -> dict[str, Attack]:
-    """Attacks by name, from a name, an attack, several of them, or a mapping.
-
-    Raises:
-        ConfigError: No attack, an unknown one, or one name twice.
-    """
+    """Attacks by name, from a name, an attack, several of them, or a mapping."""
     several = isinstance(attacks, list | tuple | Mapping)
     items = (
         attacks.items()
@@ -250,11 +248,7 @@ def attacks_of(attacks: Any) -> dict[str, Attack]:
 
 
 def budget_of(budget: Any, task: Task, attacks: Mapping[str, Attack]) -> Budget:
-    """The budget as far as the target nodes can take it, its feature limits resolved.
-
-    Raises:
-        ConfigError: There is no target, it is no budget, or it allows one of the attacks nothing.
-    """
+    """The budget as far as the target nodes can take it, its feature limits resolved."""
     if not isinstance(budget, Budget):
         raise ConfigError(
             f"budget: is a {type(budget).__name__}; give a Budget(max_injected_nodes=..., "
@@ -282,11 +276,7 @@ def _check_allows(budget: Budget, name: str, attack: Attack) -> None:
 
 
 def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
-    """Surrogates by name, from a mapping or a list, whose names are those of their classes.
-
-    Raises:
-        ConfigError: Something other, a model that does not suit the graph, or the model itself.
-    """
+    """Surrogates by name, from a mapping or a list, whose names are those of their classes."""
     if isinstance(surrogates, nn.Module) or not isinstance(surrogates, Mapping | list | tuple):
         raise ConfigError(
             f"surrogates: is a {type(surrogates).__name__}; give a list of trained models"

@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import PerturbedGraph
 from robust_diffusion.attacks.base import clean_graph, undirected_edge_numbers
+from robust_diffusion.checks import Seed, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation.subject import Subject, subject_of
@@ -18,6 +19,7 @@ from robust_diffusion.models.checked import own_context
 from robust_diffusion.system.tensor_hashes import tensor_hash
 
 
+@validated("")
 @own_context()
 def unit_test(
     model: nn.Module,
@@ -25,7 +27,7 @@ def unit_test(
     dataset: str = "cora",
     *,
     nodes: Any = "test",
-    seed: int = 0,
+    seed: Seed = 0,
     device: str | torch.device | None = None,
     directory: str | Path | None = None,
 ) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from torch import nn
 
 from robust_diffusion.attacks import PerturbedGraph, seeded
 from robust_diffusion.attacks.audit import read_perturbed
-from robust_diffusion.attacks.audit.violation import GraphLike
+from robust_diffusion.attacks.audit.check import GraphLike
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation.load import build_model, load_weights
@@ -79,15 +79,7 @@ class Zoo:
 
     @classmethod
     def open(cls, directory: str | Path | None = None) -> "Zoo":
-        """Read the index of a zoo.
-
-        Args:
-            directory: Its folder; `None` for `ROBUST_DIFFUSION_ZOO`, or else the zoo that was
-                published.
-
-        Raises:
-            DataError: There is no index, or it is none.
-        """
+        """Read the index of a zoo; `None` for `ROBUST_DIFFUSION_ZOO`, or else the published zoo."""
         given = directory or os.environ.get("ROBUST_DIFFUSION_ZOO") or PUBLISHED / "zoo"
         path = Path(given) / INDEX
         try:
@@ -115,12 +107,7 @@ class Zoo:
         )
 
     def load(self, entry: ZooEntry) -> nn.Module:
-        """The trained model, in eval mode, on the CPU.
-
-        Raises:
-            DataError: A file is missing or not the one that the index names, a configuration names
-                something other than the package's models, or the weights do not fit it.
-        """
+        """The trained model, in eval mode, on the CPU."""
         tensors = read_artifact(self._verified(entry.file, entry.sha256)).tensors
         model = build_recorded(entry.config, entry.in_channels, entry.out_channels, where=entry.key)
         load_weights(model, tensors, where=self.directory / entry.file)
@@ -183,11 +170,7 @@ def load_model(
 def build_recorded(
     config: Mapping[str, Any], in_channels: int, out_channels: int, *, where: str
 ) -> nn.Module:
-    """An untrained model of a recorded configuration, if that names the package's classes alone.
-
-    Raises:
-        DataError: It names anything else, or nothing can be built of it.
-    """
+    """An untrained model of a recorded configuration, if that names the package's classes alone."""
     _check_config(config, where)
     try:
         with seeded(0):  # the draws of its first weights are no one's

@@ -13,7 +13,7 @@ from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
 from robust_diffusion.checks import Seed, check_name, check_value
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.black_box import Poisoning
+from robust_diffusion.evaluation.load import ModelTraining, Recipe
 from robust_diffusion.evaluation.perturbed import (
     Attacker,
     AttackRun,
@@ -23,8 +23,7 @@ from robust_diffusion.evaluation.perturbed import (
 )
 from robust_diffusion.evaluation.solver_diagnostics import solves_of, warn_of_steps
 from robust_diffusion.evaluation.subject import Task, budget_of, writes_into_inputs
-from robust_diffusion.evaluation.threat import Seeding, ThreatModel, TrainedModel
-from robust_diffusion.evaluation.trained import ModelTraining, Recipe
+from robust_diffusion.evaluation.threat import Poisoning, Seeding, ThreatModel, TrainedModel
 from robust_diffusion.flows import count_evaluations
 from robust_diffusion.models.checked import check_model, is_of_this_package
 from robust_diffusion.operators import current_backend
@@ -46,6 +45,7 @@ class RunResult:
     parts: dict[str, dict[str, float]]  # per attack of several parts, each part's `attacked`
     val_accuracy: float  # best validation accuracy, in 0..1
     epochs: int  # epochs trained
+    best_epoch: int | None  # the one whose weights were tested, from 1
     nfe: int  # right-hand-side evaluations in one forward pass on the clean test graph
     solves: dict[str, float | None]  # growth and stability; see `evaluation.solver_diagnostics`
     seconds: dict[str, float]  # wall time of each phase, whenever it ran
@@ -134,6 +134,7 @@ def evaluate_run(
         **_of_attacks(attacks, runs, measured, victim),
         val_accuracy=victim.val_accuracy,
         epochs=victim.epochs,
+        best_epoch=victim.best_epoch,
         nfe=evaluations.total,
         solves=solves,
         seconds=seconds | {"test": measured.seconds},
@@ -144,7 +145,10 @@ def evaluate_run(
         processor=processor(task.device),
     )
     lowest = [f"{name} {100 * of:.2f} %" for name, of in result.accuracy.items()]
-    log.info("%s: accuracy %s", description, ", ".join(lowest))
+    best = f" (best {victim.best_epoch})" if victim.best_epoch else ""
+    trained = f"{victim.epochs} epochs{best}, val {100 * victim.val_accuracy:.1f} %"
+    end = {"end": f"trained before, {trained}" if victim.reused else trained}
+    log.info("%s: accuracy %s", description, ", ".join(lowest), extra=end)
     return result
 
 

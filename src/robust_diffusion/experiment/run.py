@@ -16,8 +16,7 @@ from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.evaluation.load import set_up_process
-from robust_diffusion.evaluation.trained import ModelTraining, Recipe, victim_key
+from robust_diffusion.evaluation.load import ModelTraining, Recipe, set_up_process, victim_key
 from robust_diffusion.experiment.evaluate_run import RunResult, evaluate_run
 from robust_diffusion.experiment.overrides import check_arguments, check_config
 from robust_diffusion.experiment.wandb_log import chosen_mode, log_record
@@ -36,9 +35,9 @@ from robust_diffusion.records.records import (
 )
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.results.frame import model_name
+from robust_diffusion.system.arithmetic import set_threads
 from robust_diffusion.system.files import locked
 from robust_diffusion.system.interrupts import time_limit
-from robust_diffusion.system.threads import set_threads
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +114,10 @@ def run_and_record(cfg: DictConfig) -> Record:
             measure = _measure(cfg, cell)
             cell.record["backend"] = set_backend(cfg.backend)
             datamodule.setup()
+            graph, nodes = datamodule.graph, len(datamodule.target_nodes)
+            size = f"{graph.num_nodes:,} nodes, {graph.num_edges // 2:,} edges"
+            told = f"dataset {datamodule.name}: {size}, {nodes} target nodes"
+            log.info("%s", told, extra={"shared": True})
             widths, layers = (cfg.model.get(key) for key in ("hidden_channels", "num_layers"))
             widths = widths if isinstance(widths, int) else list(widths or [64])
             set_threads(cfg.threads, datamodule.graph.num_edges, widths, layers or 3)
@@ -145,12 +148,13 @@ class _Cell:
         found = None if self.store.refresh else finished_record(self.path, name)
         if found is None:
             return None
-        log.info("run %s: done %s; --force repeats it", name, found.get("time"))
+        done = found.get("time")
+        end = {"end": "recorded before", "reused": True}
+        log.info("run %s: done %s; --force repeats it", name, done, extra=end)
         if found.get("code") != self.record["code"]:
             log.warning(
-                "run %s: recorded before the code of data, models, training or attacks changed; "
-                "--force repeats it",
-                name,
+                "recorded before the code of data, models, training or attacks changed; "
+                "--force repeats it"
             )
         append_record(self.path, reference_to(self.record))
         if self.wandb:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from robust_diffusion.flows.spectral import normalized_weights
-from robust_diffusion.integrators.recompute import remembered
+from robust_diffusion.integrators.fixed_step import remembered
 from robust_diffusion.operators import EdgeValues, Graph, HeadWeights, NodeSignal, edge_attention
 
 AttentionKind = Literal["trained", "resampled"]

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from robust_diffusion.integrators.recompute import RECORD, REPLAY
+from robust_diffusion.integrators.fixed_step import RECORD, REPLAY
 from robust_diffusion.operators import Kernels, kernels_for
 
 _Vectors = tuple[Tensor, Tensor]

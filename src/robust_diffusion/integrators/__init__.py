@@ -4,13 +4,11 @@ from robust_diffusion.integrators.adaptive import StepUnderflowError, solve_adap
 from robust_diffusion.integrators.adjoint import checked, cut_off
 from robust_diffusion.integrators.fixed_step import METHODS, RightHandSide, solve_fixed_step
 from robust_diffusion.integrators.fractional import solve_fractional
-from robust_diffusion.integrators.watch import Watch
 
 __all__ = [
     "METHODS",
     "RightHandSide",
     "StepUnderflowError",
-    "Watch",
     "checked",
     "cut_off",
     "solve_adaptive",

@@ -50,9 +50,6 @@ def checked(rhs: RightHandSide, parameters: Sequence[Tensor]) -> RightHandSide:
 
     The adjoint gives gradients to the state and to `parameters` alone: those of anything else
     that the function has kept would be lost without a word.
-
-    Raises:
-        ConfigError: In the first evaluation of a backward pass, if there is such a tensor.
     """
     known = {id(p if p.grad_fn is None else p.grad_fn) for p in parameters}
     done = False

@@ -5,8 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from robust_diffusion.integrators.fixed_step import RightHandSide
-from robust_diffusion.integrators.recompute import evaluate_flow
+from robust_diffusion.integrators.fixed_step import RightHandSide, evaluate_flow
 
 
 def solve_fractional(

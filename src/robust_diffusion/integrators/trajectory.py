@@ -44,16 +44,8 @@ def trajectory(
 ) -> Iterator[Tensor]:
     """The state at each time, each solved from the one before.
 
-    Args:
-        solver: A `Solver`; its steps are as long as on the flow's period, or shorter.
-        flow: Of first order.
-        state: At time 0.
-        graph: As the flow prepared it.
-        times: Ascending, from 0 on.
-
-    Raises:
-        ConfigError: The times do not ascend; the flow is of fractional order; or the adjoint would
-            have to give gradients.
+    The steps of a `Solver` are as long as on the flow's period, or shorter; the flow is of first
+    order and has prepared the graph; times ascend from 0 on.
     """
     if flow.order != 1 or (solver.adjoint and torch.is_grad_enabled()):
         remedy = "leave them out, or use flow.order=1 and torch.no_grad()"

@@ -1,19 +1,75 @@
-"""Checks of any model, and the conditions under which one is run."""
+"""Checks of any model, and how one is run: on sorted edges, frozen, with its buffers restored."""
 
 import copy
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
+from pathlib import Path
 from threading import RLock
+from traceback import extract_tb
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
-from robust_diffusion.data.edge_order import sort_inputs, sorted_row
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
+from robust_diffusion.system.tensor_hashes import ByTensor
+
+SORTED = ByTensor()
+"""Sorted edges and their permutation, by the tensor that is sorted."""
+
+
+def sorted_row(edge_index: Int[Tensor, "2 e"]) -> int | None:
+    """Return the row by which edges are sorted, ties by the other row; `None` if by neither."""
+    for row in (0, 1):
+        key = _key(edge_index, row)
+        if (key[1:] >= key[:-1]).all():
+            return row
+    return None
+
+
+def sorted_by(
+    row: int | None, edge_index: Int[Tensor, "2 e"], *per_edge: Shaped[Tensor, "e ..."] | None
+) -> tuple[Any, ...]:
+    """Return edges sorted by a row (`None`: as they are), ties by the other, and their values."""
+    if row is None:
+        return edge_index, *per_edge
+
+    def compute() -> tuple[Tensor, Tensor]:
+        order = _key(edge_index, row).argsort(stable=True)
+        return edge_index[:, order], order
+
+    edges, order = SORTED.kept(edge_index, row, compute)
+    return edges, *(None if values is None else values[order] for values in per_edge)
+
+
+def sort_inputs(model: nn.Module, row: int | None) -> RemovableHandle:
+    """Sort the edges in every call of a model, until the handle is removed."""
+    hook = partial(_sorted_inputs, row)
+    return model.register_forward_pre_hook(hook, prepend=True, with_kwargs=True)
+
+
+def _sorted_inputs(
+    row: int | None, _: nn.Module, args: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Sort edges and their weights, whether the model is called by position or by name."""
+    edges = args[1] if len(args) > 1 else named["edge_index"]
+    weights = {name: named[name] for name in named.keys() - {"x", "edge_index"}}
+    found, *values = sorted_by(row, edges, *args[2:], *weights.values())
+    by_name = dict(zip(weights, values[len(args[2:]) :], strict=True))
+    if len(args) > 1:
+        return (args[0], found, *values[: len(args) - 2]), by_name
+    return args, {**named, "edge_index": found, **by_name}
+
+
+def _key(edge_index: Tensor, row: int) -> Tensor:
+    return (edge_index[row] << 32) + edge_index[1 - row]
+
 
 _TURN = RLock()
 
@@ -103,9 +159,7 @@ def copy_of(model: M) -> M:
 def is_of_this_package(model: object, further: tuple[str, ...] = ()) -> bool:
     """True of a model made of this package's and PyTorch's layers alone, none of it compiled.
 
-    Args:
-        model: Any.
-        further: Packages whose layers may be part of it.
+    Layers of the packages in `further` may be part of it.
     """
     parts = model.modules() if isinstance(model, nn.Module) else [model]
     return all(
@@ -121,6 +175,11 @@ def has_own_layers(model: object) -> bool:
     Those sort edges, and drop edges of weight 0.
     """
     return is_of_this_package(model, WITHOUT_EDGES)
+
+
+def is_random(model: nn.Module) -> bool:
+    """True of a model with a module that draws in eval mode, as its attribute `samples` says."""
+    return any(getattr(module, "samples", False) for module in model.modules())
 
 
 def device_of(model: object) -> torch.device:
@@ -143,7 +202,7 @@ class TriedModel:
     logits: Float[Tensor, "n c"]  # its output on the graph, in eval mode
     writes_in_place: bool = False  # into the tensors that it receives
     gives_probabilities: bool = False  # for logits
-    sees_edges: bool = True  # its output depends on the edges
+    sees_edges: bool | None = None  # its output depends on the edges; not tried of the package's
     row: int | None = None  # of the edges, by which the model gets them sorted
 
     @contextmanager
@@ -200,20 +259,10 @@ def check_model(
     name: str = "model",
     grows: bool = True,
 ) -> TriedModel:
-    """Try a model on a graph; both are left as they were.
+    """Try a model on a graph, and if it `grows` on one more node; both are left as they were.
 
-    Args:
-        model: Any object.
-        x: Features, on the model's device.
-        edge_index: Edges of the same graph.
-        num_classes: Classes that the labels tell.
-        name: Of the argument, for messages.
-        grows: Try it on one more node, as an injection will.
-
-    Raises:
-        ConfigError: It is no module, remembers a graph, does not take (x, edge_index) of any
-            number of nodes, or returns something other than finite logits, one of each node and
-            class.
+    It must be a module, remember no graph, take (x, edge_index) of any number of nodes, and return
+    finite logits, one of each node and class.
     """
     if not isinstance(model, nn.Module):
         given = "class" if isinstance(model, type) else type(model).__name__
@@ -237,19 +286,20 @@ def check_model(
         if not torch.isfinite(logits).all():
             raise ConfigError(f"{name}: the logits of {kind} are not finite")
         # Sorted edges would change the rounding of the package's models.
-        row = None if has_own_layers(model) else sorted_row(edge_index)
-        with TriedModel(model, logits, row=row).safe_inputs():
-            if grows:
-                new = edge_index.new_tensor([[n, 0], [0, n]])
-                larger = torch.cat([x, x[:1]]), torch.cat([edge_index, new], 1)
-                takes = f"{name}: {kind} takes this graph, but none of one more node"
-                _tried(model, *larger, takes)
-            sees = sees_edges(model, x, edge_index, logits)
-        if not sees and _depends_on_others(model, x, edge_index, logits):
-            raise ConfigError(
-                f"{name}: {kind} keeps a graph of its own: its logits are the same on other edges, "
-                "but depend on other nodes; let it use the edge_index of each call"
-            )
+        row, sees = None if has_own_layers(model) else sorted_row(edge_index), None
+        if not has_own_layers(model):  # the package's models are tested
+            with TriedModel(model, logits, row=row).safe_inputs():
+                if grows:
+                    new = edge_index.new_tensor([[n, 0], [0, n]])
+                    larger = torch.cat([x, x[:1]]), torch.cat([edge_index, new], 1)
+                    takes = f"{name}: {kind} takes this graph, but none of one more node"
+                    _tried(model, *larger, takes)
+                sees = sees_edges(model, x, edge_index, logits)
+            if not sees and _depends_on_others(model, x, edge_index, logits):
+                raise ConfigError(
+                    f"{name}: {kind} keeps a graph of its own: its logits are the same on other "
+                    "edges, but depend on other nodes; let it use the edge_index of each call"
+                )
         row_sums = logits.sum(1)
         return TriedModel(
             model=model,
@@ -286,11 +336,7 @@ def sees_edges(
 def check_dropped_edges(
     model: nn.Module, x: Float[Tensor, "n f"], given: Int[Tensor, "2 g"], edges: Int[Tensor, "2 e"]
 ) -> None:
-    """Refuse a model whose logits change if self-loops and repeated edges are dropped.
-
-    Raises:
-        ConfigError: The logits on the edges as they were given are others.
-    """
+    """Refuse a model whose logits change if self-loops and repeated edges are dropped."""
     if given.size(1) == edges.size(1):
         return
     kind = type(model).__name__
@@ -316,7 +362,7 @@ def _depends_on_others(model: nn.Module, x: Tensor, edge_index: Tensor, logits: 
 
 def _tried(model: nn.Module, x: Tensor, edge_index: Tensor, wrong: str) -> Float[Tensor, "n c"]:
     """Output in eval mode on tensors that are the model's own; an error begins with `wrong`."""
-    n = x.size(0)
+    n, place = x.size(0), ""
     try:
         with torch.no_grad(), frozen(model), seeded(TRIAL_SEED):
             logits = model(x, edge_index)
@@ -324,9 +370,14 @@ def _tried(model: nn.Module, x: Tensor, edge_index: Tensor, wrong: str) -> Float
         raise
     except Exception as error:  # of anyone's forward
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        # The innermost line of the user's code, if it is in any.
+        libraries = f"{Path(__file__).parents[1]}{os.sep}", "site-packages", "<frozen"
+        for frame in extract_tb(error.__traceback__):
+            if not any(part in frame.filename for part in libraries):
+                place = f"; {os.path.relpath(frame.filename)}:{frame.lineno}"
         raise ConfigError(
-            f"{wrong} of {n} nodes and {x.size(1)} features per node ({reason}); it must map "
-            "(x, edge_index) to logits"
+            f"{wrong} of {n} nodes and {x.size(1)} features per node ({reason}{place}); it "
+            "must map (x, edge_index) to logits"
         ) from error
     return _check_logits(logits, n, wrong)
 

@@ -22,7 +22,7 @@ from robust_diffusion.models.appnp import APPNP
 from robust_diffusion.models.gcn import GCN
 from robust_diffusion.models.gin import GIN
 from robust_diffusion.models.robust_gcn import RobustGCN
-from robust_diffusion.system.by_tensor import ByTensor
+from robust_diffusion.system.tensor_hashes import ByTensor
 
 VALUE_READERS = (GCN, RobustGCN, APPNP, GIN)
 """Models whose code in GRB reads the values of the adjacency matrix.

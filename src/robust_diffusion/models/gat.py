@@ -6,8 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from robust_diffusion.checks import Width
-from robust_diffusion.models.convs import GATConv
-from robust_diffusion.models.stack import Apply, LayerStack
+from robust_diffusion.models.stack import Apply, GATConv, LayerStack
 from robust_diffusion.operators import Graph
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from robust_diffusion.models.convs import GCNConv
-from robust_diffusion.models.stack import NormalizedStack
+from robust_diffusion.models.stack import GCNConv, NormalizedStack
 
 
 class GCN(NormalizedStack):

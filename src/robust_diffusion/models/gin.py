@@ -5,9 +5,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from robust_diffusion.models.convs import GINConv
 from robust_diffusion.models.mlp import linear_layers
-from robust_diffusion.models.stack import Apply, LayerStack
+from robust_diffusion.models.stack import Apply, GINConv, LayerStack
 from robust_diffusion.operators import Graph
 
 

@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.models.convs import SAGEConv
-from robust_diffusion.models.stack import Apply, NormalizedStack
+from robust_diffusion.models.stack import Apply, NormalizedStack, SAGEConv
 from robust_diffusion.operators import Graph, mean_weights
 
 _Variant = Literal["original", "grb"]

@@ -30,9 +30,6 @@ class HasHiddenStep(Protocol):
 
         Work that a forward pass does once for all layers, such as sorting the edges or normalising
         their weights, is done when this returns.
-
-        Raises:
-            ConfigError: The second layer is no hidden one.
         """
 
 

@@ -6,10 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.operators.edges import edge_squared_distance
+from robust_diffusion.operators.edges import edge_squared_distance, spmm
 from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
 from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
-from robust_diffusion.operators.spmm import spmm
 
 GradientNorm = Literal["edges", "residual"]
 

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from robust_diffusion.errors import DataError
-from robust_diffusion.system.by_tensor import ByTensor
 from robust_diffusion.system.memory import KEPT_ABOVE, keep_freed_memory
+from robust_diffusion.system.tensor_hashes import ByTensor
 
 NodeSignal = Float[Tensor, "n d"]
 """Features of the n nodes, d channels each."""

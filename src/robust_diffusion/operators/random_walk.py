@@ -8,11 +8,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from robust_diffusion.operators.edges import spmm
 from robust_diffusion.operators.graph import Graph
-from robust_diffusion.operators.normalization import symmetric_weights
-from robust_diffusion.operators.segments import gather_dst, segment_sum
-from robust_diffusion.operators.spmm import spmm
-from robust_diffusion.system.by_tensor import ByTensor
+from robust_diffusion.operators.segments import gather_dst, segment_sum, symmetric_weights
+from robust_diffusion.system.tensor_hashes import ByTensor
 
 NODES_AT_A_TIME = 256
 """Nodes whose walks are followed at once: tensors of n times this many entries."""

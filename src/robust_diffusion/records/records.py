@@ -246,11 +246,17 @@ def is_tested(record: Record) -> bool:
 def value_at(record: Mapping[str, Any], path: str) -> Any:
     """Return the value at a dotted path, or `ABSENT`."""
     node: Any = record
-    for key in path.split("."):
-        if not isinstance(node, Mapping) or key not in node:
-            return ABSENT
-        node = node[key]
+    try:
+        for key in path.split("."):
+            node = node[key]
+    except (KeyError, TypeError):
+        return ABSENT
     return node
+
+
+def has_values(record: Mapping[str, Any], wanted: Mapping[str, object]) -> bool:
+    """Return whether a record has these values at their dotted paths."""
+    return all(value_at(record, path) == value for path, value in wanted.items())
 
 
 def is_timing(record: Record) -> bool:

@@ -1,12 +1,13 @@
-"""Hashes of tensors and of modules' weights."""
+"""Hashes of tensors and weights, and values found once for a tensor."""
 
 import hashlib
 import pickle
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 
 def tensor_hash(*tensors: Tensor) -> str:
@@ -31,3 +32,40 @@ def state_hash(state: Mapping[str, Any]) -> str:
         part = tensor_hash(value) if is_tensor else hashlib.sha256(pickle.dumps(value)).hexdigest()
         digest.update(f"{name} {part}\n".encode())
     return digest.hexdigest()
+
+
+_T = TypeVar("_T")
+
+
+class ByTensor:
+    """Values by the identity and version of a tensor; an entry goes when its tensor does.
+
+    PyTorch does not count writes through `.numpy()` or `.data`, so they go unnoticed.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion.system.tensor_hashes import ByTensor
+        >>> sums, x = ByTensor(), torch.ones(3)
+        >>> sums.kept(x, "sum", lambda: x.sum().item())
+        3.0
+        >>> sums.kept(x.zero_(), "sum", lambda: x.sum().item())
+        0.0
+    """
+
+    def __init__(self) -> None:
+        self._known: Any = WeakIdKeyDictionary()
+
+    def kept(self, tensor: Tensor, key: Hashable, compute: Callable[[], _T]) -> _T:
+        """Result of `compute`, reused if it was computed for this tensor and key before."""
+        if tensor.is_inference():  # no version counter tells whether such a tensor has changed
+            return compute()
+        version, known = self._known.get(tensor, (None, {}))
+        if version != tensor._version:
+            known = {}
+            self._known[tensor] = tensor._version, known
+        if key not in known:
+            # Normal tensors even when first asked for in inference mode: training may come next.
+            with torch.inference_mode(mode=False):
+                known[key] = compute()
+        found: _T = known[key]
+        return found

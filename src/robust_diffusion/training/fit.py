@@ -3,7 +3,8 @@
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,8 +22,13 @@ from torch import nn
 from robust_diffusion.checks import Count, NonNegative, check_choice, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import UNWRITABLE, ConfigError, TrainingError
-from robust_diffusion.training.devices import Outcome, on_one, on_several
-from robust_diffusion.training.lightning import EpochProgressBar, quiet_lightning
+from robust_diffusion.training.lightning import (
+    EpochProgressBar,
+    Outcome,
+    on_one,
+    on_several,
+    quiet_lightning,
+)
 from robust_diffusion.training.module import Adversary, NodeClassification
 
 log = logging.getLogger(__name__)
@@ -58,6 +64,22 @@ class FitResult:
     seconds: float  # wall time of the training
     val_accuracy: float  # best validation accuracy, in 0..1
     checkpoint: Path | None  # file of the best weights, if it was kept
+    best_epoch: int  # the one whose weights are kept, from 1
+
+
+@contextmanager
+def _checkpoint_errors(directory: Path) -> Iterator[None]:
+    """Name the folder of a checkpoint that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        # Lightning writes a checkpoint to the temporary folder first, and names neither.
+        raise TrainingError(
+            f"{directory}: the checkpoint cannot be written ({error.strerror}); free space "
+            f"there and in {gettempdir()}, or set TMPDIR to another folder"
+        ) from error
 
 
 @validated("{key}")
@@ -164,6 +186,38 @@ class Fit:
             key=self.key,
             model_config=model_config,
         )
+        checkpoint, stopping, *bar = self._callbacks(directory, description)
+        outcome = Outcome(directory / "outcome.json")
+        with quiet_lightning():
+            build = partial(
+                self._build_trainer,
+                max_epochs=self.max_epochs,
+                logger=logger,
+                callbacks=[checkpoint, stopping, outcome, *bar, *callbacks],
+            )
+            trainer = on_several(build, build(), datamodule)
+            start = time.perf_counter()
+            with _checkpoint_errors(directory):
+                trainer.fit(module, datamodule)
+            seconds = time.perf_counter() - start
+        assert isinstance(checkpoint, ModelCheckpoint)
+        if not checkpoint.best_model_path:
+            raise TrainingError(
+                "no epoch was trained and validated, so there is no model; the options of trainer "
+                "must let at least one be"
+            )
+        path = Path(checkpoint.best_model_path)
+        best = torch.load(path, map_location="cpu", weights_only=True)
+        module.load_state_dict(best["state_dict"])
+        epochs, score = outcome.read()
+        best_epoch = best["epoch"] + 1
+        message = "%s: %d epochs (best %d) in %.1f s, best validation accuracy %.2f %%"
+        shared = {"shared": self.key != "training"}  # a surrogate's
+        log.info(message, description, epochs, best_epoch, seconds, 100 * score, extra=shared)
+        return FitResult(module.eval(), epochs, seconds, score, path, best_epoch)
+
+    def _callbacks(self, directory: Path, description: str) -> list[pl.Callback]:
+        """Return the checkpoint of the best weights, the early stop and, if it is shown, a bar."""
         checkpoint = ModelCheckpoint(
             directory,
             filename="-".join([*re.findall(r"[\w.+-]+", description), "best"]),
@@ -175,40 +229,7 @@ class Fit:
         stopping = EarlyStopping(
             "val_loss", patience=self.patience, min_delta=self.min_delta, check_finite=False
         )
-        bar = [EpochProgressBar(description)] if self.progress_bar else []
-        with quiet_lightning():
-            outcome = Outcome(directory / "outcome.json")
-            build = partial(
-                self._build_trainer,
-                max_epochs=self.max_epochs,
-                logger=logger,
-                callbacks=[checkpoint, stopping, outcome, *bar, *callbacks],
-            )
-            trainer = on_several(build, build(), datamodule)
-            start = time.perf_counter()
-            try:
-                trainer.fit(module, datamodule)
-            except OSError as error:
-                if error.errno not in UNWRITABLE:
-                    raise
-                # Lightning writes a checkpoint to the temporary folder first, and names neither.
-                raise TrainingError(
-                    f"{directory}: the checkpoint cannot be written ({error.strerror}); free space "
-                    f"there and in {gettempdir()}, or set TMPDIR to another folder"
-                ) from error
-            seconds = time.perf_counter() - start
-        if not checkpoint.best_model_path:
-            raise TrainingError(
-                "no epoch was trained and validated, so there is no model; the options of trainer "
-                "must let at least one be"
-            )
-        path = Path(checkpoint.best_model_path)
-        best = torch.load(path, map_location="cpu", weights_only=True)
-        module.load_state_dict(best["state_dict"])
-        epochs, score = outcome.read()
-        message = "%s: %d epochs in %.1f s, best validation accuracy %.2f %%"
-        log.info(message, description, epochs, seconds, 100 * score)
-        return FitResult(module.eval(), epochs, seconds, score, path)
+        return [checkpoint, stopping, *[EpochProgressBar(description)][: self.progress_bar]]
 
     def trainer(self) -> pl.Trainer:
         """A trainer to test with, on the device where this fit trains, or the first of several."""

@@ -12,7 +12,13 @@ from torch_geometric.data import Data
 
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.models.checked import check_model, device_of, dtype_of, own_context
+from robust_diffusion.models.checked import (
+    TriedModel,
+    check_model,
+    device_of,
+    dtype_of,
+    own_context,
+)
 from robust_diffusion.training.fit import Fit, FitResult
 from robust_diffusion.training.module import Adversary
 
@@ -67,25 +73,13 @@ def fit(
         >>> 0 <= result.val_accuracy <= 1
         True
     """
-    if isinstance(data, GraphDataModule):
-        if transductive and not data.transductive:
-            raise ConfigError(
-                "transductive=True: the datamodule is inductive; build it with transductive=True"
-            )
-        datamodule = data
-    else:
-        datamodule = GraphDataModule.from_data(data, transductive=transductive)
-    view, classes = datamodule.view("val"), datamodule.num_classes
-    assert view.x is not None
-    assert view.edge_index is not None
-    device, dtype = device_of(model), dtype_of(model, view.x.dtype)
-    x, edge_index = view.x.to(device, dtype), view.edge_index.to(device)
-    tried = check_model(model, x, edge_index, classes, grows=False)
-    if tried.logits.size(1) != classes:
+    if not isinstance(data, GraphDataModule):
+        data = GraphDataModule.from_data(data, transductive=transductive)
+    elif transductive and not data.transductive:
         raise ConfigError(
-            f"model: {type(model).__name__} tells {tried.logits.size(1)} classes apart, and the "
-            f"labels {classes}; build it with {classes}"
+            "transductive=True: the datamodule is inductive; build it with transductive=True"
         )
+    tried = _tried(model, data)
     trainer = partial(
         pl.Trainer,
         accelerator=accelerator,
@@ -107,5 +101,21 @@ def fit(
     with ExitStack() as stack:
         folder = directory or stack.enter_context(tempfile.TemporaryDirectory())
         stack.enter_context(tried.safe_inputs())
-        result = train(model, datamodule, directory=Path(folder))
+        result = train(model, data, directory=Path(folder))
     return result if directory is not None else replace(result, checkpoint=None)
+
+
+def _tried(model: nn.Module, datamodule: GraphDataModule) -> TriedModel:
+    """Return the model tried on the validation view, whose classes it must tell."""
+    view, classes = datamodule.view("val"), datamodule.num_classes
+    assert view.x is not None
+    assert view.edge_index is not None
+    device, dtype = device_of(model), dtype_of(model, view.x.dtype)
+    x, edge_index = view.x.to(device, dtype), view.edge_index.to(device)
+    tried = check_model(model, x, edge_index, classes, grows=False)
+    if tried.logits.size(1) != classes:
+        raise ConfigError(
+            f"model: {type(model).__name__} tells {tried.logits.size(1)} classes apart, and the "
+            f"labels {classes}; build it with {classes}"
+        )
+    return tried

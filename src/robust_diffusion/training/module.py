@@ -17,7 +17,7 @@ from robust_diffusion.errors import TrainingError
 from robust_diffusion.models.checked import dtype_of
 from robust_diffusion.models.raw_features import follow_scale
 from robust_diffusion.operators import sparse_input
-from robust_diffusion.system.by_tensor import ByTensor
+from robust_diffusion.system.tensor_hashes import ByTensor
 
 _Attacker = Callable[[Data], Data]
 """Attacks the train view, or a batch of it, again at each call; the clean nodes come first."""

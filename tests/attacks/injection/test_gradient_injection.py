@@ -19,9 +19,9 @@ from robust_diffusion.attacks import (
     spent_budget,
 )
 from robust_diffusion.attacks.gradient_ascent import RULES, StepRule, climb
+from robust_diffusion.attacks.injection.base import STARTS
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS
 from robust_diffusion.attacks.injection.edges import Candidates
-from robust_diffusion.attacks.injection.feature_init import STARTS
 from robust_diffusion.attacks.losses import LOSSES
 from tests.attacks.contract import clean, graph, problem, run, trained
 

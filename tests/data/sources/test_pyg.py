@@ -6,9 +6,8 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import degree, homophily, is_undirected
 
-from robust_diffusion.data.sources.pyg import WEIGHTS, checked_graph, node_index, split_of
 from robust_diffusion.data.sources.synthetic import CORA_CLASS_SHARES, citation_like_graph
-from robust_diffusion.data.validate import SPLITS
+from robust_diffusion.data.validate import SPLITS, WEIGHTS, checked_graph, node_index, split_of
 from robust_diffusion.errors import DataError
 from tests.drawn import NODES, drawn_data
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import coalesce
 
-from robust_diffusion.attacks.audit.violation import (
+from robust_diffusion.attacks.audit.check import (
     GraphLike,
     ViolationKind,
     Violations,
@@ -33,30 +33,16 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class ReadGraph:
-    """A perturbed graph as a file has it, unchecked.
+    """A perturbed graph as a file has it, unchecked."""
 
-    Args:
-        x: Features, original nodes first.
-        edge_index: Edges as they are listed.
-        kind: What the shapes speak for.
-        violations: What is wrong with the file's form.
-    """
-
-    x: Tensor
-    edge_index: Tensor
-    kind: ViolationKind
-    violations: Violations = field(default_factory=Violations)
+    x: Tensor  # features, original nodes first
+    edge_index: Tensor  # edges as they are listed
+    kind: ViolationKind  # what the shapes speak for
+    violations: Violations = field(default_factory=Violations)  # what is wrong with the file's form
 
 
 def perturbed_files(path: Path) -> list[Path]:
-    """The perturbed graphs at a path.
-
-    Args:
-        path: A file, or a folder with GRB's `adj*.npz` or `adj*.pkl`, or with entries of the store.
-
-    Raises:
-        DataError: There is none.
-    """
+    """The perturbed graphs at a path: a file, a folder of GRB's files, or entries of the store."""
     if not path.is_dir():
         return [path]
     for name in ("adj*.npz", *(f"adj*{suffix}" for suffix in PICKLES), f"graph-*{_OWN}"):
@@ -85,10 +71,6 @@ def read_perturbed(path: Path, clean: GraphLike, *, merge_duplicates: bool = Fal
         clean: The graph before the attack.
         merge_duplicates: Read an edge that is listed several times as one edge; otherwise it is a
             violation.
-
-    Raises:
-        DataError: It is missing, damaged, holds more than data, or its shapes do not fit the clean
-            graph.
     """
     require(path)
     if path.suffix == _OWN:
@@ -110,18 +92,6 @@ def write_perturbed(folder: Path, graph: GraphLike, clean: GraphLike) -> Path:
 
     After an injection the rows and features of the injected nodes, which GRB's evaluation appends
     to the clean graph; after a modification all of both.
-
-    Args:
-        folder: Made if need be.
-        graph: The perturbed graph, original nodes first.
-        clean: The graph before the attack.
-
-    Returns:
-        The path of `adj.pkl`.
-
-    Raises:
-        AttackError: New nodes and changed originals at once, which those files cannot hold.
-        ConfigError: The folder cannot be written.
     """
     (x, edge_index), (clean_x, clean_edges) = graph_parts(graph), graph_parts(clean)
     m, n = x.size(0), clean_x.size(0)

@@ -9,9 +9,8 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks.base import clean_graph, frozen
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Ascent, StepRule
-from robust_diffusion.attacks.injection.base import connect
+from robust_diffusion.attacks.injection.base import STARTS, StartName, connect
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS, SharingName
-from robust_diffusion.attacks.injection.feature_init import STARTS, StartName
 from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import (
@@ -110,12 +109,7 @@ class InjectionAdversary:
 
 
 class InjectionAttacker:
-    """The nodes that an adversary has injected into a train view.
-
-    Args:
-        options: The adversary.
-        model: Trained in the meantime.
-    """
+    """The nodes that an adversary has injected into the train view of a model."""
 
     def __init__(self, options: InjectionAdversary, model: nn.Module) -> None:
         self._options = options
@@ -129,11 +123,7 @@ class InjectionAttacker:
         self._problem: Problem
 
     def __call__(self, data: Data) -> Data:
-        """The attacked view, whose scored nodes are those of `data`.
-
-        Raises:
-            TrainingError: The model has no gradient in its features, or none that is finite.
-        """
+        """The attacked view, whose scored nodes are those of `data`."""
         again = self._epochs == self._options.epochs_per_draw
         with frozen(self._model):
             try:

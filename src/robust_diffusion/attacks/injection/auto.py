@@ -12,9 +12,9 @@ from robust_diffusion.attacks.base import FeaturesAndEdges, Kind
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
+from robust_diffusion.attacks.injection.base import STARTS
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS, SharingName
 from robust_diffusion.attacks.injection.edge_placement import Placement, reallocate
-from robust_diffusion.attacks.injection.feature_init import STARTS
 from robust_diffusion.attacks.losses import LossName, tanh_margin
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Steps
@@ -65,23 +65,14 @@ CROSSED = 0.2
 
 @dataclass(frozen=True, eq=False)
 class Climb:
-    """One gradient ascent.
+    """One gradient ascent."""
 
-    Args:
-        name: In the record.
-        problem: The form of the model that it is differentiated through.
-        edges: How the new nodes share out their edges.
-        steps: Loss and steps.
-        placement: Edges of the new nodes.
-        found: The most harmful features so far.
-    """
-
-    name: str
-    problem: Problem
-    edges: SharingName
-    steps: StepRule
-    placement: Placement
-    found: Found
+    name: str  # in the record
+    problem: Problem  # the form of the model that it is differentiated through
+    edges: SharingName  # how the new nodes share out their edges
+    steps: StepRule  # loss and steps
+    placement: Placement  # edges of the new nodes
+    found: Found  # the most harmful features so far
 
     def behind(self, other: "Climb") -> float:
         """Accuracy, in 0..1, that it leaves more than another one."""
@@ -282,18 +273,12 @@ class _Search:
     targets. Where an attack by gradient does less, the model hides its gradients.
 
     Reference: in the manner of the evolutionary attack EvA, arXiv:2507.08212, for injected nodes.
-
-    Args:
-        problem: The attacked model and its targets.
-        placement: Edges of the injected nodes.
-        limits: Smallest and largest feature.
-        generator: CPU generator.
     """
 
-    problem: Problem
-    placement: Placement
-    limits: tuple[float, float]
-    generator: torch.Generator
+    problem: Problem  # the attacked model and its targets
+    placement: Placement  # edges of the injected nodes
+    limits: tuple[float, float]  # smallest and largest feature
+    generator: torch.Generator  # CPU generator
 
     def __post_init__(self) -> None:
         """Place the edges."""

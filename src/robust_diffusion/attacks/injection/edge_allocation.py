@@ -99,12 +99,7 @@ def sequential(problem: Problem, graph: _State, degrees: Degrees, generator: Gen
 
 
 def deal(order: Int[Tensor, " t"], degrees: Degrees) -> _Rows:
-    """Hand a list out to nodes one after the other, from its beginning again after its end.
-
-    Args:
-        order: At least as many different targets as any node gets.
-        degrees: Targets of each node.
-    """
+    """Hand a list out to nodes one after the other, from its beginning again after its end."""
     places = torch.arange(sum(degrees), device=order.device)
     return list(torch.split(order[places % max(1, order.numel())], list(degrees)))
 

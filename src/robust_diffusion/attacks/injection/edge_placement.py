@@ -27,34 +27,20 @@ LEFT_OUT = (0.0, 0.3, 0.6, 0.15, 0.45, 0.8)
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Undirected edges of injected nodes.
+    """Undirected edges of injected nodes."""
 
-    Args:
-        chosen: True where an injected node has an edge to a target.
-        targets: The targets' numbers.
-        links: Edges among injected nodes, each once, numbered from 0 as these are.
-        capacity: Most edges of each injected node to targets; its links are not among them.
-        first: Number of the first injected node.
-    """
-
-    chosen: Bool[Tensor, "k t"]
-    targets: Int[Tensor, " t"]
-    links: Int[Tensor, "2 l"]
+    chosen: Bool[Tensor, "k t"]  # true where an injected node has an edge to a target
+    targets: Int[Tensor, " t"]  # the targets' numbers
+    links: Int[Tensor, "2 l"]  # edges among injected nodes, each once, numbered from 0 as these are
+    # Most edges of each injected node to targets; its links are not among them.
     capacity: Int[Tensor, " k"]
-    first: int
+    first: int  # number of the first injected node
 
     @classmethod
     def of(
         cls, problem: Problem, rows: Sequence[Tensor], capacity: Sequence[int], num_links: int
     ) -> "Placement":
-        """Edges to the targets in `rows`, and links to `num_links` neighbours on a ring.
-
-        Args:
-            problem: The clean graph and all targets.
-            rows: Targets of each injected node.
-            capacity: As of the class.
-            num_links: Links of each node, an even number below that of the nodes.
-        """
+        """Edges to the targets in `rows`, and links to an even number of neighbours on a ring."""
         targets = problem.targets
         chosen = torch.stack([torch.isin(targets, row) for row in rows])
         k = torch.arange(len(rows), device=targets.device)
@@ -78,14 +64,9 @@ class Placement:
     ) -> tuple[Float[Tensor, "k t"], Float[Tensor, " t"]]:
         """Gain of some possible edges in the sum of the targets' margins, and these margins.
 
-        By the gradient with respect to the edge's weight, 1 if it is there and 0 if not. Of a
-        model without weights, and of more than 2^20 edges: the share of the node's targets that are
-        of the target's class.
-
-        Args:
-            problem: The attacked model.
-            features: Of the injected nodes.
-            among: True of these edges, all that are there among them; others gain 0.
+        By the gradient with respect to the edge's weight, 1 if it is there and 0 if not. Of a model
+        without weights, and of more than 2^20 edges: the share of the node's targets that are of
+        the target's class. Edges that are not `among` these gain 0; all that are there are.
         """
         try:
             problem.check_edge_weights()
@@ -147,13 +128,7 @@ class Placement:
         """With the edges of all targets still right placed again, by what each is seen to need.
 
         The gains tell how many edges a target needs to be lost. Those that need fewest come first;
-        the rest goes round again.
-
-        Args:
-            problem: The attacked model.
-            features: Of the injected nodes.
-            left_out: Share of the targets that get none, drawn at random.
-            generator: CPU generator.
+        the rest goes round again. A share of the targets, drawn at random, is `left_out`.
         """
         gains, margin = self.gains(problem, features, torch.ones_like(self.chosen))
         right = (margin <= 0).nonzero()[:, 0]
@@ -191,24 +166,11 @@ def reallocate(
     num_steps: int,
     generator: torch.Generator,
 ) -> tuple[Placement, Found]:
-    """Edges moved from lost targets to those nearest to being lost, round by round.
+    """Move edges from lost targets to those nearest to being lost, round by round.
 
     After each round the features are fitted again, by the given loss and by `tanh_margin`. A round
     that leaves more targets right than the best is walked on from if it is close, so that edges
     which are wrong together can change together.
-
-    Args:
-        problem: The form of the model that is differentiated.
-        placement: The edges so far.
-        found: The features so far.
-        steps: Loss and steps of the fits.
-        limits: Smallest and largest feature.
-        num_rounds: At least 0.
-        num_steps: Of each fit, at least 0.
-        generator: CPU generator.
-
-    Returns:
-        The best edges and features.
     """
     best = now = (placement, found)
     tries = 0

@@ -12,8 +12,7 @@ from torch import Generator, Tensor
 from robust_diffusion.attacks.base import FeaturesAndEdges, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Adam, Ascent
-from robust_diffusion.attacks.injection.base import connect, draw_targets
-from robust_diffusion.attacks.injection.feature_init import small_normal
+from robust_diffusion.attacks.injection.base import connect, draw_targets, small_normal
 from robust_diffusion.attacks.injection.features import SignAttack
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import NonNegative, Positive, PositiveShare, Steps
@@ -27,21 +26,13 @@ HALVINGS = 40
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Every edge from some new nodes to the targets, over the graph as it stands.
+    """Every edge from some new nodes to the targets, over the graph as it stands."""
 
-    Args:
-        problem: Whose targets and loss.
-        x: Features of all nodes, the new ones last.
-        edge_index: Edges without those of the new nodes.
-        num_new: Number of new nodes k.
-        loss_cap: Cross-entropy from which a target counts as lost.
-    """
-
-    problem: Problem
-    x: Float[Tensor, "m f"]
-    edge_index: Int[Tensor, "2 e"]
-    num_new: int
-    loss_cap: float | None
+    problem: Problem  # whose targets and loss
+    x: Float[Tensor, "m f"]  # features of all nodes, the new ones last
+    edge_index: Int[Tensor, "2 e"]  # edges without those of the new nodes
+    num_new: int  # number of new nodes k
+    loss_cap: float | None  # cross-entropy from which a target counts as lost
 
     @cached_property
     def all_edges(self) -> Int[Tensor, "2 e2"]:
@@ -210,13 +201,8 @@ class MetaGIA(EdgeAttack):
     Reference: MetaGIA, appendix of Chen et al. 2022, arXiv:2202.08057.
 
     Args:
-        step_size: Change of each feature in one step, positive, in normalised units.
-        num_steps: Gradient steps on the features per fit, at least 0.
-        num_rounds: Times that a batch's edges are chosen again, at least 0.
-        swap_ratio: Largest share of a batch's edges that one round exchanges, in (0, 1].
-        batch_ratio: Share of the injected nodes that goes in at a time, in (0, 1].
-        loss_cap: Cross-entropy from which a target counts as lost, above 0; see `EdgeAttack`.
-        homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
+        swap_ratio: Largest share of a batch's edges that one round exchanges, in (0, 1]. All
+            others are those of `AGIA`, without its steps on edge weights.
 
     Deviation: The authors' code flips edges one by one and evens out the total afterwards, so
     that a node may end with more edges than it is allowed; exchanges keep every node's number. It
@@ -244,16 +230,7 @@ class MetaGIA(EdgeAttack):
 def exchange(
     candidates: Candidates, chosen: Bool[Tensor, "k t"], swap_ratio: float
 ) -> Bool[Tensor, "k t"]:
-    """One round of exchanges; see `MetaGIA`.
-
-    Args:
-        candidates: What can be chosen.
-        chosen: What is.
-        swap_ratio: Largest share of the edges that is exchanged, in (0, 1].
-
-    Raises:
-        AttackError: There is no gradient with respect to the edge weights, or it is not finite.
-    """
+    """Exchange edges once, at most a share of them; see `MetaGIA`."""
     present = chosen.to(candidates.x.dtype)
     slope = candidates.slope(present)
     # The i-th worst edge of each node goes with its i-th best candidate.

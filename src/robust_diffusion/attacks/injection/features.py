@@ -12,8 +12,13 @@ from torch_geometric.utils import degree
 from robust_diffusion.attacks.base import FeaturesAndEdges, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Adam, Ascent, Rule, Sign
-from robust_diffusion.attacks.injection.base import InjectionAttack, connect, draw_targets
-from robust_diffusion.attacks.injection.feature_init import STARTS, StartName
+from robust_diffusion.attacks.injection.base import (
+    STARTS,
+    InjectionAttack,
+    StartName,
+    connect,
+    draw_targets,
+)
 from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import NonNegative, Positive, Steps
@@ -157,10 +162,7 @@ class PGD(SignAttack):
     Reference: Madry et al. 2018, arXiv:1706.06083; GRB's injection form, arXiv:2111.04314.
 
     Args:
-        step_size: Change of each feature in one step, positive, in normalised units.
-        num_steps: Gradient steps on the features, at least 0.
-        homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
-        loss: Raised by the steps; see `attacks.losses`. GRB 0.1.0 takes `own_logit`.
+        options: Those of `FGSM`.
 
     Deviation: GRB takes a tenth of the upper limit, which is the same where the limits are
     symmetric.
@@ -186,10 +188,7 @@ class SPEIT(AdamAttack):
     section "Attack Setup", arXiv:2209.07754.
 
     Args:
-        learning_rate: Adam's, positive.
-        num_steps: Gradient steps on the features, at least 0.
-        homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
-        loss: Raised by the steps; see `attacks.losses`. GRB 0.1.0 takes `own_logit`.
+        learning_rate: Adam's, positive. All others but `step_size` are those of `FGSM`.
 
     Examples:
         >>> from robust_diffusion import SPEIT
@@ -205,12 +204,9 @@ def neighbourhood(
 ) -> Float[Tensor, "k f"]:
     """Sum of the neighbours of each new node, r_u = sum over v of x_v / sqrt(d_u d_v).
 
-    Reference: node-centric homophily, arXiv:2202.08057.
+    The new nodes are numbered from n, and none is joined to another.
 
-    Args:
-        x: Features of the n old nodes.
-        edge_index: Edges of all nodes, the new ones numbered from n; none joins two new nodes.
-        num_new: Number of new nodes.
+    Reference: node-centric homophily, arXiv:2202.08057.
     """
     n = x.size(0)
     scale = degree(edge_index[0], n + num_new, dtype=x.dtype).clamp_min(1).rsqrt()

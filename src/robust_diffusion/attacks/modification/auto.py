@@ -236,19 +236,12 @@ def _modified(
 
 @dataclass(frozen=True, eq=False)
 class Flips:
-    """Some flips, and how harmful they are.
+    """Some flips, and how harmful they are."""
 
-    Args:
-        pairs: Different pairs u < v.
-        logits: Of all nodes.
-        margins: Of the targets, above 0 if misclassified.
-        rank: Smaller is more harmful.
-    """
-
-    pairs: Int[Tensor, "2 p"]
-    logits: Float[Tensor, "n c"]
-    margins: Float[Tensor, " t"]
-    rank: tuple[int, float]
+    pairs: Int[Tensor, "2 p"]  # different pairs u < v
+    logits: Float[Tensor, "n c"]  # of all nodes
+    margins: Float[Tensor, " t"]  # of the targets, above 0 if misclassified
+    rank: tuple[int, float]  # smaller is more harmful
 
 
 def search(
@@ -266,17 +259,6 @@ def search(
     class that the target takes for second best, drawn at random, among the targets, or by
     similar features, which a defence may ask for; a removed one comes from a node of the same
     class. Where an attack by gradient does less, the model hides its gradients.
-
-    Args:
-        problem: The attacked model and its targets.
-        x: Features, which stay.
-        pairs: Flips at the start.
-        most: Most flips, at least 1.
-        num_steps: Forward passes after the first, at least 0.
-        generator: CPU generator.
-
-    Returns:
-        Edges of the most harmful graph that was met.
     """
     best = _judged(problem, x, pairs)
     for step in range(num_steps):
@@ -351,19 +333,11 @@ def moved_features(
     num_steps: int,
     start: Artifact | None = None,
 ) -> Artifact:
-    """Sign steps up the loss, of halving length; the best step is kept by true accuracy.
+    """Take sign steps up the loss, of halving length; the best is kept by true accuracy.
 
-    Args:
-        problem: The form of the model that is differentiated, and the targets.
-        edge_index: Edges, which stay.
-        budget: Says how many nodes may change, and how much.
-        by: Targets whose features change, of the largest first-order gain (`gradient`) or right
-            and nearest to being lost (`margin`); and the loss, see `losses`.
-        num_steps: At least 0.
-        start: What earlier steps by the same found.
-
-    Raises:
-        AttackError: There is no gradient, or it is not finite.
+    They go on from `start`, what earlier steps by the same found. `by` names the targets whose
+    features change, of the largest first-order gain (`gradient`) or right and nearest to being lost
+    (`margin`); and the loss, see `losses`.
     """
     nodes = start.tensors["nodes"] if start else chosen_nodes(problem, edge_index, budget, *by)
     clean = problem.x[nodes]
@@ -385,11 +359,7 @@ def chosen_nodes(
     choice: _Choice,
     loss: LossName,
 ) -> Int[Tensor, " c"]:
-    """The targets whose features are worth changing, as many as the budget allows.
-
-    Raises:
-        AttackError: There is no gradient, or it is not finite.
-    """
+    """The targets whose features are worth changing, as many as the budget allows."""
     x, targets = problem.x, problem.targets
     if choice == "margin":
         with torch.no_grad():

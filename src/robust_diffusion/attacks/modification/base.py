@@ -39,13 +39,7 @@ class ModificationAttack(Attack):
 def edges_at(
     targets: Int[Tensor, " t"], edge_index: Int[Tensor, "2 e"], num_nodes: int
 ) -> Int[Tensor, "2 u"]:
-    """The undirected edges u < v with at least one end at a target.
-
-    Args:
-        targets: Nodes under attack.
-        edge_index: Edges, both directions.
-        num_nodes: Number of nodes.
-    """
+    """The undirected edges u < v with at least one end at a target."""
     src, dst = edge_index
     at_target = membership(targets, num_nodes)
     return edge_index[:, (src < dst) & (at_target[src] | at_target[dst])]
@@ -65,11 +59,7 @@ def membership(nodes: Int[Tensor, " t"], num_nodes: int) -> Bool[Tensor, " n"]:
 
 
 def trained_on(problem: Problem) -> Bool[Tensor, " n"]:
-    """Nodes that a poisoned victim is trained on: `data.index_train`, or all that are no targets.
-
-    Raises:
-        ConfigError: These are all nodes, or none.
-    """
+    """Nodes that a poisoned victim is trained on: `data.index_train`, or all but the targets."""
     n, nodes = len(problem.x), problem.data.get("index_train")
     train = ~membership(problem.targets, n) if nodes is None else membership(nodes, n)
     if not 0 < int(train.sum()) < n:
@@ -90,13 +80,7 @@ def glorot(shape: Sequence[int], generator: Generator) -> Float[Tensor, "..."]:
 def flip(
     edge_index: Int[Tensor, "2 e"], pairs: Int[Tensor, "2 p"], num_nodes: int
 ) -> Int[Tensor, "2 e2"]:
-    """Remove those of the pairs that are edges, and add the others, in both directions.
-
-    Args:
-        edge_index: Edges, both directions, without self-loops or duplicates.
-        pairs: Different undirected pairs of different nodes.
-        num_nodes: Number of nodes n.
-    """
+    """Remove those of different pairs that are edges, and add the others, in both directions."""
     if not pairs.numel():
         return edge_index
     there, flipped = numbers_of(edge_index, num_nodes), numbers_of(pairs, num_nodes).sort().values
@@ -119,13 +103,7 @@ def pairs_of(numbers: Int[Tensor, " p"], num_nodes: int) -> Int[Tensor, "2 p"]:
 def flipped(
     before: Int[Tensor, "2 e"], after: Int[Tensor, "2 e2"], num_nodes: int
 ) -> Int[Tensor, "2 p"]:
-    """The undirected pairs u < v that are edges of one of two graphs alone.
-
-    Args:
-        before: Edges, both directions.
-        after: Those of the other graph.
-        num_nodes: Number of nodes n of both.
-    """
+    """The undirected pairs u < v that are edges of one of two graphs alone."""
     ids = torch.cat([undirected_edge_numbers(edges, num_nodes) for edges in (before, after)])
     values, counts = torch.unique(ids, return_counts=True)
     return pairs_of(values[counts == 1], num_nodes)
@@ -158,14 +136,10 @@ class TargetPairs:
     """The undirected pairs of different nodes of which at least one is a target, numbered.
 
     With the targets put first, these are the first t rows of an upper triangle.
-
-    Args:
-        targets: Nodes under attack, each once.
-        num_nodes: Number of nodes n.
     """
 
-    targets: Int[Tensor, " t"]
-    num_nodes: int
+    targets: Int[Tensor, " t"]  # nodes under attack, each once
+    num_nodes: int  # number of nodes n
 
     @cached_property
     def order(self) -> Int[Tensor, " n"]:
@@ -195,13 +169,9 @@ class TargetPairs:
         generator: torch.Generator,
         fits: Callable[[Tensor], Bool[Tensor, " p"]] | None = None,
     ) -> Int[Tensor, "2 p"]:
-        """Draw different pairs that are no edges, uniformly.
+        """Draw different pairs that are no edges, uniformly among those that fit.
 
-        Args:
-            count: How many; fewer come back if there are fewer, or hardly any among many.
-            edge_index: Edges, both directions.
-            generator: CPU generator.
-            fits: Which pairs count; all by default.
+        Fewer come back if there are fewer, or hardly any among many.
         """
         n, device = self.num_nodes, self.targets.device
         taken = undirected_edge_numbers(edge_index, n)

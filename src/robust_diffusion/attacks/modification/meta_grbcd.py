@@ -112,13 +112,7 @@ class MetaGRBCD(GRBCD):
 class Trained(nn.Module):
     """A model as some epochs on the graph that it is given leave it, differentiable through them.
 
-    Args:
-        model: Takes features, edges and their weights.
-        labels: Class of every node.
-        train: Nodes that it is trained on.
-        num_epochs: Of Adam.
-        learning_rate: Of Adam.
-        generator: Draws the matrices that each training starts from.
+    Each training by Adam starts from matrices that the generator draws.
     """
 
     def __init__(

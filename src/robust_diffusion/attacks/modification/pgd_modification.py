@@ -115,13 +115,7 @@ class PGDModification(ModificationAttack):
 def _removed_in_turn(
     listed: Int[Tensor, "2 u"], degrees: Int[Tensor, " n"], most: int
 ) -> Int[Tensor, "2 r"]:
-    """The edges that are gone once each listed one has been flipped, if that isolates no node.
-
-    Args:
-        listed: Edges; one that is listed again is put back.
-        degrees: Of each node.
-        most: Flips, at least 0.
-    """
+    """Flip edges in turn, at most this many and isolating no node; return those that are gone."""
     left, flips = degrees.tolist(), 0
     gone: dict[tuple[int, int], None] = {}
     # One by one: whether an edge can go depends on those that went before.

@@ -1,7 +1,8 @@
 """PRBCD and GRBCD, over PyG's implementation, and LRBCD and LGRBCD with limits of each node."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
@@ -15,9 +16,9 @@ from robust_diffusion.attacks.base import FeaturesAndEdges, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import ModificationAttack, TargetPairs, max_flips
 from robust_diffusion.attacks.problem import Problem, check_finite, gradient
-from robust_diffusion.attacks.randomness import seeded, single_precision
 from robust_diffusion.checks import Count, Positive, PositiveShare, SomeSteps
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.models.checked import seeded
 
 with warnings.catch_warnings():
     warnings.filterwarnings(
@@ -67,6 +68,7 @@ class BlockCoordinateAttack(ModificationAttack):
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "edge_gradient"})
     changes_features: ClassVar[bool] = False
     implementation: ClassVar[Any]
+    local_ratio: float = 1.0  # most flips at a node by its edges, in attacks that limit them
 
     def __init__(
         self, *, block_size: Count = 50_000, num_steps: SomeSteps = 125, loss: Loss = "masked"
@@ -84,8 +86,9 @@ class BlockCoordinateAttack(ModificationAttack):
         if flips <= 0:
             return x, edge_index
         self._check_model(problem)
-        attack = self.build(LogProbabilities(problem), problem)
+        attack = self.build(LogProbabilities(problem))
         attack.pairs = pairs
+        attack.limits = local_limits(problem, self.local_ratio)
         attack.block_size = min(attack.block_size, REPEATED * pairs.total)
         attack.loss = attack.metric = self._watched(attack.loss)
         seed = int(torch.randint(2**63 - 1, (), generator=generator).item())
@@ -107,7 +110,7 @@ class BlockCoordinateAttack(ModificationAttack):
         """Nodes whose loss the flips raise: the targets."""
         return problem.targets
 
-    def build(self, model: nn.Module, problem: Problem, **options: Any) -> Any:
+    def build(self, model: nn.Module, **options: Any) -> Any:
         """PyG's attack on this model, which gives log-probabilities."""
         options |= {"epochs": self.num_steps, "loss": self.loss, "log": False}
         return self.implementation(model, self.block_size, **options)
@@ -169,11 +172,11 @@ class PRBCD(BlockCoordinateAttack):
         self.resampling_ratio = resampling_ratio
         self.learning_rate = learning_rate
 
-    def build(self, model: nn.Module, problem: Problem, **options: Any) -> Any:
+    def build(self, model: nn.Module, **options: Any) -> Any:
         """PyG's PRBCD on the model."""
         resampling = max(1, round(self.num_steps * self.resampling_ratio))
         options |= {"epochs_resampling": resampling, "lr": self.learning_rate}
-        return super().build(model, problem, **options)
+        return super().build(model, **options)
 
 
 class GRBCD(BlockCoordinateAttack):
@@ -198,6 +201,17 @@ class GRBCD(BlockCoordinateAttack):
 
     name = "grbcd"
     implementation: ClassVar[Any] = GRBCDAtTargets
+
+
+@contextmanager
+def single_precision(like: Tensor) -> Iterator[None]:
+    """Draws that name no type are of float32, as a tensor is; of another they are the caller's."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32 if like.dtype == torch.float32 else before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 class LogProbabilities(nn.Module):
@@ -226,13 +240,9 @@ def within_limits(
     limits: Int[Tensor, " n"],
     worth: Float[Tensor, " p"],
 ) -> Float[Tensor, " p"]:
-    """Weights cut, so that those at no node sum to more than its limit.
+    """Cut weights in 0..1, so that those at no node sum to more than its limit.
 
-    Args:
-        pairs: Different pairs of nodes.
-        weights: In 0..1.
-        limits: Of every node.
-        worth: The room at the nodes is returned from the largest down.
+    The room at the nodes is given to pairs of the largest `worth` first.
     """
     room = limits.tolist()
     cut = weights.tolist()
@@ -334,12 +344,6 @@ class LRBCD(PRBCD):
         super().__init__(**options)
         self.local_ratio = local_ratio
 
-    def build(self, model: nn.Module, problem: Problem, **options: Any) -> Any:
-        """PyG's PRBCD with the limits of each node."""
-        attack = super().build(model, problem, **options)
-        attack.limits = local_limits(problem, self.local_ratio)
-        return attack
-
 
 class LGRBCD(GRBCD):
     """GRBCD that flips at most a share of each node's edges at that node; see `LRBCD`.
@@ -347,8 +351,7 @@ class LGRBCD(GRBCD):
     Reference: Gosch et al. 2023, arXiv:2306.15427, on Geisler et al. 2021, arXiv:2110.14038.
 
     Args:
-        local_ratio: Most flips at a node by its edges, in (0, 1], rounded down. All others are
-            those of `GRBCD`.
+        local_ratio: See `LRBCD`. All others are those of `GRBCD`.
 
     Examples:
         >>> from robust_diffusion import LGRBCD
@@ -362,9 +365,3 @@ class LGRBCD(GRBCD):
     def __init__(self, *, local_ratio: PositiveShare = 0.5, **options: Any) -> None:
         super().__init__(**options)
         self.local_ratio = local_ratio
-
-    def build(self, model: nn.Module, problem: Problem, **options: Any) -> Any:
-        """PyG's GRBCD with the limits of each node."""
-        attack = super().build(model, problem, **options)
-        attack.limits = local_limits(problem, self.local_ratio)
-        return attack

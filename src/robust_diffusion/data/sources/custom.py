@@ -21,9 +21,14 @@ from robust_diffusion.data.files import (
 )
 from robust_diffusion.data.pickles import CONVERT, read_objects
 from robust_diffusion.data.sources.grb import FILES, load_grb
-from robust_diffusion.data.sources.pyg import SPLIT_NAMES, log_unread, split_of
 from robust_diffusion.data.split import split_by_degree
-from robust_diffusion.data.validate import build_graph, check_edge_index
+from robust_diffusion.data.validate import (
+    SPLIT_NAMES,
+    build_graph,
+    check_edge_index,
+    log_unread,
+    split_of,
+)
 from robust_diffusion.errors import ConfigError, DataError
 
 Arrays = Mapping[str, Any]
@@ -91,9 +96,6 @@ def read_graph(path: Path) -> tuple[sp.sparray, NDArray[Any], NDArray[Any], Arra
 
     Returns:
         Adjacency, dense features, labels, and all that the file holds, by name.
-
-    Raises:
-        DataError: The file is missing, damaged, or lacks an array.
     """
     held = _read_tensors(path) if path.suffix == ".pt" else _read_arrays(path)
     arrays = {k: value for k, value in held.items() if isinstance(value, np.ndarray | sp.csr_array)}

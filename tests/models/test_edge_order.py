@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from robust_diffusion.data.edge_order import sort_inputs, sorted_by, sorted_row
+from robust_diffusion.models.checked import sort_inputs, sorted_by, sorted_row
 
 BY_SOURCE = torch.tensor([[0, 0, 1, 2], [1, 2, 0, 0]])
 MIXED = BY_SOURCE[:, [3, 0, 2, 1]]
