@@ -77,8 +77,9 @@ def _provenance(records: Sequence[Record]) -> dict[str, str]:
 
     versions = [v for r in latest for v in dict(r.get("versions") or {}).items()]
     failed = sum("error" in record for record in latest)
+    finished = len(latest) - failed
     return {
-        "Runs": f"{len(latest) - failed} runs finished, {failed} failed; {counts('scale', 'fidelity')}",
+        "Runs": f"{finished} runs finished, {failed} failed; {counts('scale', 'fidelity')}",
         **{key.capitalize(): counts(key) for key in ("code", "revision", "processor")},
         "Packages": ", ".join(sorted({f"{name} {version}" for name, version in versions})),
         "Newest record": max((str(r["time"]) for r in latest if "time" in r), default="-"),
