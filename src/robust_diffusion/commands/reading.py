@@ -1,6 +1,7 @@
 """Command-line options that choose records."""
 
 import argparse
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,4 +45,9 @@ def read_chosen(
     for path in paths:
         if (named or required) and not path.is_file():
             raise DataError(f"{option}{path}: not found; name a file that a run has written")
-    return check_records({path: read_records(path, missing_ok=True) for path in paths})
+    gc.disable()  # nothing that is read is garbage, and the collector would traverse all of it
+    try:
+        return check_records({path: read_records(path, missing_ok=True) for path in paths})
+    finally:
+        gc.freeze()
+        gc.enable()

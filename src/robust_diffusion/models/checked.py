@@ -36,13 +36,7 @@ def sorted_row(edge_index: Int[Tensor, "2 e"]) -> int | None:
 def sorted_by(
     row: int | None, edge_index: Int[Tensor, "2 e"], *per_edge: Shaped[Tensor, "e ..."] | None
 ) -> tuple[Any, ...]:
-    """Return edges sorted by a row, ties by the other, and values of each edge in that order.
-
-    Args:
-        row: 0 or 1; `None` leaves the order as it is.
-        edge_index: Edges.
-        per_edge: Values of the edges; `None` stays.
-    """
+    """Return edges sorted by a row (`None`: as they are), ties by the other, and their values."""
     if row is None:
         return edge_index, *per_edge
 
