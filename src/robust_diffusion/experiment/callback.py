@@ -63,6 +63,7 @@ class PrintResults(Callback):
         with _past_hydra():
             records = _records_below(config, Path(config.hydra.sweep.dir))
             if records:
+                sys.stderr.write("\n")  # ends the lines of the runs
                 _log_tables(config, list(self.show_sweep(config, records)))
                 _print_places(config, config.hydra.sweep.dir, records)
         if any("error" in record for record in records):
