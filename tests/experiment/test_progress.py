@@ -48,7 +48,7 @@ def test_reused_runs_say_so_and_the_expected_time_is_that_of_the_others(
 ) -> None:
     sweep("flow=heat", "seed=0")
     header, *_, reused, _, computed = sweep("flow=heat", "seed=0,1")
-    assert "left on 1 core" in header
+    assert "on 1 core" in header
     assert reused == "[1/2] seed=0  recorded before"
     assert computed.startswith("[2/2] seed=1")
 

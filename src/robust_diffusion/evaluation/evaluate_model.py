@@ -122,17 +122,19 @@ def evaluate(
         for tried in (subject.tried, *others.values()):
             stack.enter_context(tried.ready())
         seen = {name: tried.model for name, tried in others.items()}
-        report = _evaluated(attacker, subject, chosen, seen, threat, labels)
-    if seeds == 1:
-        return report
-    same: dict[str, Any] = {"budget": budget, "attacks": attacks, "nodes": nodes, "labels": labels}
-    same |= {"threat": threat, "surrogates": surrogates, "device": device, "store": store}
-    further = [
-        evaluate(model, data, seed=seed + i, progress=progress, **same) for i in range(1, seeds)
-    ]
-    by_seed = [[of[attack.name].accuracy for of in (report, *further)] for attack in report]
-    pairs = zip(report, by_seed, strict=True)
-    return replace(report, attacks=[replace(attack, by_seed=of) for attack, of in pairs])
+        subjects = (subject, *(replace(subject, seed=seed + i) for i in range(1, seeds)))
+        reports = [_evaluated(attacker, of, chosen, seen, threat, labels) for of in subjects]
+    return _over_seeds(reports)
+
+
+def _over_seeds(reports: Sequence[RobustnessReport]) -> RobustnessReport:
+    """Return the first report, its attacks with their accuracies under every seed."""
+    first, *further = reports
+    if not further:
+        return first
+    accuracies = {attack.name: [of[attack.name].accuracy for of in reports] for attack in first}
+    attacks = [replace(attack, by_seed=accuracies[attack.name]) for attack in first]
+    return replace(first, attacks=attacks)
 
 
 def _evaluated(
@@ -144,6 +146,7 @@ def _evaluated(
     labels: Labels,
 ) -> RobustnessReport:
     """Run attacks on models that are ready, controls first, and report them."""
+    attacker = replace(attacker, task=subject)
     controls, model = _controls(attacks), subject.model
     rest = {name: attack for name, attack in attacks.items() if name not in controls}
     seen = {} if threat == "black_box" else {"": _form(model, threat)}

@@ -144,12 +144,16 @@ def evaluate_run(
         backend=current_backend(task.device.type),
         processor=processor(task.device),
     )
+    _log_end(description, result, victim)
+    return result
+
+
+def _log_end(description: str, result: RunResult, victim: TrainedModel) -> None:
     lowest = [f"{name} {100 * of:.2f} %" for name, of in result.accuracy.items()]
     best = f" (best {victim.best_epoch})" if victim.best_epoch else ""
     trained = f"{victim.epochs} epochs{best}, val {100 * victim.val_accuracy:.1f} %"
     end = {"end": f"trained before, {trained}" if victim.reused else trained}
     log.info("%s: accuracy %s", description, ", ".join(lowest), extra=end)
-    return result
 
 
 def _of_attacks(

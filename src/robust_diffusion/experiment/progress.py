@@ -21,7 +21,7 @@ from tqdm import tqdm
 from robust_diffusion.experiment.estimate import estimate, features
 from robust_diffusion.records.records import read_records
 from robust_diffusion.results.captions import describe_limits, differing_keys, ranges
-from robust_diffusion.system.progress import LineHandler, Progress, duration, time_left
+from robust_diffusion.system.progress import LineHandler, Progress, about, duration
 
 PLAN = "progress.json"
 NEWS = ".progress.jsonl"
@@ -71,9 +71,9 @@ class SweepProgress(Callback):
             self._add(f"{'  ⚠' if warns else 'shared '} {name}{_TEXT.format(record)}")
         return False
 
-    def _add(self, text: str, **about: Any) -> None:
+    def _add(self, text: str, **more: Any) -> None:
         with self._news.open("a", encoding="utf-8") as file:
-            file.write(f"{json.dumps({'text': text, **about})}\n")
+            file.write(f"{json.dumps({'text': text, **more})}\n")
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def sweep_progress(
         plan = {"swept": keys, "weights": weights, "start": time.monotonic(), "width": width}
         news.with_name(PLAN).write_text(json.dumps(plan), encoding="utf-8")
         news.write_bytes(b"")
-        took = f"{time_left(sum(weights) / cores)} on {cores} core{'s' * (cores > 1)}"
+        took = f"{about(sum(weights) / cores)} on {cores} core{'s' * (cores > 1)}"
         _write(_header(config, cells, plan, took if any(seconds) else ""))
     stop = threading.Event()
     printer = threading.Thread(target=_print_news, args=(news, stop), daemon=True)
@@ -142,7 +142,7 @@ def _print_news(news: Path, stop: threading.Event) -> None:
                     computed += 0 if entry["reused"] else weights[run]
                     rest = (time.monotonic() - plan["start"]) * left / (computed or 1)
                     tell(1, left=rest if computed else None)
-                    text += f"   {time_left(rest)}" if computed and left else ""
+                    text += f"   {about(rest)} left" if computed and left else ""
                 if file.tell() > earlier and entry["text"] not in shown:
                     _write(text.rstrip())
                 shown.add(entry["text"])
@@ -205,7 +205,8 @@ def _header(
         took,
     ]
     threat = said("threat", choices.threat)
-    via = f" via {said('surrogate', ', '.join(config.surrogates))}" if "black" in threat else ""
+    surrogates = said("surrogate", ", ".join(config.surrogates))
+    via = f" via {surrogates}" if config.threat.get("surrogates") else ""
     attacks = said("attack", ", ".join(config.attacks))
     second = [] if config.timing or attacks in ("", "none") else [f"{threat}{via}", attacks]
     if second and not any(key.startswith(("attack", "dataset", "budget")) for key in swept):

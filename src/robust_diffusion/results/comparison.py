@@ -7,7 +7,7 @@ from itertools import chain
 import pandas as pd
 
 from robust_diffusion.records.identity import PRESENTATION_KEYS
-from robust_diffusion.records.records import Record, is_tested
+from robust_diffusion.records.records import Record, first_asked, is_tested
 from robust_diffusion.results.numbers import mean_and_std, signed, spread
 from robust_diffusion.results.significance import one_sample_p, starred
 
@@ -80,7 +80,8 @@ def _results(runs: Sequence[Record], on: str) -> tuple[list[Setting], list[Accur
     """Return the settings without the overrides that all share, and the accuracies of each."""
     # Runs of one setting can differ in what has changed in `conf/`; the last ones count.
     chosen: dict[tuple[frozenset[tuple[str, str]], int], Record] = {
-        (frozenset(_compared(run).items()), run["seed"]): run for run in filter(is_tested, runs)
+        (frozenset(_compared(run).items()), run["seed"]): run
+        for run in first_asked(filter(is_tested, runs))
     }
     # Parallel runs are recorded as they finish.
     asked = sorted(chosen.items(), key=lambda item: item[1].get("job", 0))

@@ -85,7 +85,7 @@ class Progress:
         self._next = now + LINE_SECONDS
         if self.total and left is None and (computed := self.done - self.free):
             left = (now - self._start) / computed * (self.total - self.done)
-        told = list(filter(None, [self._note, "" if left is None else time_left(left)]))
+        told = list(filter(None, [self._note, "" if left is None else f"{about(left)} left"]))
         if not self._bar.disable:
             self._bar.total = self.total
             self._bar.set_postfix_str(", ".join(told), refresh=False)
@@ -120,8 +120,8 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
-def time_left(seconds: float) -> str:
-    """Return the time left, such as `~2:05 left` of 125 seconds."""
+def about(seconds: float) -> str:
+    """Return a time to come, such as `~2:05` for 125 seconds."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"~{hours}:{minutes:02}:{rest:02} left" if hours else f"~{minutes}:{rest:02} left"
+    return f"~{hours}:{minutes:02}:{rest:02}" if hours else f"~{minutes}:{rest:02}"
