@@ -66,12 +66,12 @@ def run_audit_command(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--kind",
         choices=["injection", "modification"],
-        help="what the attack may do (default: injection if there are new nodes)",
+        help="kind of attack (default: injection if there are new nodes)",
     )
     parser.add_argument(
         "--merge-duplicates",
         action="store_true",
-        help="count an edge once that is listed several times, as by GRB 0.1.0",
+        help="count an edge that GRB 0.1.0 lists several times once",
     )
     parser.add_argument(
         "--export",

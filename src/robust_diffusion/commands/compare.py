@@ -25,7 +25,7 @@ def run_compare_command(arguments: Sequence[str]) -> None:
         prog="robust-diffusion compare",
         description="Show what each option of a sweep changes, seed by seed; nothing is run.",
     )
-    parser.add_argument("experiment", help="such as readings, or t-end")
+    parser.add_argument("experiment", help="whose runs to compare, such as readings or t-end")
     add_records_option(parser)
     parser.add_argument(
         "--on",

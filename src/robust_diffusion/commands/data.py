@@ -18,19 +18,20 @@ def run_data_command(arguments: Sequence[str]) -> None:
         DataError: Data to export that are missing or damaged.
     """
     parser = argparse.ArgumentParser(
-        prog="robust-diffusion data", description="Look at the datasets; nothing is downloaded."
+        prog="robust-diffusion data",
+        description="List, verify or export the datasets; nothing is downloaded.",
     )
     parser.add_argument(
         "command",
         choices=["list", "verify", "export"],
-        help="list: which are there; verify: each file's hash and each graph's statistics; "
+        help="list: which are present; verify: each file's hash and each graph's statistics; "
         "export: write DATASET to FOLDER in GRB's layout",
     )
     parser.add_argument(
         "exported",
         nargs="*",
         metavar="DATASET FOLDER",
-        help="of export: a dataset's name, or the path of your own graph; and where to write it",
+        help="for export: a dataset's name or the path of your graph, and the folder to write",
     )
     parser.add_argument(
         "--data-dir",
@@ -38,7 +39,7 @@ def run_data_command(arguments: Sequence[str]) -> None:
         help="data directory (default: ROBUST_DIFFUSION_DATA, else data)",
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="let export write over a dataset that is there"
+        "--overwrite", action="store_true", help="let export replace an existing dataset"
     )
     chosen = parser.parse_args(arguments)
     if len(chosen.exported) != (2 if chosen.command == "export" else 0):

@@ -59,7 +59,7 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
 
     @property
     def is_factor(self) -> bool:
-        """True if effects are logarithms of factors, false if they are points of accuracy."""
+        """Return whether effects are logarithms of factors instead of points of accuracy."""
         return "measure" in self.select
 
     @model_validator(mode="after")
@@ -73,7 +73,7 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
 
     @cached_property
     def comparisons(self) -> Comparisons:
-        """Every comparison; an unknown axis or value is a `ConfigError`."""
+        """Return every comparison; an unknown axis or value is a `ConfigError`."""
         found = []
         for chosen in _combinations(self.each):
             common, left, right = dict(self.select), dict(self.left), dict(self.right)
@@ -104,7 +104,7 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
 
     @cached_property
     def related(self) -> dict[str, "Claim"]:
-        """The same claim with an MLP on the right, and under the worst case of each model.
+        """Return the same claim with an MLP on the right, and under the worst case of each model.
 
         Only accuracies at the default settings and budget have these.
         """

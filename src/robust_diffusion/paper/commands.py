@@ -1,4 +1,4 @@
-"""`robust-diffusion table`, `claims`, `report` and `figure`: what the records say."""
+"""`robust-diffusion table`, `claims`, `report` and `figure`: views of the records."""
 
 import argparse
 import logging
@@ -208,7 +208,7 @@ def _draw(chosen: argparse.Namespace) -> None:
 
 
 def _add_variant_options(parser: argparse.ArgumentParser) -> None:
-    """Let a command take the scale of the runs, and the variant, whose records count."""
+    """Add the options for the scale and the variant of the records that count."""
     add_scale_option(parser)
     told = "variant of the paper (default: paper)"
     parser.add_argument("--fidelity", choices=FIDELITIES, default="paper", help=told)

@@ -1,4 +1,4 @@
-"""The report: one page of what records say, which loads nothing and runs no script."""
+"""The report: one HTML page of the records that loads nothing and runs no script."""
 
 import json
 import logging

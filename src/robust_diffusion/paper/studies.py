@@ -1,4 +1,4 @@
-"""Experiments beside the paper's tables, each shown as one table: settings, worst cases, pairs."""
+"""Experiments outside the paper's tables, each shown as one table: settings, worst cases, pairs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

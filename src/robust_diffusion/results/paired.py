@@ -25,7 +25,7 @@ _NAMES = ["dataset", "variant", "budget"]
 
 
 def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> ResultTable:
-    """Accuracy of two models, clean, under transferred attacks, and at its lowest.
+    """Compare two models: clean, under transferred attacks, and in their worst case.
 
     Differences are taken between models of one seed and split. They are tested by Student's t-test
     of their mean; a star marks what is significant by Holm's method over the table.
@@ -84,7 +84,7 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
 
 
 def _accuracies(both: pd.DataFrame) -> dict[str, list[tuple[float, float]]]:
-    """Pairs of accuracies in % by kind, of the seeds on which both models have one."""
+    """Return pairs of accuracies in % by kind, for the seeds that both models have."""
     transfers = (both["transfers"], both["transfers of other"])
     shared = set.intersection(*({name for tried in of for name in tried} for of in transfers))
     columns = {"clean": (both["clean"], both["clean of other"])}

@@ -1,4 +1,4 @@
-"""Worst cases by the nodes under attack, and how far the ranking of models depends on them."""
+"""Worst cases by target nodes, and how the ranking of models depends on them."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ _SHOWN = ("clean", "worst")
 
 
 def show_targets(records: Sequence[Record]) -> ResultTable:
-    """Each model's clean accuracy and worst case at each set of targets, as text.
+    """Tabulate each model's clean accuracy and worst case at each set of targets.
 
     The last row has Kendall's rank correlation (tau-b) of the models with that at the first set,
     where at least two models differ in both. Target choice can change a ranking, arXiv:2605.05534.
@@ -58,13 +58,13 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
 
 
 def _table(records: Sequence[Record]) -> pd.DataFrame:
-    """Rows of `worst_case_table` by the name of the model, the most accurate first."""
+    """Return the rows of `worst_case_table` by model, the most accurate first."""
     table = worst_case_table(worst_cases(narrow_frame(records)))
     return table if table.empty else table.set_index("model").sort_values("clean", ascending=False)
 
 
 def _tau(values: "pd.Series[float]", others: "pd.Series[float]") -> str:
-    """Return Kendall's tau-b; `scipy.stats`, which has it too, takes a second to import."""
+    """Return Kendall's tau-b; importing it from `scipy.stats` would take a second."""
     pairs = pd.concat([values, others], axis=1, join="inner").dropna().to_numpy()
     first, second = (np.sign(np.subtract.outer(column, column)) for column in pairs.T)
     ties = np.sqrt((first**2).sum() * (second**2).sum())

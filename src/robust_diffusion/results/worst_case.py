@@ -87,7 +87,7 @@ def _attacked(record: Record) -> tuple[Any, ...]:
 
 
 def worst_cases(found: pd.DataFrame, *, all_versions: bool = False) -> pd.DataFrame:
-    """Everything that was tried on each trained model within one budget, brought together.
+    """Combine everything that was tried on each trained model within one budget.
 
     Of the models of one dataset, variant, name and budget, only those count that were attacked as
     thoroughly as any of them: by the newest version of `auto` that knows the model, else by any
@@ -163,7 +163,7 @@ def _tried(rows: Sequence[Any]) -> dict[str, Any]:
 
 
 def _lowest(values: Iterable[float]) -> float:
-    """Return the lowest of the values that are there; NaN if none is."""
+    """Return the lowest of the present values, NaN without any."""
     return min((value for value in values if value >= 0), default=math.nan)
 
 
@@ -216,7 +216,7 @@ def all_of(sets: Iterable[frozenset[str]]) -> frozenset[str]:
 
 
 def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
-    """Clean accuracy, each kind of evidence, the worst case, and what of it is above an MLP.
+    """Tabulate clean accuracy, each kind of evidence, the worst case, and its distance to an MLP.
 
     Args:
         models: Result of `worst_cases`.
@@ -269,7 +269,7 @@ def _row(models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def most_frequent(models: Sequence[Mapping[str, Any]]) -> str:
-    """Return the attack that most often reached the worst case, "" where none cost accuracy."""
+    """Return the attack that most often reached the worst case, "" if none cost accuracy."""
     hurt = Counter(model["by"] for model in models if model["worst"] < model["clean"])
     attack = max(sorted(hurt), key=hurt.__getitem__, default="")
     return (
@@ -278,7 +278,7 @@ def most_frequent(models: Sequence[Mapping[str, Any]]) -> str:
 
 
 def show_worst_cases(records: Sequence[Record]) -> ResultTable:
-    """The worst cases of a run as text, a model that is flagged marked as no bound.
+    """Format the worst cases of a run; a flagged model is marked as not a bound.
 
     Args:
         records: Of the run, failed runs included.
@@ -317,11 +317,11 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
 
 
 def limits_in_words(budget: Budget) -> str:
-    """Limits of an injection; of a modification, where no node may be injected."""
+    """Describe the limits of an injection, or of a modification if no node may be injected."""
     kind = "injected_nodes" if budget.max_injected_nodes else "changed_nodes"
     return describe_limits(ranges([asdict(budget)]), [kind])
 
 
 def differing(frame: pd.DataFrame, columns: Iterable[str]) -> list[str]:
-    """The columns in which rows differ."""
+    """Return the columns in which rows differ."""
     return [column for column in columns if len(set(frame[column])) > 1]
