@@ -141,7 +141,9 @@ def _print_accuracies(folder: Path, report: RobustnessReport, chosen: argparse.N
     frame = measured_again(report, model)
     same_graph = _is_of_its_dataset(report)
     title = f"{folder}: {report.model} {report.weights[:8]}, accuracy in %, dataset "
-    title += f"{report.dataset or 'of your own'}{'' if same_graph else ', BUT ANOTHER GRAPH'}"
+    title += (
+        f"{report.dataset or 'of your own'}{'' if same_graph else ', but with a different graph'}"
+    )
     print_table(title, frame.round(2), ["graph"])
     differs = (frame["reported"] - frame["measured"]).abs() > _TOLERANCE
     return bool(differs.any()) or not same_graph

@@ -345,9 +345,9 @@ def check_dropped_edges(
         before, after = (_tried(model, x.clone(), e.clone(), wrong) for e in (given, edges))
     if not torch.allclose(before, after, rtol=1e-3, atol=1e-4):
         raise ConfigError(
-            f"data.edge_index: {kind} returns other logits without the "
-            f"{given.size(1) - edges.size(1)} self-loops and repeated edges, which are dropped; "
-            "let its forward add the self-loops that it needs"
+            f"data.edge_index: attacks drop its {given.size(1) - edges.size(1)} self-loops and "
+            f"repeated edges, and the logits of {kind} depend on them; train on a graph without "
+            "(torch_geometric.utils: remove_self_loops, coalesce), and add self-loops in forward"
         )
 
 

@@ -137,7 +137,9 @@ def flag_notes(records: Sequence[Record]) -> list[str]:
                 weak.setdefault(NUMBER.sub("", line), (line, {}))[1][graph] = None
     if weak:
         said = "; ".join(f"{', '.join(graphs)}: {line}" for line, graphs in weak.values())
-        notes.append(f"May be weak: {said}. threat=white_box attack=auto attacks the model itself.")
+        transferred = any(record.get("threat") == "black_box" for record in records)
+        advice = " threat=white_box attack=auto attacks the model itself." if transferred else ""
+        notes.append(f"May be weak: {said}.{advice}")
     return list(dict.fromkeys(notes))
 
 
