@@ -344,7 +344,8 @@ class Watch:
                 reached = f"{float(t.detach()):.4g} of {t_end:g}"
                 raise TrainingError(
                     f"solver.max_nfe={self.max_nfe}: {self.name} was at t={reached} after "
-                    f"{count} evaluations; loosen its tolerance, take fewer steps, or raise the limit"
+                    f"{count} evaluations; loosen its tolerance, take fewer steps, or raise the "
+                    "limit"
                 )
             if count == MANY:
                 self._tell(
