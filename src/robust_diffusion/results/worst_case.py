@@ -107,25 +107,26 @@ def worst_cases(found: pd.DataFrame, *, all_versions: bool = False) -> pd.DataFr
         control; `tried`, the number of seeds of all versions; `above_mlp`, in points, of a control
         of one seed and split.
     """
-    columns = found[found["accuracy"].notna()][[*MODEL, *_READ]]
-    rows: dict[tuple[Any, ...], list[Any]] = {}
-    for row in columns.itertuples(index=False):
-        rows.setdefault(row[: len(MODEL)], []).append(row)
-    models = [dict(zip(MODEL, key, strict=True)) | _tried(of) for key, of in rows.items()]
-    models = _deepest(models, lambda model: model["seen"] + model["thorough"])
-    draws: dict[tuple[Any, ...], set[Any]] = {}
-    for model in models:
-        draws.setdefault(_at(model, _KEY), set()).add(model["draw"])
-    line = {_at(of, PAIRED): of["clean"] for of in models if of["model"] == CONTROL}
-    for model in models:
-        model["tried"] = len(draws[_at(model, _KEY)])
-        model["above_mlp"] = 100 * (model["worst"] - line.get(_at(model, PAIRED), math.nan))
-        if model["model"] == CONTROL:
-            model["version"] = 0
+    trained: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Any]]] = {}
+    for row in found[found["accuracy"].notna()][[*MODEL, *_READ]].itertuples(index=False):
+        alike = trained.setdefault(row[: len(_KEY)], {})
+        alike.setdefault(row[: len(MODEL)], []).append(row)
+    groups = [
+        [dict(zip(MODEL, model, strict=True)) | _tried(rows) for model, rows in alike.items()]
+        for alike in trained.values()
+    ]
+    groups = [_deepest(of, lambda model: model["seen"] + model["thorough"]) for of in groups]
+    controls = (model for of in groups for model in of if model["model"] == CONTROL)
+    line = {_at(control, PAIRED): control["clean"] for control in controls}
+    for of in groups:
+        for model in of:
+            model["tried"] = len({other["draw"] for other in of})
+            model["above_mlp"] = 100 * (model["worst"] - line.get(_at(model, PAIRED), math.nan))
     if not all_versions:
-        models = _deepest(models, itemgetter("version"))
+        groups = [_deepest(of, itemgetter("version")) for of in groups]
     measured = [*SHOWN, "transfers", "by", "flags", "seen", "thorough", "version"]
-    return pd.DataFrame(models, columns=[*MODEL, *measured, "tried", "above_mlp"])
+    columns = [*MODEL, *measured, "tried", "above_mlp"]
+    return pd.DataFrame([model for of in groups for model in of], columns=columns)
 
 
 def _tried(rows: Sequence[Any]) -> dict[str, Any]:
@@ -133,10 +134,8 @@ def _tried(rows: Sequence[Any]) -> dict[str, Any]:
     attacked = [row for row in rows if row.attack != CLEAN]
     seen = [row for row in attacked if any(getattr(row, kind) >= 0 for kind in SEEN)]
     version = max((int(row.version) for row in seen if row.attack in ENSEMBLES), default=0)
-    lowest = {
-        kind: _lowest(getattr(row, kind) for row in attacked)
-        for kind in ("chance", "transfer", *SEEN)
-    }
+    kinds = ("chance", "transfer", *SEEN)
+    lowest = {kind: _lowest(getattr(row, kind) for row in attacked) for kind in kinds}
     worst = _lowest(row.accuracy for row in attacked)
     at_worst = [row for row in attacked if row.accuracy == worst]
     transferred = [row for row in attacked if row.transfer >= 0]
@@ -158,7 +157,7 @@ def _tried(rows: Sequence[Any]) -> dict[str, Any]:
         "flags": flags,
         "seen": bool(seen),
         "thorough": version > 0,
-        "version": version,
+        "version": 0 if rows[0].model == CONTROL else version,
     }
 
 
@@ -174,12 +173,8 @@ def _at(model: Mapping[Any, Any], columns: Iterable[str]) -> tuple[Any, ...]:
 def _deepest(
     models: Sequence[dict[str, Any]], depth: Callable[[Mapping[str, Any]], int]
 ) -> list[dict[str, Any]]:
-    """Return the models as deep as any of the same dataset, variant, name and budget."""
-    most: dict[tuple[Any, ...], int] = {}
-    for model in models:
-        key = _at(model, _KEY)
-        most[key] = max(depth(model), most.get(key, 0))
-    return [model for model in models if depth(model) == most[_at(model, _KEY)]]
+    most = max(map(depth, models))
+    return [model for model in models if depth(model) == most]
 
 
 def lowest_within(models: pd.DataFrame, alike: Sequence[str] = ()) -> pd.DataFrame:
