@@ -56,7 +56,7 @@ def thorough_runs(
 def show_leaderboard(
     records: Sequence[Record], grid: Collection[Point] | None = None
 ) -> list[ResultTable]:
-    """Return one table per dataset and feature range, with models in the order of their areas.
+    """Return one table per dataset and feature range, the longest first, models by their area.
 
     The area lies between the curve of a model and the MLP, over the logarithm of the injected
     edges. It may be negative: clipping at 0 would tie all models that fail early. A curve is the
@@ -80,7 +80,7 @@ def show_leaderboard(
         if points:
             ordered = sorted(points, key=lambda point: (point[0] * point[1], point))
             table = _table(of, ordered, "features {:.4g} to {:.4g}".format(*limits))
-            tables[dataset, -len(table.cells), limits] = table
+            tables[-len(table.cells), dataset, limits] = table
     return [tables[key] for key in sorted(tables)]
 
 
