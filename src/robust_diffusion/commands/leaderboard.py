@@ -19,14 +19,9 @@ def run_leaderboard_command(arguments: Sequence[str]) -> None:
         "of growing size, from the published records or yours.",
     )
     add_records_option(parser)
-    parser.add_argument(
-        "--budget",
-        action="append",
-        type=_budget,
-        metavar="NODESxEDGES",
-        help="injected nodes and edges per node, such as 50x50; may be repeated (default: 5x4, "
-        "1x50, 50x4, 5x50 and 50x50, if the records have them)",
-    )
+    text = "injected nodes and edges of each, as 50x50; may be repeated (default: 5x4, 1x50, "
+    text += "50x4, 5x50 and 50x50, as far as the records have them)"
+    parser.add_argument("--budget", action="append", type=_budget, metavar="NODESxEDGES", help=text)
     parser.add_argument("--format", choices=["markdown", "csv"], default="markdown")
     chosen = parser.parse_args(arguments)
     named = chosen.records or [PUBLISHED / "results" / "records.jsonl.gz"]

@@ -11,20 +11,15 @@ from robust_diffusion.records.records import Record, check_records, read_records
 
 
 def add_records_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option for files of records."""
-    parser.add_argument(
-        "--records",
-        action="append",
-        metavar="FILE",
-        help=f"file of records; may be repeated (default: {DEFAULT_RECORDS})",
-    )
+    """Let a command take files of records."""
+    text = f"records, as often as there are files (default: {DEFAULT_RECORDS})"
+    parser.add_argument("--records", action="append", metavar="FILE", help=text)
 
 
 def add_scale_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the scale of the runs that count."""
-    parser.add_argument(
-        "--scale", choices=["full", "smoke"], default="full", help="which runs (default: full)"
-    )
+    """Let a command take the scale of the runs that count."""
+    text = "which runs (default: full)"
+    parser.add_argument("--scale", choices=["full", "smoke"], default="full", help=text)
 
 
 def add_project_option(parser: argparse.ArgumentParser) -> None:

@@ -25,8 +25,7 @@ from robust_diffusion.records.records import (
 )
 from robust_diffusion.results.budget_curve import show_budgets
 from robust_diffusion.results.table import rank, summarize
-from robust_diffusion.results.targets import show_targets
-from robust_diffusion.results.worst_case import show_worst_cases
+from robust_diffusion.results.worst_case import show_targets, show_worst_cases
 from robust_diffusion.system.markdown import print_table
 
 Tagged = tuple[pd.DataFrame, list[str]]

@@ -336,11 +336,8 @@ def _tested(
         samples = {one: evidence(one) for one in terms}
         if claim.of == "spread":
             # The mean distance from the median measures the spread: Brown and Forsythe 1974.
-            medians = {g: median(s.values()) for g, s in samples.items() if isinstance(s, dict)}
-            samples = {
-                g: {seed: abs(x - medians[g]) for seed, x in s.items()} if g in medians else None
-                for g, s in samples.items()
-            }
+            recorded = {g: _from_median(s) for g, s in samples.items() if isinstance(s, dict)}
+            samples = dict.fromkeys(terms) | recorded
         found = _estimate(terms, samples, claims.min_seeds)
         if found is None:
             known = any(sample is not None for sample in samples.values())
@@ -357,6 +354,11 @@ def _tested(
         if finding.estimate and next(corrected) > claims.alpha:
             finding.state = "undecided"
     return findings
+
+
+def _from_median(sample: Mapping[int, float]) -> dict[int, float]:
+    center = median(sample.values())
+    return {seed: abs(value - center) for seed, value in sample.items()}
 
 
 def _estimate(terms: Terms, samples: Mapping[Group, Sample], min_seeds: int) -> Estimate | None:

@@ -51,9 +51,8 @@ def run_table_command(arguments: Sequence[str]) -> None:
     add_records_option(parser)
     add("--format", choices=list(_FORMATS), default="markdown", help=default)
     _add_variant_options(parser)
-    data_dir = os.environ.get("ROBUST_DIFFUSION_DATA") or "data"
-    where = "data directory of table 4 (default: ROBUST_DIFFUSION_DATA, else data)"
-    add("--data-dir", default=data_dir, help=where)
+    text = "data directory of table 4 (default: ROBUST_DIFFUSION_DATA, else data)"
+    add("--data-dir", default=os.environ.get("ROBUST_DIFFUSION_DATA") or "data", help=text)
     add("--out", type=Path, help="file to write to (default: standard output)")
     chosen = parser.parse_args(arguments)
     if chosen.number == _DATASETS:

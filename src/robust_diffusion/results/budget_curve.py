@@ -64,7 +64,6 @@ def _stalled(curve: pd.DataFrame) -> str:
     found = [
         (draw, detail)
         for (draw, _), of in sorted(points.items())
-        if len(of) > 1
         if (detail := budget_without_effect(of))
     ]
     seeds: list[Any] = sorted({draw for draw, _ in found})
