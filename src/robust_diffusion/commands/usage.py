@@ -51,11 +51,11 @@ flags of Hydra.
 
 def usage(commands: Mapping[str, str]) -> str:
     """The answer to `--help`, in lines of at most 100 signs; `commands` holds their purposes."""
-    examples = [f"  {PROGRAM} {given}\n      {aim}" for given, aim in EXAMPLES.items()]
+    examples = [f"  {PROGRAM} {arguments}\n      {aim}" for arguments, aim in EXAMPLES.items()]
     listed = [f"  {name:16}{purpose}" for name, purpose in sorted(commands.items())]
     groups = [f"  {name:16}{content}\n{_options(name)}" for name, content in GROUPS.items()]
     parts = {"examples": examples, "commands": listed, "groups": groups}
-    return HEAD + "".join(f"\n{title}:\n" + "\n".join(of) + "\n" for title, of in parts.items())
+    return HEAD + "".join(f"\n{title}:\n" + "\n".join(rows) + "\n" for title, rows in parts.items())
 
 
 def _options(group: str) -> str:
