@@ -81,9 +81,9 @@ class ProcessLauncher(Launcher):
         try:
             while waiting or running:
                 while waiting and idle:
-                    i, cell = idle.pop(), waiting.popleft()
-                    future = executors[i].submit(self.run_there, Singleton.get_state(), *cell)
-                    running[future] = (*cell, i)
+                    i, run = idle.pop(), waiting.popleft()
+                    future = executors[i].submit(self.run_there, Singleton.get_state(), *run)
+                    running[future] = (*run, i)
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     number, overrides, i = running.pop(future)
                     idle.append(i)
@@ -97,11 +97,11 @@ class ProcessLauncher(Launcher):
                 executor.shutdown(kill_workers=bool(running))
         return [done[number] for number in sorted(done)]
 
-    def places(self, cells: int) -> list[dict[str, str]]:
+    def places(self, runs: int) -> list[dict[str, str]]:
         """Per run at a time the environment that names its GPU, if it has one."""
         import torch  # late, since Hydra imports every launcher
 
-        limit = min(self.n_jobs, cells)
+        limit = min(self.n_jobs, runs)
         on_cpu = OmegaConf.select(self.config, "trainer.accelerator") == "cpu"
         if not self.gpus_per_cell or on_cpu or not (count := torch.cuda.device_count()):
             return [{}] * limit

@@ -60,22 +60,22 @@ class _LaunchingSweeper(Sweeper):
         OmegaConf.save(config, directory / name)
 
     def launch(
-        self, cells: Sequence[Sequence[str]], first: int = 0, **progress: Any
+        self, runs: Sequence[Sequence[str]], first: int = 0, **progress: Any
     ) -> Sequence[JobReturn]:
         """Execute runs, numbered from `first`; raises what one of them raised."""
         assert self.config is not None
         assert self.launcher is not None
         try:
-            with sweep_progress(self.config, cells, is_first=first == 0, **progress):
-                jobs = self.launcher.launch(cells, initial_job_idx=first) if cells else []
+            with sweep_progress(self.config, runs, is_first=first == 0, **progress):
+                jobs = self.launcher.launch(runs, initial_job_idx=first) if runs else []
         except Exception as error:
             library = type(error).__module__.partition(".")[0]
             if library not in ("ray", "submitit") and not isinstance(error, ConnectionError):
                 raise
-            said = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
             remedy = "finished runs are kept: ask for the sweep again"
             raise TrainingError(
-                f"hydra/launcher: a run or its cluster is gone ({said}); {remedy}"
+                f"hydra/launcher: a run or its cluster is gone ({reason}); {remedy}"
             ) from error
         for job in jobs:
             _ = job.return_value
@@ -106,17 +106,17 @@ class GridSweeper(_LaunchingSweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Launch every run that `arguments`, the command line's overrides, ask for."""
-        cells = self.plan(typed=arguments)
+        runs = self.plan(typed=arguments)
         self.save(self.config, "multirun.yaml")
         # A value that does not compose stops the sweep before its first run. One run of each
         # value is enough to tell, and all of them would take minutes.
         try:
-            self.validate_batch_is_legal(covering(cells))
+            self.validate_batch_is_legal(covering(runs))
         except ConfigCompositionException:
-            cells = without_lacking_keys(cells, self._compose)
-            self.validate_batch_is_legal(covering(cells))
+            runs = without_lacking_keys(runs, self._compose)
+            self.validate_batch_is_legal(covering(runs))
         # Runs that differed in such a key alone are one.
-        return [self.launch(list(map(list, dict.fromkeys(map(tuple, cells)))))]
+        return [self.launch(list(map(list, dict.fromkeys(map(tuple, runs)))))]
 
     def _compose(self, overrides: list[str]) -> DictConfig:
         assert self.hydra_context is not None
@@ -182,8 +182,8 @@ class TuneSweeper(_LaunchingSweeper):
             raise TrainingError("every trial failed; the lines above say why")
         value, params = best
         log.info("best value: %s, of %s", value, " ".join(f"{k}={v}" for k, v in params.items()))
-        found = {"name": "optuna", "best_value": value, "best_params": params}
-        self.save(OmegaConf.create(found), "optimization_results.yaml")
+        summary = {"name": "optuna", "best_value": value, "best_params": params}
+        self.save(OmegaConf.create(summary), "optimization_results.yaml")
         return [jobs]
 
     def _search(self, arguments: Sequence[str]) -> "Search":

@@ -92,21 +92,21 @@ def run_audit_command(arguments: Sequence[str]) -> None:
     chosen = parser.parse_intermixed_args(arguments)
     if (chosen.model is None) != (chosen.weights is None):
         parser.error("--model and --weights: name both or neither")
-    paths = [given for given in chosen.given if "=" not in given or Path(given).exists()]
+    paths = [arg for arg in chosen.given if "=" not in arg or Path(arg).exists()]
     if not paths:
         parser.error("name a file or a folder")
-    overrides = [given for given in chosen.given if given not in paths]
+    overrides = [arg for arg in chosen.given if arg not in paths]
     files = {path: perturbed_files(Path(path)) for path in paths}
-    names = [file.stem for found in files.values() for file in found]
+    names = [file.stem for members in files.values() for file in members]
     if chosen.export and len(set(names)) < len(names):
         parser.error("--export: several files have one name; export them one by one")
     broken, clean_of_all = [], cache(lambda: _clean(overrides))
-    for path, found in files.items():
+    for path, members in files.items():
         report = None
         if not overrides and (Path(path) / REPORT).is_file():
             report = RobustnessReport.load(path)
         clean = _reported(Path(path), report) if report else clean_of_all()
-        broken += [_print_audit(file, clean, chosen) for file in found]
+        broken += [_print_audit(file, clean, chosen) for file in members]
         if report:
             broken.append(_print_accuracies(Path(path), report, chosen))
     if any(broken):
@@ -157,7 +157,7 @@ def measured_again(report: RobustnessReport, model: nn.Module) -> pd.DataFrame:
     graphs = {"clean": subject.graph} | {row.name: row.graph for row in report.attacks}
     reported = {"clean": report.clean_accuracy} | {row.name: row.accuracy for row in report.attacks}
     with subject.tried.ready():
-        rows = {name: (reported[name], subject.accuracy_on(of)) for name, of in graphs.items()}
+        rows = {k: (reported[k], subject.accuracy_on(graph)) for k, graph in graphs.items()}
     frame = 100 * pd.DataFrame.from_dict(rows, orient="index", columns=["reported", "measured"])
     return frame.rename_axis("graph").reset_index()
 
@@ -173,8 +173,8 @@ def _model(report: RobustnessReport, chosen: argparse.Namespace) -> nn.Module | 
             raise DataError(f"--weights {chosen.weights}: not the weights of the report")
         return model
     zoo = Zoo.open(chosen.zoo)
-    found = next((entry for entry in zoo.entries if entry.weights == report.weights), None)
-    return None if found is None else zoo.load(found)
+    entry = next((entry for entry in zoo.entries if entry.weights == report.weights), None)
+    return None if entry is None else zoo.load(entry)
 
 
 def _is_of_its_dataset(report: RobustnessReport) -> bool:

@@ -82,7 +82,7 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     set_up_process(cfg.threads)
     scheme: Smoothing = instantiate(cfg.certificate)
     # Refused before anything is trained.
-    attacks = attacks_of_kind({k: instantiate(own) for k, own in cfg.attacks.items()}, scheme)
+    attacks = attacks_of_kind({k: instantiate(v) for k, v in cfg.attacks.items()}, scheme)
     limits = instantiate(cfg.budget).feature_limits
     datamodule: GraphDataModule = instantiate(cfg.data)
     datamodule.setup()
@@ -110,20 +110,20 @@ def run_certify_command(arguments: Sequence[str]) -> None:
 
 def _trained(
     cfg: DictConfig,
-    own: Mapping[str, Any],
+    own_class: Mapping[str, Any],
     datamodule: GraphDataModule,
     scheme: Smoothing | None,
 ) -> nn.Module:
     """The model, trained as a run would train it, but on noisy graphs if a scheme is given."""
 
     def build(in_channels: int, out_channels: int) -> nn.Module:
-        model = build_model(own or cfg.model, in_channels, out_channels)
+        model = build_model(own_class or cfg.model, in_channels, out_channels)
         return model if scheme is None else NoisyModel(model, scheme, seed=cfg.seed)
 
-    key: dict[str, Any] = {"model": own} if own else {}
+    key: dict[str, Any] = {"model": own_class} if own_class else {}
     if scheme is not None:
         key["noise"] = {"scheme": scheme.name, **scheme.probabilities}
-    name = (own or cfg.model)["_target_"]
-    description = f"{datamodule.name} {name if own else name.rpartition('.')[2]}"
-    found = train_composed(cfg, datamodule, build=build, cache_key=key, description=description)
-    return found.model.model if isinstance(found.model, NoisyModel) else found.model
+    name = (own_class or cfg.model)["_target_"]
+    description = f"{datamodule.name} {name if own_class else name.rpartition('.')[2]}"
+    trained = train_composed(cfg, datamodule, build=build, cache_key=key, description=description)
+    return trained.model.model if isinstance(trained.model, NoisyModel) else trained.model

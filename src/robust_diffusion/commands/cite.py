@@ -55,8 +55,8 @@ def run_cite_command(arguments: Sequence[str]) -> None:
         for source in SOURCE.findall(reference) or ([OWN] if OWN in reference else []):
             users.setdefault(source, []).append(target.rpartition(".")[2])
     entries = bibliography()
-    for source, of in users.items():
-        sys.stdout.write(f"% {', '.join(of)}: {source}\n" if of else "")
+    for source, classes in users.items():
+        sys.stdout.write(f"% {', '.join(classes)}: {source}\n" if classes else "")
         if source != OWN:
             sys.stdout.write(entries.get(source, f"@misc{{{source}, note = {{{source}}}}}\n"))
 
@@ -81,8 +81,8 @@ def reference_of(target: str) -> str:
                 f"_target_={target}: cannot be imported ({error}); check the name, and that Python "
                 "finds its module"
             ) from error
-    found = re.search(r"^Reference:(.*?)(?:\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
-    return " ".join(found[1].split()) if found else ""
+    match = re.search(r"^Reference:(.*?)(?:\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
+    return " ".join(match[1].split()) if match else ""
 
 
 def _docstring(target: str) -> str | None:

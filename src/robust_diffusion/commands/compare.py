@@ -38,8 +38,8 @@ def run_compare_command(arguments: Sequence[str]) -> None:
     records = read_chosen(chosen.records, required=True)
     runs = by_experiment(records, scale=chosen.scale)
     if chosen.models:
-        cells = recorded_on(runs, {chosen.experiment})
-        table = compare_worst_cases(cells, *chosen.models)
+        compared = recorded_on(runs, {chosen.experiment})
+        table = compare_worst_cases(compared, *chosen.models)
     else:
         compared = runs.get(chosen.experiment, [])
         frame = compare(compared, on=chosen.on)
@@ -48,10 +48,10 @@ def run_compare_command(arguments: Sequence[str]) -> None:
         table = ResultTable(described, frame, ["setting"], notes)
     if table.cells.empty:
         known = sorted({str(r["experiment"]) for r in records if r.get("experiment")})
-        of = f" of both {' and '.join(chosen.models)}" if chosen.models else ""
+        models = f" of both {' and '.join(chosen.models)}" if chosen.models else ""
         files = ", ".join(chosen.records or [DEFAULT_RECORDS])
         raise DataError(
-            f"{chosen.experiment}: no finished runs{of} in {files} at "
+            f"{chosen.experiment}: no finished runs{models} in {files} at "
             f"scale={chosen.scale}; there are {', '.join(known) or 'none of any experiment'}; "
             f"experiment={chosen.experiment} runs it"
         )

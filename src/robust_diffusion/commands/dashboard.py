@@ -47,7 +47,7 @@ def run_dashboard_command(arguments: Sequence[str]) -> None:
     paths = sorted(CONFIG_DIR.glob("experiment/*.yaml"))
     logging = [path.stem for path in paths if "/logger: wandb" in path.read_text("utf-8")]
     variant = {"scale": chosen.scale, "fidelity": chosen.fidelity}
-    every = {of: build_dashboard(of, **variant) for of in chosen.experiment or ["none", *logging]}
+    every = {k: build_dashboard(k, **variant) for k in chosen.experiment or ["none", *logging]}
     if chosen.experiment and None in every.values():
         raise ConfigError(f"--experiment {chosen.experiment[0]}: runs nothing; name another")
     dashboards = [dashboard for dashboard in every.values() if dashboard]
@@ -97,39 +97,39 @@ def build_dashboard(
         cfg = compose("config", [f"experiment={experiment}"], return_hydra_config=True)
     stored: Any = OmegaConf.to_container(OmegaConf.load(CONFIG_DIR / "dashboards.yaml"))
     params, grids = cfg.hydra.sweeper.params or {}, cfg.hydra.sweeper.get("grids", [{}])
-    cells = [{key: str(of) for key, of in {**params, **grid}.items()} for grid in grids]
-    if not cells:
+    swept = [{key: str(v) for key, v in {**params, **grid}.items()} for grid in grids]
+    if not swept:
         return None
-    attacks = " ".join(cell.get("attack", " ".join(cfg.attacks)) for cell in cells)
-    shown, keys, name = {"Tags": experiment}, _varied(cells), experiment
+    attacks = " ".join(grid.get("attack", " ".join(cfg.attacks)) for grid in swept)
+    shown, keys, name = {"Tags": experiment}, _varied(swept), experiment
     if experiment == "none":
         shown, keys, name, attacks = {}, ["dataset", "model", "flow"], "All runs", stored["all"]
-    names = [of for of in dict.fromkeys(re.findall(r"\w+", attacks)) if of != "none"]
+    names = [attack for attack in dict.fromkeys(re.findall(r"\w+", attacks)) if attack != "none"]
     fidelity = fidelity or cfg.hydra.runtime.choices.fidelity
     shown |= {"JobType": "run", "config:run.scale": scale, "config:run.fidelity": fidelity}
     groups = ["Group"] if experiment == "none" else []
     groups += [f"config:{key}" if "." in key else f"config:run.{key}" for key in keys]
-    numbers = [key for key in keys if all(_NUMBERS.fullmatch(of.get(key, "0")) for of in cells)]
-    values = {"attack": names, "graph": ["clean", *names], "swept": numbers if any(cells) else []}
-    values["modification"] = [of for of in names if of in stored["modifications"]]
-    values["injection"] = [of for of in names if of not in stored["modifications"]]
+    numbers = [key for key in keys if all(_NUMBERS.fullmatch(g.get(key, "0")) for g in swept)]
+    values = {"attack": names, "graph": ["clean", *names], "swept": numbers if any(swept) else []}
+    values["modification"] = [attack for attack in names if attack in stored["modifications"]]
+    values["injection"] = [attack for attack in names if attack not in stored["modifications"]]
     sections = {
         heading: list(_repeated(panels, values))
         for heading, panels in stored["timed" if cfg.timing else "attacked"].items()
     }
     return Dashboard(
         name=f"{name} ({fidelity}, smoke run)" if scale == "smoke" else f"{name} ({fidelity})",
-        filters={key: of for key, of in shown.items() if key not in groups},
+        filters={key: wanted for key, wanted in shown.items() if key not in groups},
         groups=groups,
         sections={heading: panels for heading, panels in sections.items() if panels},
     )
 
 
-def _varied(cells: Sequence[Mapping[str, str]]) -> list[str]:
+def _varied(grids: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the keys that grids vary, within themselves or between them, but for the seed."""
-    keys = dict.fromkeys(key for cell in cells for key in cell if key != "seed")
-    values = {key: {cell.get(key, "") for cell in cells} for key in keys}
-    return [key for key, of in values.items() if len(of) > 1 or re.search("[,(]", "".join(of))]
+    keys = dict.fromkeys(key for grid in grids for key in grid if key != "seed")
+    values = {key: {grid.get(key, "") for grid in grids} for key in keys}
+    return [key for key, v in values.items() if len(v) > 1 or re.search("[,(]", "".join(v))]
 
 
 def _repeated(
@@ -194,15 +194,15 @@ def to_workspace(dashboard: Dashboard, *, entity: str, project: str) -> "Workspa
         project=project,
         name=dashboard.name,
         sections=[
-            ws.Section(name=heading, panels=[panel(*of) for of in panels], is_open=True)
+            ws.Section(name=heading, panels=[panel(*parts) for parts in panels], is_open=True)
             for heading, panels in dashboard.sections.items()
         ],
         settings=ws.WorkspaceSettings(max_runs=MOST),
         runset_settings=ws.RunsetSettings(
             # In filters, W&B keeps a nested configuration below `value`; runs have several tags.
             filters=[
-                ws.Tags().isin([of]) if name == "Tags" else key(name, ".value") == of
-                for name, of in dashboard.filters.items()
+                ws.Tags().isin([wanted]) if name == "Tags" else key(name, ".value") == wanted
+                for name, wanted in dashboard.filters.items()
             ],
             groupby=[key(name) for name in dashboard.groups],
         ),

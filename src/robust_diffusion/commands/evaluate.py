@@ -68,7 +68,7 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         model,
         datamodule,
         budget=instantiate(cfg.budget),
-        attacks={name: instantiate(own) for name, own in cfg.attacks.items()},
+        attacks={name: instantiate(options) for name, options in cfg.attacks.items()},
         labels=instantiate(cfg.threat).labels,
         threat=threat,
         seed=cfg.seed,
@@ -78,11 +78,11 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
     if chosen.save:
         report.save(chosen.save)
     if chosen.filtered:
-        found = filtered(model, report, seed=cfg.seed)
-        table = (100 * found.set_index("attack")).round(1).reset_index().fillna("")
+        frame = filtered(model, report, seed=cfg.seed)
+        table = (100 * frame.set_index("attack")).round(1).reset_index().fillna("")
         print_table("accuracy after a filter of outliers, in %", table, ["attack"])
         if chosen.save:
-            _write(Path(chosen.save) / "filtered.csv", found.to_csv(index=False))
+            _write(Path(chosen.save) / "filtered.csv", frame.to_csv(index=False))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -126,11 +126,11 @@ def _print_each(
     model: nn.Module, data: GraphDataModule, cfg: DictConfig, most: int, folder: str | None
 ) -> None:
     """Print the share of targets still right by edges, of all and by degree; save the frame."""
-    attacks = attacks_of({name: instantiate(own) for name, own in cfg.attacks.items()})
+    attacks = attacks_of({name: instantiate(options) for name, options in cfg.attacks.items()})
     kind = next(iter(attacks.values())).kind
     limits = instantiate(cfg.budget).feature_limits
-    found = attack_each(model, data, most, kind=kind, feature_limits=limits, seed=cfg.seed)
-    curves = [right_by_edges(found, by) for by in (None, "degree", "margin")]
+    frame = attack_each(model, data, most, kind=kind, feature_limits=limits, seed=cfg.seed)
+    curves = [right_by_edges(frame, by) for by in (None, "degree", "margin")]
     named = [
         curve.set_axis([f"{by} {group}".strip() for group in curve], axis=1)
         for by, curve in zip(("", "degree", "margin"), curves, strict=True)
@@ -138,7 +138,7 @@ def _print_each(
     table = (100 * pd.concat(named, axis=1)).round(1).reset_index()
     print_table(f"targets right, in %, by edges of each ({kind})", table, [])
     if folder:
-        _write(Path(folder) / "each.csv", found.to_csv())
+        _write(Path(folder) / "each.csv", frame.to_csv())
 
 
 def _write(path: Path, text: str) -> None:
@@ -147,7 +147,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def composed_model(
-    given: Sequence[str], defaults: Sequence[str], read: Collection[str], command: str
+    arguments: Sequence[str], defaults: Sequence[str], read: Collection[str], command: str
 ) -> tuple[str, dict[str, Any], DictConfig, dict[str, Any]]:
     """Compose a command's configuration, of a model of `conf/model/` or of any class.
 
@@ -158,15 +158,15 @@ def composed_model(
     Raises:
         ConfigError: An option that is not in `read`, by whose first part it goes.
     """
-    values = dict(item.partition("=")[::2] for item in given)
+    values = dict(item.partition("=")[::2] for item in arguments)
     path, name = values.pop("checkpoint", ""), values.get("model", "")
     target = values.pop("model") if "." in name else ""
-    own = [f"{k}={v}" for k, v in values.items() if target and k.lstrip("+").startswith("model.")]
+    args = [f"{k}={v}" for k, v in values.items() if target and k.lstrip("+").startswith("model.")]
     if attacks := values.pop("attacks", values.pop("attack", "")):
         values["attack"] = re.sub(r"\w+", _known_attack, attacks)
-    rest = [item for item in (f"{k}={v}" for k, v in values.items()) if item not in own]
+    rest = [item for item in (f"{k}={v}" for k, v in values.items()) if item not in args]
     check_read(rest, read, command, "checkpoint", *sorted(read))
-    options: Any = OmegaConf.from_dotlist([item.lstrip("+").removeprefix("model.") for item in own])
+    options: Any = OmegaConf.from_dotlist([o.lstrip("+").removeprefix("model.") for o in args])
     cfg, choices = composed([*defaults, *rest], {*read} - ({"model"} if target else set()))
     model = {"_target_": target, **options} if target else {}
     return path, model, cfg, choices

@@ -60,14 +60,14 @@ def repair(path: Path) -> str:
             if line.remedy == REPAIR or (line.record and problem_of(line.record))
         }
         rest = [line for line in lines if line.number not in damaged]
-        kept = sum(line.record is not None for line in rest)
+        count = sum(line.record is not None for line in rest)
         if not damaged:
-            return f"{kept} records; nothing to repair"
+            return f"{count} records; nothing to repair"
         beside = Path(f"{path}.unreadable")
         # Copied before they are removed: a kill in between leaves them twice, and never loses them.
         _append(beside, damaged.values())
         _replace(path, (line.content for line in rest))
-    return f"{kept} records; {len(damaged)} moved to {beside}"
+    return f"{count} records; {len(damaged)} moved to {beside}"
 
 
 def migrate(path: Path) -> str:
@@ -81,8 +81,8 @@ def migrate(path: Path) -> str:
         copy = Path(f"{path}.schema-1")
         _append(copy, old)
         new = (line.rstrip(b"\n") for line in encoded(migrated(map(schema_1, old))))
-        kept = (line.content for line in lines if line.remedy != MIGRATE)
-        _replace(path, [*new, *kept])
+        unchanged = (line.content for line in lines if line.remedy != MIGRATE)
+        _replace(path, [*new, *unchanged])
     return f"{len(old)} records migrated; the lines as they were are in {copy}"
 
 

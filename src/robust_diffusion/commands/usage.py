@@ -51,11 +51,12 @@ flags of Hydra.
 
 def usage(commands: Mapping[str, str]) -> str:
     """Return the text of `--help`, at most 100 characters wide."""
-    examples = [f"  {PROGRAM} {given}\n      {aim}" for given, aim in EXAMPLES.items()]
+    examples = [f"  {PROGRAM} {arguments}
+      {aim}" for arguments, aim in EXAMPLES.items()]
     listed = [f"  {name:16}{purpose}" for name, purpose in sorted(commands.items())]
     groups = [f"  {name:16}{content}\n{_options(name)}" for name, content in GROUPS.items()]
     parts = {"examples": examples, "commands": listed, "groups": groups}
-    return HEAD + "".join(f"\n{title}:\n" + "\n".join(of) + "\n" for title, of in parts.items())
+    return HEAD + "".join(f"\n{title}:\n" + "\n".join(rows) + "\n" for title, rows in parts.items())
 
 
 def _options(group: str) -> str:

@@ -47,7 +47,7 @@ def run_wandb_import_command(arguments: Sequence[str]) -> None:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: the same command goes on from here\n")
         status = 130
-    shown = [f"{counts[of]} {of}" for of in map(" ".join, product(("runs", "tables"), OUTCOMES))]
+    shown = [f"{counts[key]} {key}" for key in map(" ".join, product(("runs", "tables"), OUTCOMES))]
     sys.stdout.write(f"{place['mode']} in {chosen.directory}: {', '.join(shown)}\n")
     if status or counts["runs failed"] or counts["tables failed"]:
         sys.exit(status or 1)
@@ -93,9 +93,9 @@ def _items(records: Sequence[Record], chosen: argparse.Namespace) -> Iterator[It
     latest = latest_by_run(records)
     for record in latest.values():
         sweeps[wandb_log.sweep_of(record)].append(record.get("overrides", {}))
-    swept = {sweep: differing_keys(of) if sweep else [] for sweep, of in sweeps.items()}
-    for cell, record in latest.items():
-        by = asking.get(cell, [])
+    swept = {sweep: differing_keys(runs) if sweep else [] for sweep, runs in sweeps.items()}
+    for run, record in latest.items():
+        by = asking.get(run, [])
         if not chosen.experiment or set(chosen.experiment) & set(by):
             log_it = partial(
                 wandb_log.log_finished,
@@ -105,7 +105,7 @@ def _items(records: Sequence[Record], chosen: argparse.Namespace) -> Iterator[It
                 name=wandb_log.run_name(record, swept[wandb_log.sweep_of(record)]),
             )
             files = list(wandb_log.stored_files(record, chosen.store))
-            yield "runs", cell, [record, by, files], None if "error" in record else log_it
+            yield "runs", run, [record, by, files], None if "error" in record else log_it
     for experiment, scale in product(chosen.experiment or known, ("full", "smoke")):
         for table, tags in callback_of(experiment).tables(experiment, list(records), scale):
             log_it = partial(wandb_log.log_table, table, sweep=experiment, tags=tags)

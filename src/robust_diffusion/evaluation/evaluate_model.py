@@ -123,7 +123,7 @@ def evaluate(
             stack.enter_context(tried.ready())
         seen = {name: tried.model for name, tried in others.items()}
         subjects = (subject, *(replace(subject, seed=seed + i) for i in range(1, seeds)))
-        reports = [_evaluated(attacker, of, chosen, seen, threat, labels) for of in subjects]
+        reports = [_evaluated(attacker, task, chosen, seen, threat, labels) for task in subjects]
     return _over_seeds(reports)
 
 
@@ -132,7 +132,7 @@ def _over_seeds(reports: Sequence[RobustnessReport]) -> RobustnessReport:
     first, *further = reports
     if not further:
         return first
-    accuracies = {attack.name: [of[attack.name].accuracy for of in reports] for attack in first}
+    accuracies = {a.name: [report[a.name].accuracy for report in reports] for a in first}
     attacks = [replace(attack, by_seed=accuracies[attack.name]) for attack in first]
     return replace(first, attacks=attacks)
 

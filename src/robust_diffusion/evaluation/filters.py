@@ -79,8 +79,8 @@ def filtered(
             injected = order >= subject.graph.num_nodes
             for share in shares:
                 count = ceil(Fraction(str(share)) * len(order))  # exact in decimals
-                kept = ~torch.isin(graph.edge_index, order[:count]).any(0)
-                rest = Data(x=graph.x, edge_index=graph.edge_index[:, kept])
+                remaining = ~torch.isin(graph.edge_index, order[:count]).any(0)
+                rest = Data(x=graph.x, edge_index=graph.edge_index[:, remaining])
                 row[f"after {100 * share:g} %"] = subject.accuracy_on(rest)
                 caught = injected[:count].sum() / injected.sum()
                 row[f"caught by {100 * share:g} %"] = caught.item()
@@ -114,15 +114,15 @@ def outlier_scores(
     if n < 2:
         raise ConfigError(f"report: expected at least 2 nodes to compare, got {n}; drop the filter")
     around = scatter(x[src], dst, dim=0, dim_size=n, reduce="mean")
-    own = [
+    columns = [
         torch.log1p(degree(dst, n)),
         torch.cosine_similarity(x, around),
         x.norm(dim=1),
     ]
     reduced = PCA(min(COMPONENTS, *x.shape), random_state=0).fit_transform(x.cpu().numpy())
-    groups = [reduced, *(column.cpu().numpy()[:, None] for column in own)]
-    told = np.hstack([_scaled(group) for group in groups])
-    factor = LocalOutlierFactor(min(neighbors, n - 1)).fit(told)
+    groups = [reduced, *(column.cpu().numpy()[:, None] for column in columns)]
+    features = np.hstack([_scaled(group) for group in groups])
+    factor = LocalOutlierFactor(min(neighbors, n - 1)).fit(features)
     return torch.from_numpy(-factor.negative_outlier_factor_)
 
 

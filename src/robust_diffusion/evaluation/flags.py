@@ -112,10 +112,10 @@ def prediction_flags(
 
 def solvers_disagree(accuracies: Mapping[str, float]) -> Iterator[Flag]:
     """Yield a flag if an accuracy depends on the solver by which the same network is tested."""
-    (own, accuracy), *others = accuracies.items()
-    name, other = max(others, key=lambda item: abs(item[1] - accuracy), default=(own, accuracy))
+    (solver, accuracy), *others = accuracies.items()
+    name, other = max(others, key=lambda item: abs(item[1] - accuracy), default=(solver, accuracy))
     if abs(other - accuracy) > _POINT:
-        text = f"{own} gives {100 * accuracy:.2f} %, {name} {100 * other:.2f} %"
+        text = f"{solver} gives {100 * accuracy:.2f} %, {name} {100 * other:.2f} %"
         yield Flag("solvers_disagree", f"test solvers disagree: {text}")
 
 
@@ -172,8 +172,8 @@ class Attempt:
     def problem(self) -> Problem:
         """The model and the clean graph as attacks see them."""
         x, edge_index = self.task.placed(self.task.graph)
-        given = self.model, Data(x=x, edge_index=edge_index), self.task.targets.to(x.device)
-        return self.task.once("problem", self.model, lambda: Problem("auto", *given))
+        inputs = self.model, Data(x=x, edge_index=edge_index), self.task.targets.to(x.device)
+        return self.task.once("problem", self.model, lambda: Problem("auto", *inputs))
 
     @property
     def grew(self) -> bool:
@@ -223,45 +223,45 @@ class Check:
     of_effect: bool = True  # of evasions that can have any, since the model sees what is injected
 
 
-def _moves_features(of: Attempt) -> bool:
-    return of.attack.is_worst_case or "feature_gradient" in of.attack.needs
+def _moves_features(attempt: Attempt) -> bool:
+    return attempt.attack.is_worst_case or "feature_gradient" in attempt.attack.needs
 
 
-def budget_overspent(of: Attempt) -> Iterator[Flag]:
+def budget_overspent(attempt: Attempt) -> Iterator[Flag]:
     """Yield a flag for each limit that was broken, counted on the graphs themselves."""
-    limits = asdict(of.budget) | dict.fromkeys(of.attack.unbounded)
-    graphs = of.task.graph, of.graph
-    for each in audit(*graphs, kind=of.attack.kind, target_nodes=of.task.reach, **limits):
+    limits = asdict(attempt.budget) | dict.fromkeys(attempt.attack.unbounded)
+    graphs, task = (attempt.task.graph, attempt.graph), attempt.task
+    for each in audit(*graphs, kind=attempt.attack.kind, target_nodes=task.reach, **limits):
         if each.level == "error":
             yield Flag("budget_overspent", each.message)
 
 
-def budget_allows_nothing(of: Attempt) -> Iterator[Flag]:
+def budget_allows_nothing(attempt: Attempt) -> Iterator[Flag]:
     """Yield a flag of a modification that changed nothing, since a share of few is none."""
-    x, edge_index = of.task.graph["x"], of.task.graph["edge_index"]
-    unchanged = torch.equal(of.graph.x, x) and torch.equal(of.graph.edge_index, edge_index)
-    edges, targets = edges_at(of.task.reach, edge_index, len(x)).size(1), of.task.reach.numel()
+    task, graph, budget = attempt.task, attempt.graph, attempt.budget
+    x, edge_index = task.graph["x"], task.graph["edge_index"]
+    unchanged = torch.equal(graph.x, x) and torch.equal(graph.edge_index, edge_index)
+    edges, targets = edges_at(task.reach, edge_index, len(x)).size(1), task.reach.numel()
     texts = []
-    if of.budget.max_flipped_edges(edges) == 0:
-        texts.append(f"budget.edge_ratio={of.budget.edge_ratio} of {edges} edges is no flip")
-    if of.budget.max_changed_nodes(targets) == 0:
-        ratio = of.budget.node_ratio
-        texts.append(f"budget.node_ratio={ratio} of {targets} target nodes is no node")
-    if of.attack.kind == "modification" and unchanged and texts:
+    if budget.max_flipped_edges(edges) == 0:
+        texts.append(f"budget.edge_ratio={budget.edge_ratio} of {edges} edges is no flip")
+    if budget.max_changed_nodes(targets) == 0:
+        texts.append(f"budget.node_ratio={budget.node_ratio} of {targets} target nodes is no node")
+    if attempt.attack.kind == "modification" and unchanged and texts:
         yield Flag("budget_allows_nothing", ", ".join(texts))
 
 
-def no_edge_gradient(of: Attempt) -> Iterator[Flag]:
+def no_edge_gradient(attempt: Attempt) -> Iterator[Flag]:
     """Yield a flag of a model that is asked in vain which edges would harm it."""
     try:
-        of.problem.check_edge_weights()
+        attempt.problem.check_edge_weights()
     except AttackError:
         yield Flag("no_edge_gradient", "without a gradient edges move by the targets' classes")
 
 
-def rough_edge_gradient(of: Attempt) -> Iterator[Flag]:
+def rough_edge_gradient(attempt: Attempt) -> Iterator[Flag]:
     """Yield a flag of a model whose gradient of absent edges is that of another graph."""
-    if not of.problem.drops_edges_of_weight_0:
+    if not attempt.problem.drops_edges_of_weight_0:
         text = "edges of weight 0 change the logits, so the gradient of absent edges is a guess"
         yield Flag("rough_edge_gradient", text)
 
@@ -303,20 +303,20 @@ def is_blind_to_edges(model: nn.Module, task: Task, attacked: PerturbedGraph) ->
     return torch.equal(task.logits_of(model, other), task.logits_of(model, attacked))
 
 
-def weaker_than_chance(of: Attempt) -> Iterator[Flag]:
+def weaker_than_chance(attempt: Attempt) -> Iterator[Flag]:
     """Yield a flag if random choices do more than the attack to the model it was crafted on."""
     # A filter may drop the edges of an attack without effect, and let random ones through.
-    if of.chance and (not of.without_effect or of.is_blind):
-        yield from weaker_than(of.accuracy, of.chance(), "weaker_than_chance")
+    if attempt.chance and (not attempt.without_effect or attempt.is_blind):
+        yield from weaker_than(attempt.accuracy, attempt.chance(), "weaker_than_chance")
 
 
-def parts_given_up(of: Attempt) -> Iterator[Flag]:
+def parts_given_up(attempt: Attempt) -> Iterator[Flag]:
     """Yield a flag of an ensemble without some of its parts, and why."""
-    reasons = of.graph.given_up
-    if reasons and not of.flips_count:  # nor would parts that flip edges have any effect
+    reasons = attempt.graph.given_up
+    if reasons and not attempt.flips_count:  # nor would parts that flip edges have any effect
         reasons = {part: why for part, why in reasons.items() if "edge weights" not in why}
     if reasons:
-        number = f"{len(reasons)} of {len(reasons) + len(of.graph.part_accuracy)}"
+        number = f"{len(reasons)} of {len(reasons) + len(attempt.graph.part_accuracy)}"
         text = "; ".join(dict.fromkeys(reasons.values()))
         yield Flag("parts_given_up", f"{number} parts dropped: {text}")
 
@@ -374,33 +374,33 @@ def budget_unspent(budget: Budget, spent: SpentBudget) -> Iterator[Flag]:
     """Yield a flag of an injection that leaves some of its budget unspent."""
     used = {"nodes": spent.injected_nodes, "edges": spent.injected_edges}
     allowed = {"nodes": budget.max_injected_nodes, "edges": sum(budget.injected_degrees)}
-    if any(used[of] < allowed[of] for of in used):
-        counts = ", ".join(f"{used[of]} of {allowed[of]} {of}" for of in used)
+    if any(used[kind] < allowed[kind] for kind in used):
+        counts = ", ".join(f"{used[kind]} of {allowed[kind]} {kind}" for kind in used)
         yield Flag("budget_unspent", f"spends {counts}")
 
 
 ATTACK_CHECKS = (
     Check(budget_overspent, of_effect=False),
-    Check(budget_allows_nothing, lambda of: of.task.poisons, of_effect=False),
-    Check(no_edge_gradient, lambda of: of.grew and of.attack.is_worst_case),
+    Check(budget_allows_nothing, lambda a: a.task.poisons, of_effect=False),
+    Check(no_edge_gradient, lambda a: a.grew and a.attack.is_worst_case),
     Check(
         # A worst case differentiates the adaptive form as well.
-        lambda of: gradient_flags(
-            adaptive_form(of.model) if of.attack.is_worst_case else of.model, of.task, of.graph
+        lambda a: gradient_flags(
+            adaptive_form(a.model) if a.attack.is_worst_case else a.model, a.task, a.graph
         ),
-        lambda of: of.grew and _moves_features(of),
+        lambda a: a.grew and _moves_features(a),
     ),
-    Check(rough_edge_gradient, lambda of: "edge_gradient" in of.attack.needs),
+    Check(rough_edge_gradient, lambda a: "edge_gradient" in a.attack.needs),
     Check(parts_given_up),
-    Check(lambda of: part_flags(of.graph.part_accuracy, of.clean_accuracy)),
-    Check(lambda of: one_class(of.before.argmax(1), of.after.argmax(1), of.task.labels)),
-    Check(lambda of: of.without_effect and (list(budget_allows_nothing(of)) or of.without_effect)),
-    Check(weaker_than_chance, lambda of: not of.task.poisons, of_effect=False),
-    Check(lambda of: loss_without_errors(of.before, of.after, of.task.labels)),
+    Check(lambda a: part_flags(a.graph.part_accuracy, a.clean_accuracy)),
+    Check(lambda a: one_class(a.before.argmax(1), a.after.argmax(1), a.task.labels)),
+    Check(lambda a: a.without_effect and (list(budget_allows_nothing(a)) or a.without_effect)),
+    Check(weaker_than_chance, lambda a: not a.task.poisons, of_effect=False),
+    Check(lambda a: loss_without_errors(a.before, a.after, a.task.labels)),
     Check(
-        lambda of: budget_unspent(of.budget, of.spent),
+        lambda a: budget_unspent(a.budget, a.spent),
         # A worst case has tried the whole budget as well as less.
-        lambda of: of.attack.kind == "injection" and not of.attack.is_worst_case,
+        lambda a: a.attack.kind == "injection" and not a.attack.is_worst_case,
         of_effect=False,
     ),
 )

@@ -151,9 +151,9 @@ def build_model(config: Mapping[str, Any], in_channels: int, out_channels: int) 
     plain: Any = (
         OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
     )
-    given = {"in_channels": in_channels, "out_channels": out_channels, **plain}
+    arguments = {"in_channels": in_channels, "out_channels": out_channels, **plain}
     try:
-        model: nn.Module = instantiate({**given, "_partial_": True})()
+        model: nn.Module = instantiate({**arguments, "_partial_": True})()
     except ConfigError:
         raise
     except (InstantiationException, AttributeError, TypeError, ValueError) as error:
@@ -163,7 +163,7 @@ def build_model(config: Mapping[str, Any], in_channels: int, out_channels: int) 
                 f"model={config.get('_target_')}: cannot be imported ({reason}); check the name, "
                 "and that Python finds its module"
             ) from error
-        keys = [key for key in given if not key.startswith("_")]
+        keys = [key for key in arguments if not key.startswith("_")]
         raise ConfigError(
             f"model={config.get('_target_')}: cannot be built with {', '.join(keys)} ({reason}); "
             "give its arguments as model.KEY=VALUE"
@@ -181,12 +181,12 @@ def load_checkpoint(
     if (recorded := _recorded_config(Path(path))) is None:
         log.warning("%s: holds no configuration to compare the options of model with", where)
         return model
-    trained, given = (dict(_leaves(_identity(of))) for of in (recorded, config))
-    for key in sorted(trained.keys() | given.keys()):
-        if trained.get(key) != given.get(key):
+    trained, current = (dict(_leaves(_identity(options))) for options in (recorded, config))
+    for key in sorted(trained.keys() | current.keys()):
+        if trained.get(key) != current.get(key):
             raise ConfigError(
                 f"{where}: expected {key}={trained.get(key)}, with which it was trained, got "
-                f"{given.get(key)}; give the options of the training"
+                f"{current.get(key)}; give the options of the training"
             )
     return model
 
@@ -197,13 +197,13 @@ def _recorded_config(path: Path) -> Mapping[str, Any] | None:
         # Late, since the zoo is loaded by this module.
         from robust_diffusion.evaluation.zoo import Zoo
 
-        found = cache_key_of(path).get("model")
+        config = cache_key_of(path).get("model")
         with suppress(DataError):
             configs = {entry.file: entry.config for entry in Zoo.open(path.parent).entries}
-            found = configs.get(path.name, found)
+            config = configs.get(path.name, config)
     else:
-        found = read_torch(path).get("hyper_parameters", {}).get("model_config")
-    return found if isinstance(found, Mapping) and "_target_" in found else None
+        config = read_torch(path).get("hyper_parameters", {}).get("model_config")
+    return config if isinstance(config, Mapping) and "_target_" in config else None
 
 
 def _identity(config: Any) -> dict[str, Any]:
@@ -231,9 +231,9 @@ def load_weights(model: nn.Module, weights: Path | Mapping[str, Any], *, where: 
         for name, value in state.items()
     ):
         raise DataError(f"{where}: holds no state_dict; save model.state_dict()")
-    own = model.state_dict()
+    model_state = model.state_dict()
     for name, tensor in state.items():
-        expected = own.get(name)
+        expected = model_state.get(name)
         if not isinstance(tensor, Tensor) or not isinstance(expected, Tensor):
             continue
         if _kind(tensor) != _kind(expected):
@@ -274,9 +274,9 @@ def train_composed(
     """The victim that a run of a composed configuration trains, from the store if it is there."""
     parts = ("model", "training", "callbacks")
     config = {key: OmegaConf.to_container(cfg[key], resolve=True) for key in parts}
-    kept = ArtifactStore(cfg.paths.store if store is None else store, refresh=cfg.force)
+    artifacts = ArtifactStore(cfg.paths.store if store is None else store, refresh=cfg.force)
     with TemporaryDirectory() as folder:
-        return ModelTraining(datamodule, kept, cfg.seed, Path(folder))(
+        return ModelTraining(datamodule, artifacts, cfg.seed, Path(folder))(
             "victim",
             Recipe(
                 build or instantiate(cfg.model),

@@ -86,13 +86,13 @@ class Effort:
 
         # A function and no method, which a copy of the model would copy with it.
         def note(
-            _: nn.Module, given: tuple[Any, ...], named: dict[str, Any], logits: Tensor
+            _: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], logits: Tensor
         ) -> None:
             self.forwards += 1
             self.tell(1)
-            if named or len(given) != 2:  # weighed edges, or names that are the model's own
+            if named or len(inputs) != 2:  # weighed edges, or names that are the model's own
                 return
-            x, edge_index = given
+            x, edge_index = inputs
             if x.size(0) > n + nodes or abs(edge_index.size(1) - e) > 2 * edges:
                 return
             of_targets = logits.detach()[task.targets.to(logits.device)].cpu()
@@ -236,18 +236,18 @@ def evaluate_on(
     of the model that are known already are `own_flags`; for `norm_growth` see `model_flags`.
     """
     task = attacker.task
-    own = [*own_flags, *model_flags(model, task, norm_growth)]
-    _tell("victim", own)
+    victim_flags = [*own_flags, *model_flags(model, task, norm_growth)]
+    _tell("victim", victim_flags)
     outcomes = {run.label: attacker(run) for run in runs}
-    retrained = {k: retrain(k, of.graph) for k, of in outcomes.items()} if retrain else {}
+    retrained = {k: retrain(k, outcome.graph) for k, outcome in outcomes.items()} if retrain else {}
     start = time.perf_counter()
     tested = {label: retrained.get(label, model) for label in outcomes}
-    logits = {k: task.logits_of(tested[k], of.graph) for k, of in outcomes.items()}
+    logits = {k: task.logits_of(tested[k], outcome.graph) for k, outcome in outcomes.items()}
     logits = {"clean": task.logits_of(model, task.graph), **logits}
-    accuracy = {label: task.accuracy(of) for label, of in logits.items()}
+    accuracy = {label: task.accuracy(target_logits) for label, target_logits in logits.items()}
     seconds = time.perf_counter() - start
     weights = state_hash(model.state_dict())
-    found: dict[str, list[Flag]] = {}
+    by_row: dict[str, list[Flag]] = {}
     lowest: dict[str, float] = {}
     for run in runs:
         row, outcome, after = run.row, outcomes[run.label], logits[run.label]
@@ -260,11 +260,11 @@ def evaluate_on(
                 raised += of_the_row(one_class(*classes), accuracy[run.label])
         raised += prediction_flags(tested[run.label], task, outcome.graph, after)
         _tell(row, raised)
-        found[row] = [*found.get(row, []), *crafted, *raised]
+        by_row[row] = [*by_row.get(row, []), *crafted, *raised]
         lowest[row] = min(accuracy[run.label], lowest.get(row, 1.0))
-    flags = {row: of_the_row([*of, *own], lowest[row]) for row, of in found.items()}
-    flags["victim"] = own
-    return Evaluation(accuracy, outcomes, {row: of for row, of in flags.items() if of}, seconds)
+    flags = {row: of_the_row([*signs, *victim_flags], lowest[row]) for row, signs in by_row.items()}
+    flags["victim"] = victim_flags
+    return Evaluation(accuracy, outcomes, {k: v for k, v in flags.items() if v}, seconds)
 
 
 def _outdone(
@@ -275,8 +275,8 @@ def _outdone(
     That is a transferred one for an attack on the model itself, and chance for a transferred one.
     """
     code: Outdone = "weaker_than_chance" if run.made_on else "weaker_than_transfer"
-    weaker = [of for of in runs if (_is_random(of.attack) if run.made_on else of.made_on)]
-    same_kind = [accuracy[of.label] for of in weaker if of.attack.kind == run.attack.kind]
+    weaker = [r for r in runs if (_is_random(r.attack) if run.made_on else r.made_on)]
+    same_kind = [accuracy[r.label] for r in weaker if r.attack.kind == run.attack.kind]
     if not run.is_control:
         yield from weaker_than(accuracy[run.label], min(same_kind, default=1.0), code)
 
@@ -329,11 +329,11 @@ class Attacker:
 
     def _crafted(self, run: AttackRun) -> tuple[PerturbedGraph, Mapping[str, Any], str, bool]:
         """Return the graph and its effort, its file in the cache, and whether it was there."""
-        told = self._told(run.attack, run.attacked.model)
+        tensors = self._told(run.attack, run.attacked.model)
         if self.cache is None:
             effort = Effort()
-            return self._perturb(run, told, effort), effort.since(), "", False
-        x, edge_index, *known = told.values()
+            return self._perturb(run, tensors, effort), effort.since(), "", False
+        x, edge_index, *known = tensors.values()
         key = {
             "graph": tensor_hash(x, edge_index, self.task.reach, *known),
             "attacked": run.attacked.state,
@@ -348,7 +348,7 @@ class Attacker:
         effort, made = Effort(partial(self.cache.get_or_compute, kind), key), []
 
         def compute() -> Artifact:
-            made.append(self._perturb(run, told, effort))
+            made.append(self._perturb(run, tensors, effort))
             return _packed(made[0], x, effort.since())
 
         artifact, reused = self.cache.get_or_compute("graph", key, compute)
@@ -370,7 +370,7 @@ class Attacker:
         self,
         attack: Attack,
         model: nn.Module,
-        given: Mapping[str, Tensor],
+        tensors: Mapping[str, Tensor],
         effort: Effort | None = None,
     ) -> PerturbedGraph:
         name, model = type(attack).__name__, model.to(self.task.device)
@@ -379,11 +379,11 @@ class Attacker:
             perturb = partial(attack.run, keep=effort.keep)
         weights = state_hash(dict(model.named_parameters()))
         # A copy of the graph, which the attack may write to.
-        told = Data(**{key: tensor.clone() for key, tensor in given.items()})
+        data = Data(**{key: tensor.clone() for key, tensor in tensors.items()})
         with seeded(self.task.seed):  # a model may sample by the global generator
             perturbed = perturb(
                 model,
-                told.to(self.task.device),
+                data.to(self.task.device),
                 self.task.reach.clone().to(self.task.device),
                 self.budget,
                 torch.Generator().manual_seed(self.task.seed),
@@ -401,14 +401,14 @@ class Attacker:
         return replace(perturbed, x=x, edge_index=edge_index)
 
     def _perturb(
-        self, run: AttackRun, told: Mapping[str, Tensor], effort: Effort
+        self, run: AttackRun, tensors: Mapping[str, Tensor], effort: Effort
     ) -> PerturbedGraph:
         model, passes = run.attacked.model, (expected_forwards(run.attack), "forward passes")
         with (
             Progress(run.label, *passes, shown=self.shows_progress) as effort.tell,
             effort.of(model, run.attack, self.budget, self.task),
         ):
-            graph = self._run(run.attack, model, told, effort)
+            graph = self._run(run.attack, model, tensors, effort)
         effort.reach(self.task.accuracy(self.task.logits_of(model, graph)))
         return graph
 
@@ -434,15 +434,15 @@ def _unfit(perturbed: object, clean: Tensor) -> str | None:
     """A reason why no model can be run on a result; what else is wrong the auditor tells."""
     if not isinstance(perturbed, PerturbedGraph):
         return f"a {type(perturbed).__name__}; it must return a PerturbedGraph"
-    x, edges, kept = perturbed.x, perturbed.edge_index, perturbed.num_original_nodes
+    x, edges, rows = perturbed.x, perturbed.edge_index, perturbed.num_original_nodes
     n, width = clean.shape
     if edges.dtype != torch.int64 or edges.ndim != 2 or edges.size(0) != 2:
         shape = tuple(edges.shape)
         return f"edges of {edges.dtype} and shape {shape}; they must be of torch.int64 and 2 x e"
     shaped = x.dtype == clean.dtype and x.ndim == 2 and x.size(1) == width
-    if not shaped or not n == kept <= x.size(0):
+    if not shaped or not n == rows <= x.size(0):
         return (
-            f"features of {x.dtype} and shape {tuple(x.shape)}, {kept} rows of them original; it "
+            f"features of {x.dtype} and shape {tuple(x.shape)}, {rows} rows of them original; it "
             f"must keep the {n} x {width} of {clean.dtype} of the clean graph, and may add rows"
         )
     outside = edges[(edges < 0) | (edges >= x.size(0))]

@@ -158,8 +158,8 @@ class AttackReport:
         parts = saved.part_accuracy, saved.part
         graph = PerturbedGraph(x, edge_index, clean.num_nodes or 0, *parts, clean=clean)
         effort = {key: getattr(saved, key) for key in ("forwards", "seconds", "trace")}
-        own: dict[str, Any] = vars(saved) | {"graph": graph, "effort": effort}
-        return cls(**{field.name: own[field.name] for field in fields(cls)})
+        contents: dict[str, Any] = vars(saved) | {"graph": graph, "effort": effort}
+        return cls(**{field.name: contents[field.name] for field in fields(cls)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,8 +283,8 @@ class RobustnessReport:
                 shown[count.replace("_", " ")] = frame[count]
         shown["forwards"] = frame["forwards"]
         shown["seconds"] = [f"{value:.1f}" for value in frame.seconds]
-        told = [[of for of in a.flags if of not in a._may_be_weak()] for a in self.attacks]
-        shown["flags"] = list(map(_codes, [self.flags, *told]))
+        flags = [[flag for flag in a.flags if flag not in a._may_be_weak()] for a in self.attacks]
+        shown["flags"] = list(map(_codes, [self.flags, *flags]))
         return shown
 
     def _around(self, table: str) -> str:
@@ -295,8 +295,8 @@ class RobustnessReport:
         for attack in self.attacks:
             for flag in attack._may_be_weak():
                 weak.setdefault(flag.code, []).append(attack.name)
-        told = [f"may be weak: {', '.join(names)}: {code}" for code, names in weak.items()]
-        return "\n".join([title, f"allowed: {self._allowed()}", table, worst, *told, *self.notes])
+        hints = [f"may be weak: {', '.join(names)}: {code}" for code, names in weak.items()]
+        return "\n".join([title, f"allowed: {self._allowed()}", table, worst, *hints, *self.notes])
 
     def __str__(self) -> str:
         return self._around(self._table().to_string(index=False))
@@ -313,28 +313,28 @@ class RobustnessReport:
 
     def _labels(self) -> str:
         """Classes that the attacks went by, controls apart, which go by none."""
-        told: dict[str, list[str]] = {}
+        groups: dict[str, list[str]] = {}
         for attack in self.attacks:
             if not attack.is_control:
-                told.setdefault(attack.labels, []).append(attack.name)
-        if len(told) < 2:
-            return f"{next(iter(told), self.labels)} labels"
-        return ", ".join(f"{labels} labels: {' '.join(names)}" for labels, names in told.items())
+                groups.setdefault(attack.labels, []).append(attack.name)
+        if len(groups) < 2:
+            return f"{next(iter(groups), self.labels)} labels"
+        return ", ".join(f"{labels} labels: {' '.join(names)}" for labels, names in groups.items())
 
     def _allowed(self) -> str:
         """The budget, as far as the kinds of attacks read it."""
-        of, kinds = self.budget, {attack.kind for attack in self.attacks}
+        budget, kinds = self.budget, {attack.kind for attack in self.attacks}
         limits = []
         if "injection" in kinds:
             limits.append(
-                f"{of.max_injected_nodes} nodes of {of.max_edges_per_injected_node} edges"
+                f"{budget.max_injected_nodes} nodes of {budget.max_edges_per_injected_node} edges"
             )
-            if of.max_injected_edges is not None:
-                limits.append(f"{of.max_injected_edges} injected edges in all")
+            if budget.max_injected_edges is not None:
+                limits.append(f"{budget.max_injected_edges} injected edges in all")
         if "modification" in kinds:
-            limits.append(f"flips of {100 * of.edge_ratio:g} % of the edges at targets")
-            if of.node_ratio:
-                limits.append(f"features of {100 * of.node_ratio:g} % moved by {of.epsilon:g}")
+            limits.append(f"flips of {100 * budget.edge_ratio:g} % of the edges at targets")
+            if ratio := budget.node_ratio:
+                limits.append(f"features of {100 * ratio:g} % moved by {budget.epsilon:g}")
         return ", ".join(limits)
 
     def plot(self, ax: "Axes | None" = None, *, mlp: float | None = None) -> "Axes":
@@ -496,8 +496,8 @@ def interval(accuracy: float, count: int) -> str:
     """Return Wilson's 95 % interval, in %, of an accuracy on `count` nodes drawn from many."""
     from scipy.stats import binomtest  # late: it takes a quarter of a second
 
-    found = binomtest(round(accuracy * count), count).proportion_ci(method="wilson")
-    return f"{100 * found.low:.1f} .. {100 * found.high:.1f}"
+    bounds = binomtest(round(accuracy * count), count).proportion_ci(method="wilson")
+    return f"{100 * bounds.low:.1f} .. {100 * bounds.high:.1f}"
 
 
 def _new_axes() -> "Axes":
@@ -517,17 +517,17 @@ def _codes(flags: Sequence[Flag]) -> str:
 def graph_file(attack: str) -> str:
     """Name of the file with an attack's graph, beside the report; two attacks never share one."""
     name = re.sub(r"[^\w.-]+", "-", attack)
-    own = "" if name == attack else f"-{sha256(attack.encode()).hexdigest()[:8]}"
-    return f"graph-{name}{own}.safetensors"
+    suffix = "" if name == attack else f"-{sha256(attack.encode()).hexdigest()[:8]}"
+    return f"graph-{name}{suffix}.safetensors"
 
 
 def plot_traces(efforts: Mapping[str, Mapping[str, Any]], axes: "Axes") -> None:
     """Draw the lowest accuracy met by each attack against its forward passes; see `Effort`."""
-    for name, of in efforts.items():
-        forwards, _, reached = zip(*of["trace"], strict=True)
-        x = [max(1, count) for count in (*forwards, of["forwards"])]  # on a logarithmic axis
+    for name, cost in efforts.items():
+        forwards, _, reached = zip(*cost["trace"], strict=True)
+        x = [max(1, count) for count in (*forwards, cost["forwards"])]  # on a logarithmic axis
         y = [100 * accuracy for accuracy in (*reached, reached[-1])]
-        label = f"{name}, {of['seconds']:.0f} s" if of["seconds"] >= 1 else f"{name}, under 1 s"
+        label = f"{name}, {cost['seconds']:.0f} s" if cost["seconds"] >= 1 else f"{name}, under 1 s"
         axes.step(x, y, where="post", label=label, marker="o", ms=4, markevery=[-1])
     axes.set(xscale="log", ylim=(0, 100), xlabel="forward passes", ylabel="accuracy in %")
     axes.legend(frameon=False, fontsize=8)

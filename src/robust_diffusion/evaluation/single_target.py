@@ -74,8 +74,8 @@ def attack_each(
         >>> from robust_diffusion import GCN, attack_each
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> found = attack_each(GCN(8, 8, 7), data, 2, nodes=range(3), progress=False)
-        >>> list(found.columns)
+        >>> frame = attack_each(GCN(8, 8, 7), data, 2, nodes=range(3), progress=False)
+        >>> list(frame.columns)
         ['label', 'degree', 'margin', 'edges', 'max_edges']
     """
     subject = subject_of(model, data, nodes, device, seed=seed, grows=kind == "injection")
@@ -96,7 +96,7 @@ def attack_each(
                     if kind == "modification"
                     else one.injections(i, max_edges, budget.limits)
                 )
-                lost = sum(found is not None for found in edges)
+                lost = sum(count is not None for count in edges)
                 tell(1, note=f"{lost} lost")
     assert graph.edge_index is not None
     neighbours = degree(graph.edge_index[0], graph.num_nodes)[one.problem.targets]
@@ -133,8 +133,8 @@ def right_by_edges(
     Examples:
         >>> import pandas as pd
         >>> from robust_diffusion import right_by_edges
-        >>> found = pd.DataFrame({"edges": pd.array([0, 1, None, None], dtype="Int64")})
-        >>> right_by_edges(found, max_edges=2)["all"].tolist()
+        >>> frame = pd.DataFrame({"edges": pd.array([0, 1, None, None], dtype="Int64")})
+        >>> right_by_edges(frame, max_edges=2)["all"].tolist()
         [0.75, 0.5, 0.5]
     """
     tried = int(found["max_edges"].min()) if "max_edges" in found else None
@@ -148,7 +148,7 @@ def right_by_edges(
     if len(group.dropna().unique()) > 1:  # of one value, qcut makes no group
         group = pd.qcut(group, groups, duplicates="drop")
     right = {k: (fell > k).groupby(group, observed=True, dropna=False) for k in range(most + 1)}
-    return pd.DataFrame({k: of.mean() for k, of in right.items()}).T.rename_axis("edges")
+    return pd.DataFrame({k: grouped.mean() for k, grouped in right.items()}).T.rename_axis("edges")
 
 
 class _OneByOne:
@@ -221,10 +221,10 @@ class _OneByOne:
         """Features at the limits, along the difference of the means of the two nearest classes."""
         problem = self.problem
         logits, predicted = problem.clean_logits, problem.clean_logits.argmax(1)
-        own, other = logits[problem.targets[i]].topk(2).indices
-        mean = {c: problem.x[predicted == c].mean(0).nan_to_num() for c in (int(own), int(other))}
+        top, other = logits[problem.targets[i]].topk(2).indices
+        mean = {c: problem.x[predicted == c].mean(0).nan_to_num() for c in (int(top), int(other))}
         low, high = (problem.x.new_tensor(limit) for limit in limits)
-        return torch.where(mean[int(other)] > mean[int(own)], high, low)
+        return torch.where(mean[int(other)] > mean[int(top)], high, low)
 
     def margin(self, i: int, x: Float[Tensor, "m f"], edges: Int[Tensor, "2 e"]) -> float:
         """Margin of the target; above 0, it is misclassified."""

@@ -71,8 +71,8 @@ def solves_of(model: nn.Module, data: Data) -> dict[str, float | None]:
         if not layers:
             return {}
         model(data.x, data.edge_index)
-        found = [layer.measured() for layer in layers if layer.start is not None]
-    return {key: _worst([layer[key] for layer in found]) for key in (found[0] if found else {})}
+        solves = [layer.measured() for layer in layers if layer.start is not None]
+    return {key: _worst([layer[key] for layer in solves]) for key in (solves[0] if solves else {})}
 
 
 def _worst(values: Sequence[float | None]) -> float | None:
@@ -110,9 +110,9 @@ class _LayerSolve:
         self._before: Tensor | None = None
         self._time, self._times, self._change = math.nan, 0, 0.0
 
-    def evaluated(self, _: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def evaluated(self, _: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Take note of an evaluation of the flow."""
-        (t, z), graph = given[:2], named.get("graph", given[-1])
+        (t, z), graph = inputs[:2], named.get("graph", inputs[-1])
         if self.start is None:
             self.start, self.graph = z, graph
         if self.solver.method not in CORRECTED:

@@ -70,7 +70,7 @@ def motion(
             "flow of first order"
         )
     entered: list[tuple[Tensor, Graph]] = []
-    handle = watched.register_forward_pre_hook(lambda _, given: entered.append(given))
+    handle = watched.register_forward_pre_hook(lambda _, inputs: entered.append(inputs))
     with torch.no_grad():
         model(x.double(), edge_index)
         handle.remove()
@@ -171,8 +171,8 @@ def thinned(
     # By the ends, so that what is drawn of a clean graph's edge is drawn of the attacked one's.
     is_original = torch.zeros(keys.numel(), dtype=torch.bool)
     is_original[place[high < num_original]] = True
-    kept = torch.ones(keys.numel(), dtype=torch.bool)
-    kept[is_original] = torch.rand(int(is_original.sum()), generator=generator) < edges
+    drawn = torch.ones(keys.numel(), dtype=torch.bool)
+    drawn[is_original] = torch.rand(int(is_original.sum()), generator=generator) < edges
     stays = torch.rand(num_nodes - num_original, generator=generator) < injected
     stays = torch.cat([torch.ones(num_original, dtype=torch.bool), stays])
-    return edge_index[:, (kept[place] & stays[high]).to(edge_index.device)]
+    return edge_index[:, (drawn[place] & stays[high]).to(edge_index.device)]

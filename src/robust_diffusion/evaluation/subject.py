@@ -90,11 +90,11 @@ class Task:
         return logits
 
     def _compute(self, model: nn.Module, graph: Data | PerturbedGraph) -> Float[Tensor, "m c"]:
-        given = self.placed(graph)
-        versions = [tensor._version for tensor in given]
+        inputs = self.placed(graph)
+        versions = [tensor._version for tensor in inputs]
         with torch.no_grad(), seeded(self.seed):  # a model may sample
-            logits: Tensor = model(*given)
-        if versions != [tensor._version for tensor in given]:
+            logits: Tensor = model(*inputs)
+        if versions != [tensor._version for tensor in inputs]:
             raise writes_into_inputs(model)
         return logits.cpu()
 
@@ -113,12 +113,12 @@ class Task:
         and takes the model's predictions for them elsewhere.
         """
         x, edge_index, y = (self.graph[key] for key in ("x", "edge_index", "y"))
-        told: dict[str, Tensor] = {"x": x, "edge_index": edge_index}
+        tensors: dict[str, Tensor] = {"x": x, "edge_index": edge_index}
         if not self.poisons:
-            return told | ({"y": y} if knows_labels else {})
+            return tensors | ({"y": y} if knows_labels else {})
         train, predicted = self.graph["index_train"], self.all_logits(model, self.graph).argmax(1)
         known = torch.isin(self.reach, train) | (knows_labels & (y >= 0))
-        return told | {"y": torch.where(known, y, predicted), "index_train": train}
+        return tensors | {"y": torch.where(known, y, predicted), "index_train": train}
 
     def accuracy(self, logits: Float[Tensor, "t c"]) -> float:
         """Return the share of the targets that are classified right, in 0..1."""
@@ -136,7 +136,7 @@ class Subject(Task):
     """A model that was tried on a graph, and the nodes at which it is attacked."""
 
     tried: TriedModel  # the model as it was passed, or a copy on another device
-    given: Data  # the graph as it was passed, with its masks
+    original: Data  # the graph as it was passed, with its masks
     grows: bool = True  # nodes may be added to the graph
     dataset: str = ""  # name of the datamodule's dataset
 
@@ -156,10 +156,10 @@ class Subject(Task):
     @property
     def clean(self) -> Data:
         """The graph as the model sees it, with its targets and the tensors passed with it."""
-        given = self.given.to_dict().items()
-        held = {k: v for k, v in given if isinstance(v, Tensor) and v.layout == torch.strided}
-        own = {key: self.graph[key] for key in ("x", "edge_index", "y")}
-        return Data(**{**held, **own, "target_nodes": self.targets})
+        passed = self.original.to_dict().items()
+        held = {k: v for k, v in passed if isinstance(v, Tensor) and v.layout == torch.strided}
+        seen = {key: self.graph[key] for key in ("x", "edge_index", "y")}
+        return Data(**{**held, **seen, "target_nodes": self.targets})
 
     @property
     def fingerprint(self) -> str:
@@ -170,7 +170,7 @@ class Subject(Task):
         """Return the attacked graph that users get, edges in the order of the clean graph."""
         row = sorted_row(clean_graph(self.graph)[1])
         (edges,) = sorted_by(row, graph.edge_index)
-        return replace(graph, edge_index=edges, clean=self.given)
+        return replace(graph, edge_index=edges, clean=self.original)
 
 
 def subject_of(
@@ -186,13 +186,13 @@ def subject_of(
 
     `grows`: nodes may be added to the graph.
     """
-    given, name = (data.graph, str(data.name)) if isinstance(data, Served) else (data, "")
-    if not isinstance(given, Data):
-        checked_graph(given, {})  # says what it is
+    original, name = (data.graph, str(data.name)) if isinstance(data, Served) else (data, "")
+    if not isinstance(original, Data):
+        checked_graph(original, {})  # says what it is
     if isinstance(data, Served) and isinstance(nodes, str) and nodes == "test":
         nodes = data.target_nodes
-    targets = node_index(given, nodes)
-    graph = checked_graph(given, {"nodes": targets})
+    targets = node_index(original, nodes)
+    graph = checked_graph(original, {"nodes": targets})
     if hasattr(model, "training_step"):
         # Late, since it imports Lightning, which is loaded already if there is such a model.
         from robust_diffusion.training import NodeClassification
@@ -205,12 +205,12 @@ def subject_of(
     task = Task(graph, targets, place)
     tried = _try(model, task, "model", grows=grows)
     x, edge_index = task.placed(graph)
-    check_dropped_edges(tried.model, x, given.edge_index.to(edge_index), edge_index)
+    check_dropped_edges(tried.model, x, original.edge_index.to(edge_index), edge_index)
     subject = Subject(
         *(graph, targets, place),
         seed=seed,
         tried=tried,
-        given=given,
+        original=original,
         grows=grows,
         dataset=name,
     )
@@ -230,21 +230,21 @@ def attacks_of(attacks: Any) -> dict[str, Attack]:
         if isinstance(attacks, Mapping)
         else [(None, attack) for attack in (attacks if several else [attacks])]
     )
-    found: dict[str, Attack] = {}
-    for name, given in items:
-        attack = build_attack(given) if isinstance(given, str) else given
+    by_name: dict[str, Attack] = {}
+    for name, spec in items:
+        attack = build_attack(spec) if isinstance(spec, str) else spec
         if not isinstance(attack, Attack):
             raise ConfigError(
                 f"attacks: holds a {type(attack).__name__}; give names such as auto, or attacks "
                 "such as TDGIA(num_steps=50)"
             )
         name = attack.name if name is None else str(name)
-        if name in found:
+        if name in by_name:
             raise ConfigError(f"attacks: two are named {name}; give a dictionary with other names")
-        found[name] = attack
-    if not found:
+        by_name[name] = attack
+    if not by_name:
         raise ConfigError("attacks: none is named; give one, such as auto")
-    return found
+    return by_name
 
 
 def budget_of(budget: Any, task: Task, attacks: Mapping[str, Attack]) -> Budget:
@@ -288,9 +288,9 @@ def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
             same = sum(name.split(" ")[0] == of_class for name in named)
             named[f"{of_class} {same + 1}" if same else of_class] = model
         surrogates = named
-    own = state_hash(subject.model.state_dict()) if list(subject.model.parameters()) else ""
+    weights = state_hash(subject.model.state_dict()) if list(subject.model.parameters()) else ""
     for name, model in surrogates.items():
-        if isinstance(model, nn.Module) and state_hash(model.state_dict()) == own:
+        if isinstance(model, nn.Module) and state_hash(model.state_dict()) == weights:
             raise ConfigError(
                 f"surrogates[{name}]: has the weights of the model itself, which is a white box; "
                 "train another"

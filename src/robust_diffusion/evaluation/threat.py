@@ -184,7 +184,7 @@ class BlackBox:
             name: train(name, build, self._fit, self._seeding)
             for name, build in self._surrogates.items()
         }
-        return {name: AttackedModel(of.model, of.state) for name, of in trained.items()}
+        return {name: AttackedModel(model.model, model.state) for name, model in trained.items()}
 
 
 class Poisoning(BlackBox):

@@ -91,7 +91,7 @@ def _graph(zoo: Zoo, entry: ZooEntry, subject: Subject) -> PerturbedGraph:
         )
     graph, (x, edges) = zoo.worst_graph(entry, subject.graph), clean_graph(subject.graph)
     old = graph.edge_index[:, (graph.edge_index < len(x)).all(0)]
-    numbers = [undirected_edge_numbers(of, len(x)) for of in (old, edges)]
+    numbers = [undirected_edge_numbers(index, len(x)) for index in (old, edges)]
     if graph.edge_index.max() >= len(graph.x) or not torch.equal(*numbers):
         raise DataError(
             f"data: has {numbers[1].numel()} edges, and the graph of {entry.key} is made of one of "

@@ -80,8 +80,8 @@ class Zoo:
     @classmethod
     def open(cls, directory: str | Path | None = None) -> "Zoo":
         """Read the index of a zoo; `None` for `ROBUST_DIFFUSION_ZOO`, or else the published zoo."""
-        given = directory or os.environ.get("ROBUST_DIFFUSION_ZOO") or PUBLISHED / "zoo"
-        path = Path(given) / INDEX
+        folder = directory or os.environ.get("ROBUST_DIFFUSION_ZOO") or PUBLISHED / "zoo"
+        path = Path(folder) / INDEX
         try:
             index = _Index.model_validate_json(path.read_bytes())
         except FileNotFoundError as error:
@@ -124,13 +124,13 @@ class Zoo:
     def _verified(self, name: str, sha256: str) -> Path:
         path = self.directory / name
         try:
-            found = file_hash(path)
+            digest = file_hash(path)
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror}); get it again") from error
-        if found != sha256:
+        if digest != sha256:
             raise DataError(
-                f"{path}: has SHA-256 {found[:16]}..., and the index says {sha256[:16]}...; get it "
-                "again"
+                f"{path}: has SHA-256 {digest[:16]}..., and the index says {sha256[:16]}...; get "
+                "it again"
             )
         return path
 
@@ -200,12 +200,12 @@ def _check_config(node: Any, where: str) -> None:
 
 
 def _check_target(target: Any, where: str) -> None:
-    found = None
+    obj = None
     if isinstance(target, str) and target.startswith("robust_diffusion."):
         with suppress(Exception):  # of Hydra's search
-            found = get_object(target)
+            obj = get_object(target)
     # The name alone is not enough: a module of the package names what it imports, `os` for one.
-    if not isinstance(found, type) or not found.__module__.startswith(BUILT_OF):
+    if not isinstance(obj, type) or not obj.__module__.startswith(BUILT_OF):
         raise DataError(
             f"{where}: its configuration names {target}, which is no model, flow or solver of this "
             "version of robust_diffusion; it is not used"

@@ -74,8 +74,8 @@ class PrintResults(Callback):
 
     def tables(self, experiment: str, records: list[Record], scale: str) -> Iterator[Tagged]:
         """The tables of an experiment's runs for W&B, each with the tags that tell it apart."""
-        if cells := by_experiment(records, scale=scale).get(experiment):
-            yield self._summarize(cells).cells, [scale]
+        if runs := by_experiment(records, scale=scale).get(experiment):
+            yield self._summarize(runs).cells, [scale]
 
     def _show(self, records: list[Record]) -> pd.DataFrame:
         result = self._summarize(records)
@@ -89,11 +89,11 @@ def callback_of(experiment: str) -> PrintResults:
     """The callback that shows an experiment's results; of an unknown one, that of all others."""
     # Looked for among files that are there, since a name may come from anyone's records.
     known = {path.stem: path for path in CONFIG_DIR.glob("experiment/*.yaml")}
-    own: Any = None
+    options: Any = None
     if experiment in known:
-        own = OmegaConf.select(OmegaConf.load(known[experiment]), "hydra.callbacks.results")
+        options = OmegaConf.select(OmegaConf.load(known[experiment]), "hydra.callbacks.results")
     default = f"{PrintResults.__module__}.{PrintResults.__qualname__}"
-    callback: PrintResults = instantiate({"_target_": default, **(own or {})})
+    callback: PrintResults = instantiate({"_target_": default, **(options or {})})
     return callback
 
 
@@ -111,7 +111,7 @@ def _log_tables(config: DictConfig, tables: Sequence[Tagged]) -> None:
 def _print_places(config: DictConfig, directory: str, records: Sequence[Record]) -> None:
     """Print where the results are, and what to do next."""
     path, wandb = config.paths.records, (config.get("logger") or {}).get("wandb")
-    own = "" if path == DEFAULT_RECORDS else f" --records {path}"
+    flag = "" if path == DEFAULT_RECORDS else f" --records {path}"
     failed = any("error" in record for record in records)
     places = {
         "records": path,
@@ -119,7 +119,7 @@ def _print_places(config: DictConfig, directory: str, records: Sequence[Record])
         "W&B": where_logged(wandb.project, wandb.mode, directory) if wandb else "",
         "next": "the same command runs what failed again"
         if failed
-        else f"robust-diffusion report{own} writes all results as one HTML page",
+        else f"robust-diffusion report{flag} writes all results as one HTML page",
     }
     lines = [f"{name:<8} {place}\n" for name, place in places.items() if place]
     sys.stdout.write("".join(lines))

@@ -20,7 +20,7 @@ ATTACK = ("attack", "attacks", "budget", "threat", "surrogate")
 """Keys that attacks on surrogates do not depend on; keys that no trained model depends on."""
 
 
-def estimate(cells: Sequence[Cell], records: Iterable[Record], code: str) -> list[float | None]:
+def estimate(runs: Sequence[Cell], records: Iterable[Record], code: str) -> list[float | None]:
     """Return the seconds of each run, one after the other; `None` where no record is similar.
 
     The time is the mean of those records of the same dataset, model and flow that differ in fewest
@@ -28,7 +28,7 @@ def estimate(cells: Sequence[Cell], records: Iterable[Record], code: str) -> lis
     has trained or crafted before.
 
     Args:
-        cells: Runs of the sweep.
+        runs: Those of the sweep.
         records: Records of the same machine.
         code: Hash of the code that will run.
     """
@@ -39,24 +39,24 @@ def estimate(cells: Sequence[Cell], records: Iterable[Record], code: str) -> lis
     ]
     done = {
         part
-        for of, record in known
-        for part in _parts(of)[: None if record.get("code") == code else 1]
+        for run, record in known
+        for part in _parts(run)[: None if record.get("code") == code else 1]
     }
-    found: list[float | None] = []
-    for cell in cells:
-        is_new, trains, attacks = (part not in done for part in _parts(cell))
-        done.update(_parts(cell))
-        alike = [(_distance(cell, of), of_["seconds"]) for of, of_ in known if _alike(cell, of)]
+    estimates: list[float | None] = []
+    for run in runs:
+        is_new, trains, attacks = (part not in done for part in _parts(run))
+        done.update(_parts(run))
+        alike = [(_distance(run, o), record["seconds"]) for o, record in known if _alike(run, o)]
         least = min((distance for distance, _ in alike), default=0)
         times = [
             seconds.get("test", 0.0)
             + trains * seconds.get("train", 0.0)
-            + attacks * sum(of for key, of in seconds.items() if key not in ("train", "test"))
+            + attacks * sum(time for key, time in seconds.items() if key not in ("train", "test"))
             for distance, seconds in alike
             if distance == least
         ]
-        found.append((sum(times) / len(times) if times else None) if is_new else 0.0)
-    return found
+        estimates.append((sum(times) / len(times) if times else None) if is_new else 0.0)
+    return estimates
 
 
 def features(
@@ -65,12 +65,12 @@ def features(
     """Return the overrides of a run, and its options by group, `None` where a group is not read."""
     chosen = {"max_epochs": training["max_epochs"], **choices}
     values = {key: overrides.get(key, chosen.get(key)) for key in CHOICES}
-    return {**{f"{key}=": str(of) for key, of in values.items() if of is not None}, **overrides}
+    return {**{f"{key}=": str(v) for key, v in values.items() if v is not None}, **overrides}
 
 
-def _alike(cell: Cell, other: Cell) -> bool:
+def _alike(run: Cell, other: Cell) -> bool:
     # A record of a model that has no flow names none.
-    return all(other.get(f"{key}=", of) == of for key in ALIKE if (of := cell.get(f"{key}=")))
+    return all(other.get(f"{key}=", name) == name for key in ALIKE if (name := run.get(f"{key}=")))
 
 
 def _distance(one: Cell, other: Cell) -> int:
@@ -78,11 +78,11 @@ def _distance(one: Cell, other: Cell) -> int:
     return sum(one.get(key) != other.get(key) for key in keys)
 
 
-def _parts(cell: Cell) -> list[tuple[str, frozenset[tuple[str, str]]]]:
+def _parts(run: Cell) -> list[tuple[str, frozenset[tuple[str, str]]]]:
     """Return the run, its model, and its attacks as far as runs share them, by what each reads."""
-    shared = VICTIM if cell.get("threat=") == "black_box" else ()
+    shared = VICTIM if run.get("threat=") == "black_box" else ()
     return [
-        (part, frozenset(of for of in cell.items() if _group(of[0]) not in (*IDLE, *without)))
+        (part, frozenset((k, v) for k, v in run.items() if _group(k) not in (*IDLE, *without)))
         for part, without in {"run": (), "victim": ATTACK, "attacks": shared}.items()
     ]
 

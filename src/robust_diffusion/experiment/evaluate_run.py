@@ -128,7 +128,7 @@ def evaluate_run(
     )
     seconds |= {run.label: measured.outcomes[run.label].effort["seconds"] for run in runs}
     for each in [logger] if isinstance(logger, Logger) else logger or []:
-        each.log_metrics({f"accuracy/{k}": of for k, of in measured.accuracy.items()}, step=0)
+        each.log_metrics({f"accuracy/{k}": v for k, v in measured.accuracy.items()}, step=0)
         each.save()
     result = RunResult(
         **_of_attacks(attacks, runs, measured, victim),
@@ -149,7 +149,7 @@ def evaluate_run(
 
 
 def _log_end(description: str, result: RunResult, victim: TrainedModel) -> None:
-    lowest = [f"{name} {100 * of:.2f} %" for name, of in result.accuracy.items()]
+    lowest = [f"{name} {100 * share:.2f} %" for name, share in result.accuracy.items()]
     best = f" (best {victim.best_epoch})" if victim.best_epoch else ""
     trained = f"{victim.epochs} epochs{best}, val {100 * victim.val_accuracy:.1f} %"
     end = {"end": f"trained before, {trained}" if victim.reused else trained}
@@ -175,26 +175,26 @@ def _of_attacks(
     for name in sorted(same):
         log.warning("surrogate %s: has the victim's weights, a white box", name)
     outcomes, flags = measured.outcomes, measured.flags
-    parts = {label: dict(of.graph.part_accuracy) for label, of in outcomes.items()}
+    parts = {label: dict(made.graph.part_accuracy) for label, made in outcomes.items()}
     on_surrogates = {run.label: outcomes[run.label].flags for run in runs if run.made_on}
     unbounded = {name: attack.unbounded for name, attack in attacks.items() if attack.unbounded}
     return {
-        "accuracy": {name: min(of) for name, of in rows.items()},
-        "mean_accuracy": {name: sum(of) / len(of) for name, of in rows.items()},
+        "accuracy": {name: min(shares) for name, shares in rows.items()},
+        "mean_accuracy": {name: sum(shares) / len(shares) for name, shares in rows.items()},
         "attacked": attacked,
-        "parts": {label: of for label, of in parts.items() if of},
-        "forwards": {label: of.effort["forwards"] for label, of in outcomes.items()},
+        "parts": {label: by_part for label, by_part in parts.items() if by_part},
+        "forwards": {label: made.effort["forwards"] for label, made in outcomes.items()},
         "spent": spent,
         "attack_versions": {name: attack.version for name, attack in attacks.items()},
         "unbounded": {
-            k: {str(limit): why for limit, why in of.items()} for k, of in unbounded.items()
+            k: {str(limit): why for limit, why in limits.items()} for k, limits in unbounded.items()
         },
-        "flags": {name: [flag.code for flag in of] for name, of in flags.items()},
-        "warnings": {name: [flag.detail for flag in of] for name, of in flags.items()},
-        "surrogate_flags": {k: [flag.code for flag in of] for k, of in on_surrogates.items()},
+        "flags": {name: [flag.code for flag in signs] for name, signs in flags.items()},
+        "warnings": {name: [flag.detail for flag in signs] for name, signs in flags.items()},
+        "surrogate_flags": {k: [flag.code for flag in signs] for k, signs in on_surrogates.items()},
         "same_weights": [name for name in attacked if name in same],
-        "reused": ["victim"] * victim.reused + [k for k, of in outcomes.items() if of.reused],
-        "files": {"victim": victim.path.name} | {k: of.file for k, of in outcomes.items()},
+        "reused": ["victim"] * victim.reused + [k for k, made in outcomes.items() if made.reused],
+        "files": {"victim": victim.path.name} | {k: made.file for k, made in outcomes.items()},
     }
 
 

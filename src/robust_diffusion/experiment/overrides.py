@@ -122,7 +122,7 @@ def _check_option(argument: str, key: str, value: str) -> None:
     remedy = f"use one of {', '.join(sorted(options))}" if options else "name one of its options"
     if value.startswith("{") or value == "[]" or ".." in re.split(r"[][,/]", value):
         raise ConfigError(f"{argument}: names no {group}; {remedy}")
-    unknown = [given for given in value.strip("[]").split(",") if NO_NAME.fullmatch(given)]
+    unknown = [name for name in value.strip("[]").split(",") if NO_NAME.fullmatch(name)]
     if unknown and not options & set(unknown):
         raise ConfigError(f"{key}={value}: unknown; {remedy}")
 
@@ -139,8 +139,8 @@ def check_parts(cfg: DictConfig) -> None:
         parts |= {f"{key}.{name!s}": part for name, part in cfg[key].items()}
     for path, part in parts.items():
         if not isinstance(part, DictConfig) or "_target_" not in part:
-            said = "null" if part is None else part
-            raise ConfigError(f"{path}={said}: has no _target_; leave it as its option has it")
+            shown = "null" if part is None else part
+            raise ConfigError(f"{path}={shown}: has no _target_; leave it as its option has it")
 
 
 def check_overrides(cfg: DictConfig, hydra: Any, read: Collection[str]) -> None:
@@ -183,10 +183,10 @@ def _unused(key: str, value: str, cfg: DictConfig, choices: Mapping[str, Any]) -
         return None
     if "flow" not in cfg.model:
         return f"{key}={value}: model={model} has none; drop it"
-    own = choices.get(OWN_FLOW)
-    if part == "flow" and own is not None and value != own:
+    flow = choices.get(OWN_FLOW)
+    if part == "flow" and flow is not None and value != flow:
         remedy = f"set model.{key} instead" if "." in key else "drop it"
-        return f"{key}={value}: model={model} has its own, {own}; {remedy}"
+        return f"{key}={value}: model={model} has its own, {flow}; {remedy}"
     return None
 
 
@@ -197,11 +197,11 @@ def _is_read(cfg: DictConfig, key: str) -> bool:
     while todo:
         node = OmegaConf.select(cfg, todo.pop())
         text = OmegaConf.to_yaml(node) if OmegaConf.is_config(node) else ""
-        found = set(REFERENCE.findall(text)) - seen
-        if key in found:
+        keys = set(REFERENCE.findall(text)) - seen
+        if key in keys:
             return True
-        seen |= found
-        todo += found
+        seen |= keys
+        todo += keys
     return False
 
 
@@ -216,7 +216,7 @@ def check_keys(node: DictConfig, path: str) -> None:
             if OmegaConf.is_config(child):
                 continue
             raw = dict(OmegaConf.to_container(node, resolve=False))[name]  # type: ignore[arg-type]
-            key = found[1] if (found := REFERENCE.fullmatch(raw)) else key
+            key = match[1] if (match := REFERENCE.fullmatch(raw)) else key
         if isinstance(child, float) and not math.isfinite(child):
             raise ConfigError(f"{key}={child}: must be a finite number")
         value = OmegaConf.to_container(child, resolve=True) if OmegaConf.is_config(child) else child

@@ -97,19 +97,19 @@ def sweep_progress(
     if not overrides or not config.hydra.callbacks.get("progress"):
         yield
         return
-    news, cells = Path(config.hydra.sweep.dir) / NEWS, list(map(_by_key, overrides))
+    news, runs = Path(config.hydra.sweep.dir) / NEWS, list(map(_by_key, overrides))
     if is_first:
-        keys = differing_keys(cells) if swept is None else list(swept)
-        seconds, cores = _expected(config, cells)
-        known = [of for of in seconds if of] or [1.0]
-        typical, missing = sum(known) / len(known), (total or 0) - len(cells)
-        weights = [typical if of is None else of for of in seconds] + [typical] * missing
-        width = max(len(_name(cell, keys, config)) for cell in cells)
+        keys = differing_keys(runs) if swept is None else list(swept)
+        seconds, cores = _expected(config, runs)
+        known = [s for s in seconds if s] or [1.0]
+        typical, missing = sum(known) / len(known), (total or 0) - len(runs)
+        weights = [typical if s is None else s for s in seconds] + [typical] * missing
+        width = max(len(_name(run, keys, config)) for run in runs)
         plan = {"swept": keys, "weights": weights, "start": time.monotonic(), "width": width}
         news.with_name(PLAN).write_text(json.dumps(plan), encoding="utf-8")
         news.write_bytes(b"")
         took = f"{about(sum(weights) / cores)} on {cores} core{'s' * (cores > 1)}"
-        _write(_header(config, cells, plan, took if any(seconds) else ""))
+        _write(_header(config, runs, plan, took if any(seconds) else ""))
     stop = threading.Event()
     printer = threading.Thread(target=_print_news, args=(news, stop), daemon=True)
     printer.start()
@@ -155,22 +155,22 @@ def _write(text: str) -> None:
 
 
 def _by_key(overrides: Sequence[str]) -> dict[str, str]:
-    return dict(of.lstrip("+").partition("=")[::2] for of in overrides)
+    return dict(override.lstrip("+").partition("=")[::2] for override in overrides)
 
 
-def _name(cell: Mapping[str, str], swept: Sequence[str], config: DictConfig) -> str:
+def _name(run: Mapping[str, str], swept: Sequence[str], config: DictConfig) -> str:
     """Return what tells a run from the others of its sweep: `heat step_size=0.5 seed=0`."""
     parts = [
-        f"{key.rpartition('.')[2]}={cell[key]}" if "." in key or key == "seed" else cell[key]
+        f"{key.rpartition('.')[2]}={run[key]}" if "." in key or key == "seed" else run[key]
         for key in swept
-        if key in cell
+        if key in run
     ]
     choices = config.hydra.runtime.choices
     return " ".join(parts) or str(choices.flow if "flow" in config.model else choices.model)
 
 
 def _expected(
-    config: DictConfig, cells: Sequence[Mapping[str, str]]
+    config: DictConfig, runs: Sequence[Mapping[str, str]]
 ) -> tuple[list[float | None], int]:
     """Return the seconds of each run by this machine's records, and the runs at a time."""
     from robust_diffusion.records.content import code_hash
@@ -178,47 +178,47 @@ def _expected(
 
     launcher, cores = config.hydra.launcher, os.cpu_count() or 1
     if not launcher._target_.endswith(("BasicLauncher", "ProcessLauncher")):
-        return [None] * len(cells), 1
+        return [None] * len(runs), 1
     most, on_cpu = launcher.get("n_jobs", 1), config.trainer.get("accelerator") == "cpu"
     machine = (None if on_cpu else gpu_name()) or cpu_name()
     records = read_records(config.paths.records, containing=f'"{machine}', missing_ok=True)
-    own = [of for of in records if str(of.get("processor")).partition(", ")[0] == machine]
+    on_machine = [r for r in records if str(r.get("processor")).partition(", ")[0] == machine]
     chosen = config.hydra.runtime.choices, config.training
-    seconds = estimate([features(*chosen, cell) for cell in cells], own, code_hash())
-    return seconds, max(1, min(len(cells), most if most > 0 else cores + 1 + most))
+    seconds = estimate([features(*chosen, run) for run in runs], on_machine, code_hash())
+    return seconds, max(1, min(len(runs), most if most > 0 else cores + 1 + most))
 
 
 def _header(
-    config: DictConfig, cells: Sequence[Mapping[str, str]], plan: Mapping[str, Any], took: str
+    config: DictConfig, runs: Sequence[Mapping[str, str]], plan: Mapping[str, Any], took: str
 ) -> str:
     """Return what the runs of a sweep are about, in two lines."""
     choices, swept = config.hydra.runtime.choices, plan["swept"]
 
-    def said(key: str, default: Any) -> str:
-        return ", ".join(dict.fromkeys(cell.get(key, str(default)).strip("[]") for cell in cells))
+    def listed(key: str, default: Any) -> str:
+        return ", ".join(dict.fromkeys(run.get(key, str(default)).strip("[]") for run in runs))
 
-    count, difficulty = len(plan["weights"]), said("difficulty", config.difficulty)
+    count, difficulty = len(plan["weights"]), listed("difficulty", config.difficulty)
     nodes = f" ({DIFFICULTIES[difficulty]})" if difficulty in DIFFICULTIES else ""
     first = [
         f"{count} run{'s' * (count > 1)}" + (f" over {' × '.join(swept)}" if swept else ""),
-        said("dataset", choices.dataset),
+        listed("dataset", choices.dataset),
         f'"{difficulty}" test nodes{nodes}',
-        f"seed {said('seed', config.seed)}",
+        f"seed {listed('seed', config.seed)}",
         took,
     ]
-    threat = said("threat", choices.threat)
-    surrogates = said("surrogate", ", ".join(config.surrogates))
+    threat = listed("threat", choices.threat)
+    surrogates = listed("surrogate", ", ".join(config.surrogates))
     via = f" via {surrogates}" if config.threat.get("surrogates") else ""
-    attacks = said("attack", ", ".join(config.attacks))
+    attacks = listed("attack", ", ".join(config.attacks))
     second = [] if config.timing or attacks in ("", "none") else [f"{threat}{via}", attacks]
     if second and not any(key.startswith(("attack", "dataset", "budget")) for key in swept):
         with suppress(ImportError, AttributeError, ValueError, KeyError):  # the run reports it
-            kinds = {resolve_name(of._target_).kind for of in config.attacks.values()}
+            kinds = {resolve_name(attack._target_).kind for attack in config.attacks.values()}
             counts = {"injection": "injected_nodes", "modification": "added_edges"}
             spent = [counts[kind] for kind in kinds]
             second.append(f"≤ {describe_limits(ranges([config.budget]), spent)}")
     if "flow" in config.model or "model" in swept:
         steps = config.solver.get("num_steps")
         fixed = steps and not any(key.startswith("solver") for key in swept)
-        second.append(said("solver", choices.solver) + (f", {steps} steps" if fixed else ""))
+        second.append(listed("solver", choices.solver) + (f", {steps} steps" if fixed else ""))
     return "\n".join(" · ".join(filter(None, line)) for line in (first, second) if line) + "\n"

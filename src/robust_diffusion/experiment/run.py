@@ -72,8 +72,8 @@ def run_experiment(overrides: Sequence[str] = ()) -> Record:
             cfg.hydra.runtime.output_dir = str(Path(cfg.hydra.run.dir).absolute())
         HydraConfig.instance().set_config(cfg)
         try:
-            own = [str(key) for key in cfg if key != "hydra"]
-            return run_and_record(OmegaConf.masked_copy(cfg, own))
+            keys = [str(key) for key in cfg if key != "hydra"]
+            return run_and_record(OmegaConf.masked_copy(cfg, keys))
         finally:
             HydraConfig.instance().cfg = before
 
@@ -91,43 +91,43 @@ def run_and_record(cfg: DictConfig) -> Record:
     set_up_process(cfg.threads)
     wandb = cfg.logger.get("wandb")
     is_on = wandb and chosen_mode(wandb.mode) != "disabled"
-    cell = _Cell(
+    run = _Cell(
         record_header(cfg),
         Path(cfg.paths.records),
         ArtifactStore(cfg.paths.store, refresh=cfg.force),
         # Not by `instantiate` itself, which would make objects of the record's own configuration.
         instantiate(wandb, _partial_=True) if is_on else None,
     )
-    check_writable(cell.path)
-    if found := cell.recorded_before():
-        return found
+    check_writable(run.path)
+    if earlier := run.recorded_before():
+        return earlier
     # Of two sweeps in one folder, one computes a run, and the other waits for it.
-    name = cell.record["run"]
-    lock = cell.path.with_name(f".{cell.path.name}.{name}.lock")
+    name = run.record["run"]
+    lock = run.path.with_name(f".{run.path.name}.{name}.lock")
     with locked(lock, waits_for=f"run {name}"):
-        if found := cell.recorded_before():
-            return found
+        if earlier := run.recorded_before():
+            return earlier
         with time_limit(cfg.time_limit):
             # Everything is instantiated before anything is trained, so that a bad value costs no
             # time; a backend may be compiled, which a mistake need not wait for.
             datamodule: GraphDataModule = instantiate(cfg.data)
-            measure = _measure(cfg, cell)
-            cell.record["backend"] = set_backend(cfg.backend)
+            measure = _measure(cfg, run)
+            run.record["backend"] = set_backend(cfg.backend)
             datamodule.setup()
             graph, nodes = datamodule.graph, len(datamodule.target_nodes)
             size = f"{graph.num_nodes:,} nodes, {graph.num_edges // 2:,} edges"
-            told = f"dataset {datamodule.name}: {size}, {nodes} target nodes"
-            log.info("%s", told, extra={"shared": True})
+            text = f"dataset {datamodule.name}: {size}, {nodes} target nodes"
+            log.info("%s", text, extra={"shared": True})
             widths, layers = (cfg.model.get(key) for key in ("hidden_channels", "num_layers"))
             widths = widths if isinstance(widths, int) else list(widths or [64])
             set_threads(cfg.threads, datamodule.graph.num_edges, widths, layers or 3)
             loggers = [
-                cell.open_run() if key == "wandb" else instantiate(options)
+                run.open_run() if key == "wandb" else instantiate(options)
                 for key, options in cfg.logger.items()
                 if key != "wandb" or is_on
             ]
             logged = {} if cfg.timing else {"logger": loggers}
-            return cell.compute(partial(measure, datamodule=datamodule, **logged), loggers)
+            return run.compute(partial(measure, datamodule=datamodule, **logged), loggers)
 
 
 @dataclass(frozen=True)
@@ -145,25 +145,25 @@ class _Cell:
         None is looked for if all is to be recomputed.
         """
         name = self.record["run"]
-        found = None if self.store.refresh else finished_record(self.path, name)
-        if found is None:
+        earlier = None if self.store.refresh else finished_record(self.path, name)
+        if earlier is None:
             return None
-        done = found.get("time")
+        done = earlier.get("time")
         end = {"end": "recorded before", "reused": True}
         log.info("run %s: done %s; --force repeats it", name, done, extra=end)
-        if found.get("code") != self.record["code"]:
+        if earlier.get("code") != self.record["code"]:
             log.warning(
                 "recorded before the code of data, models, training or attacks changed; "
                 "--force repeats it"
             )
         append_record(self.path, reference_to(self.record))
         if self.wandb:
-            run = self.open_run(found, finished=True).experiment
+            run = self.open_run(earlier, finished=True).experiment
             try:
-                log_record(run, found, self.store.directory)
+                log_record(run, earlier, self.store.directory)
             finally:
                 run.finish()
-        return found
+        return earlier
 
     def open_run(self, record: Record | None = None, **options: Any) -> WandbLogger:
         """W&B's run of this one, tagged by every experiment that asked for it."""
@@ -194,9 +194,9 @@ class _Cell:
         return record
 
 
-def _measure(cfg: DictConfig, cell: _Cell) -> Callable[..., Any]:
+def _measure(cfg: DictConfig, run: _Cell) -> Callable[..., Any]:
     """Trains and tests, or times one step of an untrained model, of a graph."""
-    record = cell.record
+    record = run.record
     model, fit = instantiate(cfg.model), instantiate(cfg.training)
     description = f"{record['dataset']} {model_name(record)}"
     if cfg.timing:
@@ -217,7 +217,7 @@ def _measure(cfg: DictConfig, cell: _Cell) -> Callable[..., Any]:
     folder = Path(cfg.paths.output_dir) / "checkpoints"
 
     def measure(datamodule: GraphDataModule, logger: Any) -> RunResult:
-        train = ModelTraining(datamodule, cell.store, cfg.seed, folder)
+        train = ModelTraining(datamodule, run.store, cfg.seed, folder)
         return evaluate_run(train, recipe, logger=logger, **parts)
 
     return measure
@@ -232,7 +232,7 @@ def record_failure(cfg: DictConfig, error: str, kind: str) -> None:
 def _finite(value: Any) -> Any:
     """The value, in which infinity and NaN, which no record can hold, are text."""
     if isinstance(value, dict):
-        return {key: _finite(of) for key, of in value.items()}
+        return {key: _finite(child) for key, child in value.items()}
     if isinstance(value, list):
-        return [_finite(of) for of in value]
+        return [_finite(child) for child in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

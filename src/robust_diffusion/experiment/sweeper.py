@@ -44,30 +44,30 @@ def plan(
     Raises:
         HydraException: An override that cannot be read.
     """
-    given = _values(typed)
-    own = {key: given.pop(key, values) for key, values in _parsed(params).items()}
-    chosen = _narrowed([_parsed(grid) for grid in grids], given, stand_ins or {})
+    asked = _values(typed)
+    common = {key: asked.pop(key, values) for key, values in _parsed(params).items()}
+    chosen = _narrowed([_parsed(grid) for grid in grids], asked, stand_ins or {})
     numbered = [
         (i + j, shared | further)
-        for i, shared in _combinations(given | own)
+        for i, shared in _combinations(asked | common)
         for grid in chosen
         for j, further in _combinations(grid)
     ]
     if max_cells is not None:
         numbered = _thinned(numbered, max_cells)
-    unique = {tuple(cell.values()): None for _, cell in numbered}
+    unique = {tuple(run.values()): None for _, run in numbered}
     return [list(overrides) for overrides in unique]
 
 
-def covering(cells: Iterable[Sequence[str]]) -> list[list[str]]:
+def covering(runs: Iterable[Sequence[str]]) -> list[list[str]]:
     """The runs that bring an override which none before them has."""
     seen: set[str] = set()
-    found = []
-    for cell in cells:
-        if not seen.issuperset(cell):
-            found.append(list(cell))
-            seen.update(cell)
-    return found
+    cover = []
+    for run in runs:
+        if not seen.issuperset(run):
+            cover.append(list(run))
+            seen.update(run)
+    return cover
 
 
 def as_sweeps(arguments: Sequence[str]) -> list[str]:
@@ -82,26 +82,26 @@ def as_sweeps(arguments: Sequence[str]) -> list[str]:
             parsed[argument] = OverridesParser.create().parse_override(argument)
         except HydraException:  # a flag, or an error that Hydra will report
             continue
-    swept = {of.key_or_group for of in parsed.values() if of.is_sweep_override()}
+    swept = {override.key_or_group for override in parsed.values() if override.is_sweep_override()}
     fixed = {
         argument
-        for argument, of in parsed.items()
-        if not (of.is_sweep_override() or of.is_add() or of.is_delete())
-        and "." in of.key_or_group
-        and _group(of.key_or_group) in swept
+        for argument, override in parsed.items()
+        if not (override.is_sweep_override() or override.is_add() or override.is_delete())
+        and "." in override.key_or_group
+        and _group(override.key_or_group) in swept
     }
     one = re.compile("=(.*)", re.DOTALL)
-    return [one.sub(r"=choice(\1)", of, count=1) if of in fixed else of for of in arguments]
+    return [one.sub(r"=choice(\1)", arg, count=1) if arg in fixed else arg for arg in arguments]
 
 
 def without_lacking_keys(
-    cells: Sequence[Sequence[str]], compose: Callable[[list[str]], DictConfig]
+    runs: Sequence[Sequence[str]], compose: Callable[[list[str]], DictConfig]
 ) -> list[list[str]]:
     """The runs, each less the keys that the chosen option of their group lacks.
 
     A key that no option has stays, and composing the run raises an error.
     """
-    overrides = list(dict.fromkeys(override for cell in cells for override in cell))
+    overrides = list(dict.fromkeys(override for run in runs for override in run))
     lacking: dict[str, set[str]] = {}
     for key in dict.fromkeys(
         key for o in overrides if "." in (key := _key(o)) and key[0].isalpha()
@@ -109,16 +109,16 @@ def without_lacking_keys(
         options = [o for o in overrides if _key(o) == _group(key)]
         without = sorted(option for option in options if not _has(compose([option]), key))
         if 0 < len(without) < len(options):
-            told = " or ".join(without)
-            log.warning("%s: left out of runs with %s, which have no such key", key, told)
+            names = " or ".join(without)
+            log.warning("%s: left out of runs with %s, which have no such key", key, names)
             lacking[key] = set(without)
-    return [[o for o in cell if lacking.get(_key(o), set()).isdisjoint(cell)] for cell in cells]
+    return [[o for o in run if lacking.get(_key(o), set()).isdisjoint(run)] for run in runs]
 
 
 def _has(config: DictConfig, key: str) -> bool:
     part, _, name = key.rpartition(".")
-    found = OmegaConf.select(config, part)
-    return isinstance(found, DictConfig) and name in found.keys()  # noqa: SIM118 - ??? is there
+    node = OmegaConf.select(config, part)
+    return isinstance(node, DictConfig) and name in node.keys()  # noqa: SIM118 - ??? is there
 
 
 def _group(key: str) -> str:
@@ -152,27 +152,27 @@ def _each(override: Override) -> list[str]:
 
 def _narrowed(
     grids: Sequence[dict[str, list[str]]],
-    given: dict[str, list[str]],
+    asked: dict[str, list[str]],
     stand_ins: Mapping[str, str],
 ) -> list[dict[str, list[str]]]:
-    """The grids with what was typed; takes from `given` what they use."""
-    kept = [dict(grid) for grid in grids]
-    for key in [key for key in given if any(key in grid for grid in grids)]:
-        values = given.pop(key)
-        having = [grid for grid in kept if key in grid]
+    """The grids with what was typed; takes from `asked` what they use."""
+    narrowed = [dict(grid) for grid in grids]
+    for key in [key for key in asked if any(key in grid for grid in grids)]:
+        values = asked.pop(key)
+        having = [grid for grid in narrowed if key in grid]
         names = {value: _names(value, stand_ins) for value in values}
         strange = [v for v in values if not any(names[v] & set(grid[key]) for grid in having)]
-        kept = [
+        narrowed = [
             grid | {key: chosen}
             for grid in having
             if (chosen := [v for v in values if v in strange or names[v] & set(grid[key])])
         ]
-    return kept
+    return narrowed
 
 
 def _names(override: str, stand_ins: Mapping[str, str]) -> set[str]:
     """The overrides by which a grid may know this one: itself, and what it stands in for."""
-    instead = {f"dataset={other}": f"dataset={own}" for own, other in stand_ins.items()}
+    instead = {f"dataset={other}": f"dataset={dataset}" for dataset, other in stand_ins.items()}
     return {override, instead.get(override, override)}
 
 
@@ -189,17 +189,17 @@ def _combinations(options: Mapping[str, Sequence[str]]) -> list[tuple[int, _Cell
 
 
 def _thinned(numbered: list[tuple[int, _Cell]], max_cells: int) -> list[tuple[int, _Cell]]:
-    seeds = list(dict.fromkeys(cell.get("seed") for _, cell in numbered))
+    seeds = list(dict.fromkeys(run.get("seed") for _, run in numbered))
     for kept_seeds in (seeds[:2], seeds[:1]):
-        numbered = [(i, cell) for i, cell in numbered if cell.get("seed") in kept_seeds]
+        numbered = [(i, run) for i, run in numbered if run.get("seed") in kept_seeds]
         if len(numbered) <= max_cells:
             return numbered
     # Every other diagonal, or every third: each value meets many values of the other options.
     step = 2
     while sum(i % step == 0 for i, _ in numbered) > max_cells:
         step += 1
-    chosen = {tuple(cell.values()) for i, cell in numbered if i % step == 0}
-    rest = [cell.values() for _, cell in numbered]
+    chosen = {tuple(run.values()) for i, run in numbered if i % step == 0}
+    rest = [run.values() for _, run in numbered]
     # What no diagonal has met runs all the same.
     chosen |= set(map(tuple, covering([*map(list, chosen), *map(list, rest)])))
-    return [(i, cell) for i, cell in numbered if tuple(cell.values()) in chosen]
+    return [(i, run) for i, run in numbered if tuple(run.values()) in chosen]

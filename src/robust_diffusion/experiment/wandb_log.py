@@ -131,13 +131,13 @@ def settings(record: Record) -> dict[str, Any]:
     """Return the W&B configuration of a run, without results."""
     # Some choices, such as `attack`, are only among the overrides.
     typed = {key: value for key, value in record.get("overrides", {}).items() if "." not in key}
-    own = {key: record[key] for key in DESCRIBES_RUN if record.get(key) is not None}
-    return {**record.get("config", {}), "run": typed | own}
+    described = {key: record[key] for key in DESCRIBES_RUN if record.get(key) is not None}
+    return {**record.get("config", {}), "run": typed | described}
 
 
 def results(record: Record) -> dict[str, Any]:
     """Return the W&B summary of a run: one name per number, with `/` between nested names."""
-    shown = {key: of for key, of in record.items() if key not in ("config", *DESCRIBES_RUN)}
+    shown = {k: v for k, v in record.items() if k not in ("config", *DESCRIBES_RUN)}
     limits, accuracy = shown.pop("budget", {}), record.get("accuracy", {})
     # The most that an attack spent on any of several attacked models.
     spent = limits.get("spent", {})
@@ -145,10 +145,10 @@ def results(record: Record) -> dict[str, Any]:
     shown |= {"budget": limits.get("declared"), "unbounded": limits.get("unbounded")}
     # One name per number.
     mean, attacked = record.get("mean_accuracy", {}), record.get("attacked", {})
-    shown["mean_accuracy"] = {name: of for name, of in mean.items() if of != accuracy.get(name)}
-    shown["attacked"] = {on: of for on, of in attacked.items() if on != "victim"}
+    shown["mean_accuracy"] = {k: v for k, v in mean.items() if v != accuracy.get(k)}
+    shown["attacked"] = {on: by_attack for on, by_attack in attacked.items() if on != "victim"}
     flat = pd.json_normalize(shown, sep="/").to_dict("records")[0]
-    return {str(key): of for key, of in flat.items() if of not in (None, {}, [])}
+    return {str(key): v for key, v in flat.items() if v not in (None, {}, [])}
 
 
 def log_record(run: "wandb.Run", record: Record, store: Path) -> None:
@@ -208,7 +208,7 @@ def chart_of(table: pd.DataFrame) -> "Figure | None":
     else:
         at = columns.index("seeds") if "seeds" in columns else len(columns)
         names, shown = columns[:at], columns[at + 1 :]
-    text = table[shown].astype(str).apply(lambda of: of.str.extract(r"^(\d+\.?\d*)")[0])
+    text = table[shown].astype(str).apply(lambda column: column.str.extract(r"^(\d+\.?\d*)")[0])
     values = text.apply(pd.to_numeric).dropna(how="all")
     if values.empty or find_spec("matplotlib") is None:
         return None
