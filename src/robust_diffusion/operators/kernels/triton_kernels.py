@@ -542,8 +542,12 @@ class TritonKernels(Kernels):
         given = _arguments(projected, weight, graph, z, modulation) | vars(diffused.attended)
         given |= {"difference": diffused.difference, "norm": diffused.norm}
         given |= {"modulation": diffused.relative, "d_out": grad}
-        given |= {name: torch.empty_like(weight) for name in ("flow", "d_attention", "d_modulation")}
-        given |= {name: torch.empty_like(diffused.norm) for name in ("inflow", "d_norm", "d_squared")}
+        given |= {
+            name: torch.empty_like(weight) for name in ("flow", "d_attention", "d_modulation")
+        }
+        given |= {
+            name: torch.empty_like(diffused.norm) for name in ("inflow", "d_norm", "d_squared")
+        }
         given |= {"d_z": torch.empty_like(z), "d_projected": torch.empty_like(projected)}
         given["d_scores"] = torch.empty_like(diffused.attended.relative)
         given["d_weight"] = torch.empty_like(weight) if with_weight else None
@@ -581,9 +585,7 @@ class TritonKernels(Kernels):
 
 def _attended(given: dict[str, Any], graph: Graph) -> Attended:
     weight = given["weight"]
-    attended = Attended(
-        torch.empty_like(weight), weight.new_empty(graph.num_edges, given["heads"])
-    )
+    attended = Attended(torch.empty_like(weight), weight.new_empty(graph.num_edges, given["heads"]))
     launch(_attend, graph.num_nodes, given | vars(attended))
     return attended
 
