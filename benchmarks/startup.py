@@ -20,6 +20,7 @@ from measure import by_turns
 from robust_diffusion.config import PUBLISHED
 
 TORCH = "import torch"
+PYG = "import torch_geometric.data"
 EVALUATE = "from robust_diffusion import evaluate"
 RECORDS = ("--records", str(PUBLISHED / "results" / "records.jsonl.gz"))
 
@@ -55,7 +56,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5, help="runs of each (default: 5)")
     repeat = parser.parse_args().repeat
     with TemporaryDirectory() as folder:
-        runs = {code: partial(run, folder, "-c", code) for code in (TORCH, EVALUATE)}
+        runs = {code: partial(run, folder, "-c", code) for code in (TORCH, PYG, EVALUATE)}
         for words, (_, files) in COMMANDS.items():
             command = ("-m", "robust_diffusion.run", *words.split(), *files)
             runs[words] = partial(run, folder, *command)
@@ -63,7 +64,7 @@ def main() -> None:
     seconds = {name: median(values) for name, values in measured.items()}
     torch = seconds[TORCH]
     targets = {words: f"{target:g} s" for words, (target, _) in COMMANDS.items()}
-    targets |= {TORCH: "-", EVALUATE: "2 s beyond `import torch`"}
+    targets |= {TORCH: "-", PYG: "-", EVALUATE: "2 s beyond `import torch`"}
     print("# Time to start\n")
     print(f"Medians of {repeat} runs, in processor seconds, by turns.\n")
     print("| command | seconds | in units of `import torch` | target, idle machine |")

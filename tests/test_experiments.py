@@ -43,7 +43,7 @@ def test_the_pages_of_benchmarks_and_grb_are_what_their_records_say() -> None:
     pages = [
         (script("../benchmarks/tables"), path, path.with_suffix(".md"))
         for path in (ROOT / "benchmarks" / "results").glob("*.json")
-        if path.stem != "large"  # lines of large.py, which docs/speed.md quotes
+        if path.stem != "large"  # lines of large.py, which docs/large.md quotes
     ]
     grb = ROOT / "experiments" / "grb_parity"
     pages.append((script("grb_parity/grb_table"), grb / "results.json", grb / "parity.md"))

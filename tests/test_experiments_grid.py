@@ -13,7 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.experiment.sweeper import covering, planned_runs
+from robust_diffusion.experiment.sweeper import covering, plan
 from robust_diffusion.paper.layout import Line, load_layout, table_numbers
 from robust_diffusion.records.identity import run_id
 from robust_diffusion.records.records import value_at
@@ -37,8 +37,15 @@ def _hydra_left_as_it_was() -> Iterator[None]:
     GlobalHydra.instance().clear()
 
 
+def planned(config: DictConfig) -> list[list[str]]:
+    given = {
+        key: config.hydra.sweeper[key] for key in ("params", "grids", "max_cells", "stand_ins")
+    }
+    return plan(typed=list(config.hydra.overrides.task), **given)
+
+
 def cells(number: int, scale: str = "full") -> list[list[str]]:
-    return planned_runs(composed(f"experiment=table-{number}", f"scale={scale}"))
+    return planned(composed(f"experiment=table-{number}", f"scale={scale}"))
 
 
 def options(cell: Sequence[str]) -> dict[str, Any]:
@@ -129,7 +136,7 @@ def test_a_grid_runs_its_seeds_and_a_smoke_run_all_options(number: int) -> None:
     assert {cell_options["seed"] for cell_options in map(options, whole)} == set(seeds)
     typed = cfg.copy()
     typed.hydra.overrides.task.append("seed=range(30)")
-    assert len(planned_runs(typed)) == 30 // len(seeds) * len(whole)
+    assert len(planned(typed)) == 30 // len(seeds) * len(whole)
 
     def overrides(sweep: list[list[str]]) -> set[str]:
         return {o for o in itertools.chain(*sweep) if not o.startswith(("seed=", "scale="))}

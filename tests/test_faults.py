@@ -123,7 +123,7 @@ def test_a_cell_out_of_memory_is_one_failure_and_is_tried_again(cli: Cli) -> Non
     assert first.status == 1
     assert "Traceback" not in first.err
     (line,) = [line for line in first.err.splitlines() if " failed: " in line]
-    assert line.startswith("run 0 failed: out of memory")
+    assert line.startswith("[1/2] seed=2  failed: out of memory")
     failed, done = first.records
     assert failed["error"] in line
     assert "accuracy" in done
@@ -146,7 +146,7 @@ def test_a_killed_cell_is_run_again_whatever_the_launcher(cli: Cli, launcher: st
     if launcher == "cores":
         (failed,) = [record for record in before if "error" in record]
         assert (failed["seed"], failed["error_kind"]) == (1, "WorkerError")
-        assert f"run 1 failed: {failed['error']}" in said
+        assert f"[2/2] seed=1  failed: {failed['error']}" in said
     again = cli(*SWEEP, "seed=0,1", "time_limit=10000")
     assert again.status == 0, again.err
     assert again.records[: len(before)] == before
@@ -191,7 +191,6 @@ def test_a_sweep_that_is_ended_leaves_no_process_and_is_taken_up_where_it_was(
     assert again.records[: len(before)] == before
     assert_each_done_once(again.records, seeds)
     assert len(again.table) == len(seeds)
-    assert f"{len(seeds)} of {len(seeds)} runs done" in again.err
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 240) -> None:

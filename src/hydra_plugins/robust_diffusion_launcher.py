@@ -3,7 +3,6 @@
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections import deque
@@ -22,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from robust_diffusion.checks import Share, validated
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.system.progress import Lines
+from robust_diffusion.system.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +74,6 @@ class ProcessLauncher(Launcher):
         places = self.places(len(waiting))
         threads = str(max(1, (os.cpu_count() or 1) // len(places)))
         shared = {name: os.environ.get(name, threads) for name in THREADS}
-        log.info("%d runs, %d at a time", len(waiting), len(places))
         executors = [_executor(shared | place) for place in places]
         idle = list(range(len(places)))
         running: dict[Future[JobReturn], tuple[int, Sequence[str], int]] = {}
@@ -125,7 +123,8 @@ class ProcessLauncher(Launcher):
         def record(cfg: DictConfig) -> None:
             message = "its process was killed or crashed, as for want of memory"
             record_failure(cfg, message, "WorkerError")
-            log.error("run %s failed: %s", number, message)
+            end = {"end": f"failed: {message}"}
+            log.error("run %s failed: %s", number, message, extra=end)
 
         returned = self._run(number, overrides, record)
         self._configure_log()
@@ -136,10 +135,6 @@ class ProcessLauncher(Launcher):
         with open_dict(config):
             config.hydra.job.id = f"{config.hydra.job.name}_{number}"
             config.hydra.job.num = number
-            # Parallel runs write to one terminal.
-            formatters = config.hydra.job_logging.get("formatters") or {}
-            if short := formatters.get("short"):
-                short.format = f"run {number}, seed {config.seed}: {short.format}"
         HydraConfig.instance().set_config(config)
         return run_job(
             hydra_context=self.hydra_context,
@@ -168,9 +163,7 @@ def _executor(environment: dict[str, str]) -> Any:
 def _follow(sweep: int) -> None:
     """End this process when that of the sweep has ended, however it did."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the sweep, which ends this one
-    if sys.stderr.isatty():
-        # The one bar is the sweep's; a line takes its place until it is drawn again.
-        sys.stderr = Lines(sys.stderr.fileno())
+    Progress.hidden = True  # the one bar is the sweep's
 
     def end() -> None:
         while os.getppid() == sweep:

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.checks import Count, Share, validated
 from robust_diffusion.errors import ConfigError, TrainingError
-from robust_diffusion.experiment.progress import shown_progress
+from robust_diffusion.experiment.progress import sweep_progress
 from robust_diffusion.experiment.sweeper import covering, plan, without_lacking_keys
 
 if TYPE_CHECKING:
@@ -59,12 +59,14 @@ class _LaunchingSweeper(Sweeper):
         directory.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(config, directory / name)
 
-    def launch(self, cells: Sequence[Sequence[str]], first: int = 0) -> Sequence[JobReturn]:
+    def launch(
+        self, cells: Sequence[Sequence[str]], first: int = 0, **progress: Any
+    ) -> Sequence[JobReturn]:
         """Execute runs, numbered from `first`; raises what one of them raised."""
         assert self.config is not None
         assert self.launcher is not None
         try:
-            with shown_progress(Path(self.config.hydra.sweep.dir)):
+            with sweep_progress(self.config, cells, is_first=first == 0, **progress):
                 jobs = self.launcher.launch(cells, initial_job_idx=first) if cells else []
         except Exception as error:
             library = type(error).__module__.partition(".")[0]
@@ -113,7 +115,8 @@ class GridSweeper(_LaunchingSweeper):
         except ConfigCompositionException:
             cells = without_lacking_keys(cells, self._compose)
             self.validate_batch_is_legal(covering(cells))
-        return [self.launch(cells)]
+        # Runs that differed in such a key alone are one.
+        return [self.launch(list(map(list, dict.fromkeys(map(tuple, cells)))))]
 
     def _compose(self, overrides: list[str]) -> DictConfig:
         assert self.hydra_context is not None
@@ -149,6 +152,7 @@ class TuneSweeper(_LaunchingSweeper):
     ) -> None:
         super().__init__()
         self.n_trials, self.n_jobs = n_trials, n_jobs
+        self.shown = {"total": n_trials, "swept": list(params)}
         self.max_failure_rate = max_failure_rate
         self.overrides = [f"{option}={values}" for option, values in params.items()]
         self.options = {"direction": direction, **sampler}
@@ -165,7 +169,7 @@ class TuneSweeper(_LaunchingSweeper):
         jobs: list[JobReturn] = []
         while (left := self.n_trials - len(jobs)) > 0:
             trials = search.propose(min(self.n_jobs, left))
-            returned = self.launch(trials, first=len(jobs))
+            returned = self.launch(trials, first=len(jobs), **self.shown)
             values = [job.return_value for job in returned]
             search.judge(values)
             jobs += returned

@@ -16,6 +16,8 @@ CONFIG_DIR = _ROOT / "conf"
 PUBLISHED = _ROOT / "experiments"
 """Folder of the published records, their views, the certificates and the zoo."""
 
+DEFAULT_RECORDS = "outputs/records.jsonl"
+
 
 def read_yaml(path: str | Path) -> Any:
     """Return what a YAML file without interpolations holds, ten times as fast as OmegaConf does."""

@@ -57,7 +57,10 @@ def cell(cfg: DictConfig) -> float | None:
         # The traceback of an expected error would say nothing that its message does not.
         if multirun:
             number, shown = HydraConfig.get().job.num, wants_traceback()
-            log.error("run %s failed: %s", number, message, exc_info=shown)  # noqa: TRY400
+            if shown:
+                log.error("run %s", number, exc_info=True)
+            end = {"end": f"failed: {message}"}
+            log.error("run %s failed: %s", number, message, extra=end)  # noqa: TRY400
         elif wants_traceback():
             raise
         else:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import models as pyg
 
@@ -22,6 +22,7 @@ from robust_diffusion import (
     NodeClassification,
     PerturbedGraph,
     RandomFlip,
+    RobustnessReport,
     attack,
     evaluate,
     models,
@@ -190,6 +191,15 @@ def test_a_wrong_call_is_told_in_one_line(
     assert len(str(caught.value).splitlines()) == 1
 
 
+def test_an_error_in_a_forward_pass_names_its_line() -> None:
+    class Wrong(nn.Module):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return x[:, :5] - x
+
+    with pytest.raises(ConfigError, match=r"must match.*test_evaluate_model\.py:\d+\)"):
+        evaluate(Wrong(), DATA, budget=BUDGET)
+
+
 def test_attacks_are_transferred_from_surrogates(gcn: nn.Module, gat: nn.Module) -> None:
     arguments: dict[str, Any] = {"attacks": PGD(num_steps=10), "budget": BUDGET}
     both = evaluate(gcn, DATA, surrogates=[gat, gat], **arguments)
@@ -201,6 +211,20 @@ def test_attacks_are_transferred_from_surrogates(gcn: nn.Module, gat: nn.Module)
     assert torch.equal(own["pgd"].graph.x, transferred.graph.x)
     flagged = "weaker_than_transfer" in [flag.code for flag in both["pgd"].flags]
     assert flagged == (transferred.accuracy < both["pgd"].accuracy)
+
+
+def test_several_attack_seeds_give_a_mean_and_an_interval(gcn: nn.Module, tmp_path: Path) -> None:
+    several = evaluate(gcn, DATA, attacks="random", budget=BUDGET, seeds=3)
+    alone = [evaluate(gcn, DATA, attacks="random", budget=BUDGET, seed=seed) for seed in range(3)]
+    found = [report["random"].accuracy for report in alone]
+    assert list(several["random"].by_seed) == found
+    mean, low, high = several["random"].seed_interval
+    assert low <= mean <= high
+    assert mean == pytest.approx(sum(found) / 3)
+    shown = f"{100 * mean:.2f} ({100 * low:.1f} .. {100 * high:.1f})"
+    assert all(shown in text for text in (repr(several), str(several), several.to_markdown()))
+    loaded = RobustnessReport.load(several.save(tmp_path / "report"))
+    assert str(loaded) == str(several)
 
 
 def test_a_weaker_white_box_is_flagged(gcn: nn.Module) -> None:

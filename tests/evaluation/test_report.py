@@ -92,6 +92,15 @@ def test_a_table_has_the_same_numbers_in_every_format() -> None:
     assert "a &lt; b" in odd._repr_html_()
 
 
+def test_an_attack_that_claims_no_worst_case_is_named_below_the_table_if_it_may_be_weak() -> None:
+    simple = replace(TRANSFERRED, graph=replace(GRAPH, part_accuracy={}))
+    wrong = replace(simple, name="wrong", flags=[Flag("stochastic", "two passes differ")])
+    text = str(replace(REPORT, attacks=[CONTROL, simple, wrong]))
+    assert "\nmay be weak: pgd/GCN 2: budget_unspent" in text
+    (row,) = [line for line in text.splitlines() if line.split()[0] == "wrong"]
+    assert row.endswith("stochastic")
+
+
 def test_bars_are_accuracies_and_the_line_is_the_mlp() -> None:
     axes = Figure().subplots()
     REPORT.plot(axes, mlp=0.6)

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import wandb
 from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.experiment.loggers import BestEpochLogger
-from robust_diffusion.experiment.wandb_log import results, run_name, settings, sweep_of
+from robust_diffusion.experiment.wandb_log import chart_of, results, run_name, settings, sweep_of
 from tests.paper.records import finished
 
 FAKE_KEY = "0123456789" * 4
@@ -107,3 +108,25 @@ def test_results_have_one_name_each_and_are_not_in_the_configuration() -> None:
     assert config["run"]["attack"] == "[speit,tdgia]"
     named = {key.partition("/")[0] for key in summary} - {"budget"}
     assert not named & {*config, *config["run"]}
+
+
+@pytest.mark.parametrize(
+    ("table", "bars"),
+    [
+        (
+            {"flow": ["heat", "grand"], "seeds": [2, 2], "clean": ["83.21 ± 0.53", "failed"]},
+            [83.21],
+        ),
+        (
+            {"row": "a", "column": "b", "graph": "c", "mean": [50.0], "printed_mean": [60.0]},
+            [50, 60],
+        ),
+        ({"setting": ["a"], "accuracy": ["50.0"]}, None),
+    ],
+)
+def test_the_chart_of_a_table_shows_its_numbers(
+    table: dict[str, Any], bars: list[float] | None
+) -> None:
+    figure = chart_of(pd.DataFrame(table))
+    found = figure and [bar.get_width() for bar in figure.axes[0].patches]
+    assert found == bars

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from robust_diffusion.errors import ConfigError, TrainingError
-from robust_diffusion.integrators import METHODS, watch
+from robust_diffusion.integrators import METHODS
+from robust_diffusion.integrators import solver as solving
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.operators import Graph
 from tests.backends import BACKENDS, backend
@@ -173,7 +174,7 @@ def test_the_backward_pass_of_the_adjoint_is_counted_too() -> None:
 def test_many_evaluations_are_told_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "MANY", 50)  # with the type checks of tests, 10,000 take minutes
+    monkeypatch.setattr(solving, "MANY", 50)  # with the type checks of tests, 10,000 take minutes
     solver = Solver("euler", num_steps=51)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.system import threads as module
+from robust_diffusion.system import arithmetic as module
 from robust_diffusion.system.arithmetic import set_threads
 
 CORA, AMAZON = 10_252, 491_722  # directed edges

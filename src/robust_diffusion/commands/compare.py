@@ -5,16 +5,16 @@ import sys
 from collections.abc import Sequence
 
 from robust_diffusion.commands.reading import (
-    DEFAULT_RECORDS,
     add_records_option,
     add_scale_option,
     read_chosen,
 )
+from robust_diffusion.config import DEFAULT_RECORDS
 from robust_diffusion.errors import DataError
 from robust_diffusion.records.records import by_experiment
 from robust_diffusion.results.comparison import compare, describe_comparison
 from robust_diffusion.results.paired import compare_worst_cases
-from robust_diffusion.results.table import ResultTable
+from robust_diffusion.results.table import ResultTable, flag_notes
 from robust_diffusion.results.worst_case import recorded_on
 from robust_diffusion.system.markdown import print_table
 
@@ -48,9 +48,11 @@ def run_compare_command(arguments: Sequence[str]) -> None:
         cells = recorded_on(runs, {chosen.experiment})
         table = compare_worst_cases(cells, *chosen.models)
     else:
-        frame = compare(runs.get(chosen.experiment, []), on=chosen.on)
+        compared = runs.get(chosen.experiment, [])
+        frame = compare(compared, on=chosen.on)
         described = f"{chosen.experiment}: {describe_comparison(frame, on=chosen.on)}"
-        table = ResultTable(described, frame, ["setting"], [])
+        notes = flag_notes(compared) if chosen.on == "test" else []
+        table = ResultTable(described, frame, ["setting"], notes)
     if table.cells.empty:
         known = sorted({str(r["experiment"]) for r in records if r.get("experiment")})
         of = f" of both {' and '.join(chosen.models)}" if chosen.models else ""

@@ -1,14 +1,13 @@
 """Command-line options that choose records."""
 
 import argparse
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 
-from robust_diffusion.config import CONFIG_DIR, read_yaml
+from robust_diffusion.config import CONFIG_DIR, DEFAULT_RECORDS, read_yaml
 from robust_diffusion.errors import DataError
 from robust_diffusion.records.records import Record, check_records, read_records
-
-DEFAULT_RECORDS = "outputs/records.jsonl"
 
 
 def add_records_option(parser: argparse.ArgumentParser) -> None:
@@ -46,4 +45,9 @@ def read_chosen(
     for path in paths:
         if (named or required) and not path.is_file():
             raise DataError(f"{option}{path}: not found; name a file that a run has written")
-    return check_records({path: read_records(path, missing_ok=True) for path in paths})
+    gc.disable()  # nothing that is read is garbage, and the collector would traverse all of it
+    try:
+        return check_records({path: read_records(path, missing_ok=True) for path in paths})
+    finally:
+        gc.freeze()
+        gc.enable()

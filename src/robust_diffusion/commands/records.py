@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from robust_diffusion.commands.reading import DEFAULT_RECORDS, add_records_option
+from robust_diffusion.commands.reading import add_records_option
+from robust_diffusion.config import DEFAULT_RECORDS
 from robust_diffusion.errors import DataError
 from robust_diffusion.records.migrate import migrated, schema_1
 from robust_diffusion.records.records import (

@@ -15,7 +15,8 @@ from typing import Any
 import wandb
 from tqdm import tqdm
 
-from robust_diffusion.commands.reading import DEFAULT_RECORDS, add_project_option, read_chosen
+from robust_diffusion.commands.reading import add_project_option, read_chosen
+from robust_diffusion.config import DEFAULT_RECORDS
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.experiment import wandb_log
 from robust_diffusion.experiment.callback import callback_of

@@ -11,7 +11,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
-from robust_diffusion.checks import Seed, validated
+from robust_diffusion.checks import Count, Seed, validated
 from robust_diffusion.data.validate import Served
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.flags import Flag
@@ -56,6 +56,7 @@ def evaluate(
     threat: Threat = "white_box",
     surrogates: Sequence[nn.Module] | Mapping[str, nn.Module] = (),
     seed: Seed = 0,
+    seeds: Count = 1,
     device: str | torch.device | None = None,
     store: str | Path | None = None,
     progress: bool = True,
@@ -94,6 +95,8 @@ def evaluate(
             form (adaptive), or the surrogates alone (black_box).
         surrogates: Trained models on which the attacks are made as well, and then transferred.
         seed: Of all random choices, in 0..2^32 - 1.
+        seeds: Number of attack seeds, from `seed` on, at least 1. The report is that of the first,
+            with the mean over all and its 95 % interval.
         device: Where to run; `None` for where the model is.
         store: Folder that keeps every attacked graph, so that a call that was cut off goes on where
             it stopped; `None` to keep none.
@@ -119,7 +122,19 @@ def evaluate(
         for tried in (subject.tried, *others.values()):
             stack.enter_context(tried.ready())
         seen = {name: tried.model for name, tried in others.items()}
-        return _evaluated(attacker, subject, chosen, seen, threat, labels)
+        subjects = (subject, *(replace(subject, seed=seed + i) for i in range(1, seeds)))
+        reports = [_evaluated(attacker, of, chosen, seen, threat, labels) for of in subjects]
+    return _over_seeds(reports)
+
+
+def _over_seeds(reports: Sequence[RobustnessReport]) -> RobustnessReport:
+    """Return the first report, its attacks with their accuracies under every seed."""
+    first, *further = reports
+    if not further:
+        return first
+    accuracies = {attack.name: [of[attack.name].accuracy for of in reports] for attack in first}
+    attacks = [replace(attack, by_seed=accuracies[attack.name]) for attack in first]
+    return replace(first, attacks=attacks)
 
 
 def _evaluated(
@@ -131,6 +146,7 @@ def _evaluated(
     labels: Labels,
 ) -> RobustnessReport:
     """Run attacks on models that are ready, controls first, and report them."""
+    attacker = replace(attacker, task=subject)
     controls, model = _controls(attacks), subject.model
     rest = {name: attack for name, attack in attacks.items() if name not in controls}
     seen = {} if threat == "black_box" else {"": _form(model, threat)}

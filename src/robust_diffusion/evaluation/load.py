@@ -96,7 +96,8 @@ class ModelTraining:
                 callbacks=recipe.callbacks,
                 model_config=recipe.cache_key.get("model"),
             )
-            numbers = {key: getattr(fitted, key) for key in ("epochs", "seconds", "val_accuracy")}
+            keys = ("epochs", "best_epoch", "seconds", "val_accuracy")
+            numbers = {key: getattr(fitted, key) for key in keys}
             state = fitted.module.model.state_dict()
             tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
             extra = {key: value for key, value in state.items() if key not in tensors}

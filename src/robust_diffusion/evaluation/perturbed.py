@@ -285,9 +285,9 @@ def _is_random(attack: Attack) -> bool:
     return type(attack) is type(BASELINES[attack.kind])
 
 
-def _tell(name: str, flags: Sequence[Flag]) -> None:
+def _tell(name: str, flags: Sequence[Flag], *, shared: bool = False) -> None:
     for flag in flags:
-        log.warning("%s: %s", name, flag)
+        log.warning("%s: %s", name, flag, extra={"shared": shared})
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,10 +320,11 @@ class Attacker:
         if made.reused:  # its warnings were logged when it was made, and stand in the record
             log.info("%s: reusing the cached graph", name)
             return made
-        _tell(name, made.flags)
         change = f"{100 * made.clean_accuracy:.2f} -> {100 * made.accuracy:.2f} %"
         cost = f"{made.effort['forwards']} forward passes, {made.effort['seconds']:.1f} s"
-        log.info("%s: accuracy %s in %s", name, change, cost)
+        shared = bool(run.made_on)  # by the models that the graph is transferred to
+        log.info("%s: accuracy %s in %s", name, change, cost, extra={"shared": shared})
+        _tell(name, made.flags, shared=shared)
         return made
 
     def _crafted(self, run: AttackRun) -> tuple[PerturbedGraph, Mapping[str, Any], str, bool]:

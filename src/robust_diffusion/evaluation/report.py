@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 from html import escape
+from math import sqrt
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
@@ -16,6 +18,7 @@ from robust_diffusion import __version__
 from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
 from robust_diffusion.attacks.base import Kind
 from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
 from robust_diffusion.evaluation.flags import Flag
 from robust_diffusion.evaluation.subject import graph_hash
 from robust_diffusion.evaluation.threat import Labels
@@ -66,6 +69,7 @@ class AttackReport:
         reused: Taken from the store.
         graph: The attacked graph.
         labels: Classes of the targets as the attack took them: predicted or true.
+        by_seed: Accuracy for each attack seed, that of the report first; empty for one seed.
 
     Examples:
         >>> from robust_diffusion import MLP, Budget, evaluate
@@ -87,10 +91,31 @@ class AttackReport:
     reused: bool
     graph: PerturbedGraph
     labels: str = "predicted"
+    by_seed: Sequence[float] = ()
 
     def __repr__(self) -> str:
         """Name and accuracy, without the tensors of the graph."""
-        return f"AttackReport({self.name}: {self.accuracy:.2%})"
+        return f"AttackReport({self.name}: {self.accuracy:.2%}{self._over_seeds()})"
+
+    @property
+    def seed_interval(self) -> tuple[float, float, float]:
+        """Mean accuracy over attack seeds, and its 95 % interval by Student's t, in 0..1."""
+        from scipy.stats import t  # late: it takes a quarter of a second
+
+        mean, count = fmean(self.by_seed), len(self.by_seed)
+        half = float(t.ppf(0.975, count - 1)) * stdev(self.by_seed) / sqrt(count)
+        return mean, max(0.0, mean - half), min(1.0, mean + half)
+
+    def _over_seeds(self) -> str:
+        if not self.by_seed:
+            return ""
+        mean, low, high = (100 * value for value in self.seed_interval)
+        return f"; {len(self.by_seed)} seeds: {mean:.2f} ({low:.1f} .. {high:.1f})"
+
+    def _may_be_weak(self) -> list[Flag]:
+        """Flags that say less of an attack that does not claim a worst case, as ensembles do."""
+        claims = bool(self.graph.part_accuracy)
+        return [flag for flag in self.flags if not claims and flag.code not in OF_THE_NUMBER]
 
     @property
     def is_bound(self) -> bool:
@@ -101,6 +126,7 @@ class AttackReport:
         """All but the graph, as JSON."""
         keys = ("name", "kind", "accuracy", "is_control", "made_on", "is_bound", "labels")
         return {key: getattr(self, key) for key in keys} | {
+            "by_seed": list(self.by_seed),
             "flags": [asdict(flag) for flag in self.flags],
             "spent": asdict(self.spent),
             **self.effort,
@@ -183,7 +209,7 @@ class RobustnessReport:
 
     def __repr__(self) -> str:
         """Model, clean accuracy and worst case in a line; `print` shows the table."""
-        worst = f"{self.worst.name}: {self.robust_accuracy:.2%}"
+        worst = f"{self.worst.name}: {self.robust_accuracy:.2%}{self.worst._over_seeds()}"
         return f"RobustnessReport({self.model}, clean: {self.clean_accuracy:.2%}, {worst})"
 
     @property
@@ -249,19 +275,28 @@ class RobustnessReport:
         shown["accuracy %"] = [f"{100 * value:.2f}" for value in frame.accuracy]
         if self.num_targets < _FEW:
             shown["95 % interval"] = [interval(value, self.num_targets) for value in frame.accuracy]
+        if seeds := len(self.worst.by_seed):
+            over = [attack._over_seeds().partition(": ")[2] for attack in self.attacks]
+            shown[f"over {seeds} seeds"] = ["", *over]
         for count in _COUNTS:
             if frame[count].any():
                 shown[count.replace("_", " ")] = frame[count]
         shown["forwards"] = frame["forwards"]
         shown["seconds"] = [f"{value:.1f}" for value in frame.seconds]
-        shown["flags"] = frame["flags"]
+        told = [[of for of in a.flags if of not in a._may_be_weak()] for a in self.attacks]
+        shown["flags"] = list(map(_codes, [self.flags, *told]))
         return shown
 
     def _around(self, table: str) -> str:
         """Return a table between the lines that say what was measured and what is the worst."""
         title = f"{self.model}, {self.num_targets} target nodes, {self.threat}, {self._labels()}"
         worst = f"worst: {self.worst.name}" + ("" if self.worst.is_bound else ", no bound")
-        return "\n".join([title, f"allowed: {self._allowed()}", table, worst, *self.notes])
+        weak: dict[str, list[str]] = {}
+        for attack in self.attacks:
+            for flag in attack._may_be_weak():
+                weak.setdefault(flag.code, []).append(attack.name)
+        told = [f"may be weak: {', '.join(names)}: {code}" for code, names in weak.items()]
+        return "\n".join([title, f"allowed: {self._allowed()}", table, worst, *told, *self.notes])
 
     def __str__(self) -> str:
         return self._around(self._table().to_string(index=False))
@@ -407,6 +442,7 @@ class SavedAttack(Schema):
     reused: bool
     graph: str  # its hash
     labels: Labels
+    by_seed: tuple[UnitShare, ...] = ()
     part: str
     part_accuracy: dict[str, UnitShare]
 

@@ -31,6 +31,7 @@ class TrainedModel:
     state: str  # hash of weights and buffers
     path: Path  # of the entry in the store
     reused: bool
+    best_epoch: int | None = None  # the one whose weights these are; `None` of an older entry
 
 
 TrainSurrogate = Callable[[str, Callable[..., nn.Module], Any, Seeding], TrainedModel]

@@ -13,7 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.checks import check_choice
-from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.config import CONFIG_DIR, DEFAULT_RECORDS
 from robust_diffusion.errors import EscapedError
 from robust_diffusion.experiment.wandb_log import chosen_mode, log_table, where_logged
 from robust_diffusion.records.records import (
@@ -56,7 +56,7 @@ class PrintResults(Callback):
             records = _records_below(config, Path(config.hydra.run.dir))
             if records and not any("error" in record for record in records):
                 self._show(records)
-                _tell_of_runs(config, config.hydra.run.dir)
+                _print_places(config, config.hydra.run.dir, records)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table of all runs, and exit non-zero if any failed."""
@@ -64,7 +64,7 @@ class PrintResults(Callback):
             records = _records_below(config, Path(config.hydra.sweep.dir))
             if records:
                 _log_tables(config, list(self.show_sweep(config, records)))
-                _tell_of_runs(config, config.hydra.sweep.dir)
+                _print_places(config, config.hydra.sweep.dir, records)
         if any("error" in record for record in records):
             sys.exit(1)
 
@@ -79,7 +79,9 @@ class PrintResults(Callback):
 
     def _show(self, records: list[Record]) -> pd.DataFrame:
         result = self._summarize(records)
-        print_table(result.title, result.cells, result.keys, result.notes)
+        rows = f"; by {' × '.join(result.keys)}" if len(result.cells) > 1 else ""
+        notes = [*result.notes, ""] if result.notes else []
+        print_table(f"{result.title}{rows}", result.cells, result.keys, notes)
         return result.cells
 
 
@@ -106,9 +108,21 @@ def _log_tables(config: DictConfig, tables: Sequence[Tagged]) -> None:
             log_table(table, sweep=sweep, tags=tags, **place)
 
 
-def _tell_of_runs(config: DictConfig, directory: str) -> None:
-    if wandb := (config.get("logger") or {}).get("wandb"):
-        sys.stdout.write(f"{where_logged(wandb.project, wandb.mode, directory)}\n")
+def _print_places(config: DictConfig, directory: str, records: Sequence[Record]) -> None:
+    """Print where the results are, and what to do next."""
+    path, wandb = config.paths.records, (config.get("logger") or {}).get("wandb")
+    own = "" if path == DEFAULT_RECORDS else f" --records {path}"
+    failed = any("error" in record for record in records)
+    places = {
+        "records": path,
+        "logs": os.path.relpath(directory),
+        "W&B": where_logged(wandb.project, wandb.mode, directory) if wandb else "",
+        "next": "the same command runs what failed again"
+        if failed
+        else f"robust-diffusion report{own} writes all results as one HTML page",
+    }
+    lines = [f"{name:<8} {place}\n" for name, place in places.items() if place]
+    sys.stdout.write("".join(lines))
 
 
 @contextmanager

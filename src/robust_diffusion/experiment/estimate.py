@@ -1,4 +1,4 @@
-"""Time that a sweep will take on this machine, by the records of runs like its own."""
+"""Time that runs will take on this machine, by the records of similar runs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,26 +10,26 @@ Cell = Mapping[str, str]
 
 CHOICES = ("dataset", "model", "flow", "solver", "threat", "fidelity", "max_epochs")
 ALIKE = ("dataset", "model", "flow", "max_epochs")
-"""Choices of a run, and those of them without which one tells nothing of another."""
+"""Choices of a run, and those that must agree for its time to be compared."""
 
 IDLE = ("experiment", "logger", "callbacks", "force", "trainer", "threads", "paths", "hydra")
 """Keys that change no result but through others."""
 
 VICTIM = ("model", "flow", "solver", "training", "adversary")
 ATTACK = ("attack", "attacks", "budget", "threat", "surrogate")
-"""Keys that attacks on surrogates do not depend on; keys that no victim depends on."""
+"""Keys that attacks on surrogates do not depend on; keys that no trained model depends on."""
 
 
-def estimate(cells: Sequence[Cell], records: Iterable[Record], code: str) -> tuple[float, int]:
-    """Seconds that some runs take one after the other, and how many of them no record is like.
+def estimate(cells: Sequence[Cell], records: Iterable[Record], code: str) -> list[float | None]:
+    """Return the seconds of each run, one after the other; `None` where no record is similar.
 
-    The time of a run is the mean of those records of its dataset, model and flow from which it
-    differs in fewest keys. What is recorded or comes twice takes none: a run, and with the same
-    code a victim, or attacks on surrogates.
+    The time is the mean of those records of the same dataset, model and flow that differ in fewest
+    keys. A recorded run takes none; nor does a model, or attacks on surrogates, that the same code
+    has trained or crafted before.
 
     Args:
-        cells: Those of the sweep.
-        records: Those of the same machine.
+        cells: Runs of the sweep.
+        records: Records of the same machine.
         code: Hash of the code that will run.
     """
     known = [
@@ -42,35 +42,27 @@ def estimate(cells: Sequence[Cell], records: Iterable[Record], code: str) -> tup
         for of, record in known
         for part in _parts(of)[: None if record.get("code") == code else 1]
     }
-    total, unlike = 0.0, 0
+    found: list[float | None] = []
     for cell in cells:
         is_new, trains, attacks = (part not in done for part in _parts(cell))
         done.update(_parts(cell))
-        if not is_new:
-            continue
-        alike = [
-            (_distance(cell, of), record["seconds"]) for of, record in known if _alike(cell, of)
-        ]
+        alike = [(_distance(cell, of), of_["seconds"]) for of, of_ in known if _alike(cell, of)]
         least = min((distance for distance, _ in alike), default=0)
-        nearest = [seconds for distance, seconds in alike if distance == least]
-        unlike += not nearest
-        for seconds in nearest:
-            left = dict(seconds)
-            train, test = left.pop("train", 0.0), left.pop("test", 0.0)
-            total += (test + trains * train + attacks * sum(left.values())) / len(nearest)
-    return total, unlike
+        times = [
+            seconds.get("test", 0.0)
+            + trains * seconds.get("train", 0.0)
+            + attacks * sum(of for key, of in seconds.items() if key not in ("train", "test"))
+            for distance, seconds in alike
+            if distance == least
+        ]
+        found.append((sum(times) / len(times) if times else None) if is_new else 0.0)
+    return found
 
 
 def features(
     choices: Mapping[str, Any], training: Mapping[str, Any], overrides: Mapping[str, str]
 ) -> Cell:
-    """Choices and overrides that tell a run from others.
-
-    Args:
-        choices: Options by their groups, among others; `None` of a group that is not read.
-        training: Options of the training.
-        overrides: Values by their keys, which go before those.
-    """
+    """Return the overrides of a run, and its options by group, `None` where a group is not read."""
     chosen = {"max_epochs": training["max_epochs"], **choices}
     values = {key: overrides.get(key, chosen.get(key)) for key in CHOICES}
     return {**{f"{key}=": str(of) for key, of in values.items() if of is not None}, **overrides}
@@ -87,7 +79,7 @@ def _distance(one: Cell, other: Cell) -> int:
 
 
 def _parts(cell: Cell) -> list[tuple[str, frozenset[tuple[str, str]]]]:
-    """The run, its victim, and its attacks as far as others share them, each by what it reads."""
+    """Return the run, its model, and its attacks as far as runs share them, by what each reads."""
     shared = VICTIM if cell.get("threat=") == "black_box" else ()
     return [
         (part, frozenset(of for of in cell.items() if _group(of[0]) not in (*IDLE, *without)))
@@ -96,5 +88,5 @@ def _parts(cell: Cell) -> list[tuple[str, frozenset[tuple[str, str]]]]:
 
 
 def _group(key: str) -> str:
-    """The group of a key; none that counts of a choice, since an override repeats it."""
+    """Return the group of a key; an idle one for a choice, since an override repeats it."""
     return IDLE[0] if key.endswith("=") and key != "max_epochs=" else key.partition(".")[0]

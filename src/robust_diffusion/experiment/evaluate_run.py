@@ -45,6 +45,7 @@ class RunResult:
     parts: dict[str, dict[str, float]]  # per attack of several parts, each part's `attacked`
     val_accuracy: float  # best validation accuracy, in 0..1
     epochs: int  # epochs trained
+    best_epoch: int | None  # the one whose weights were tested, from 1
     nfe: int  # right-hand-side evaluations in one forward pass on the clean test graph
     solves: dict[str, float | None]  # growth and stability; see `evaluation.solver_diagnostics`
     seconds: dict[str, float]  # wall time of each phase, whenever it ran
@@ -133,6 +134,7 @@ def evaluate_run(
         **_of_attacks(attacks, runs, measured, victim),
         val_accuracy=victim.val_accuracy,
         epochs=victim.epochs,
+        best_epoch=victim.best_epoch,
         nfe=evaluations.total,
         solves=solves,
         seconds=seconds | {"test": measured.seconds},
@@ -142,9 +144,16 @@ def evaluate_run(
         backend=current_backend(task.device.type),
         processor=processor(task.device),
     )
-    lowest = [f"{name} {100 * of:.2f} %" for name, of in result.accuracy.items()]
-    log.info("%s: accuracy %s", description, ", ".join(lowest))
+    _log_end(description, result, victim)
     return result
+
+
+def _log_end(description: str, result: RunResult, victim: TrainedModel) -> None:
+    lowest = [f"{name} {100 * of:.2f} %" for name, of in result.accuracy.items()]
+    best = f" (best {victim.best_epoch})" if victim.best_epoch else ""
+    trained = f"{victim.epochs} epochs{best}, val {100 * victim.val_accuracy:.1f} %"
+    end = {"end": f"trained before, {trained}" if victim.reused else trained}
+    log.info("%s: accuracy %s", description, ", ".join(lowest), extra=end)
 
 
 def _of_attacks(

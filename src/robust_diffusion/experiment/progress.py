@@ -1,145 +1,222 @@
-"""Progress of a sweep: what it will cost, how far it is, and a bar."""
+"""Progress of a sweep: a header, what its runs share, a line per run, and the time left."""
 
 import json
 import logging
 import os
+import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
+from tqdm import tqdm
 
 from robust_diffusion.experiment.estimate import estimate, features
-from robust_diffusion.experiment.sweeper import planned_runs
 from robust_diffusion.records.records import read_records
-from robust_diffusion.results.captions import differing_keys
-from robust_diffusion.system.progress import Progress, duration
-
-log = logging.getLogger(__name__)
+from robust_diffusion.results.captions import describe_limits, differing_keys, ranges
+from robust_diffusion.system.progress import LineHandler, Progress, about, duration
 
 PLAN = "progress.json"
-DONE = ".cells-done"
+NEWS = ".progress.jsonl"
+
+DIFFICULTIES = {"easy": "lowest degree", "medium": "middle degree", "hard": "highest degree"}
+
+_TEXT = logging.Formatter()
 
 
 class SweepProgress(Callback):
-    """Logs after each run of a sweep how many are done, of how many, and the time left.
+    """Collects what the runs of a sweep report, in a file that `sweep_progress` prints.
 
-    The count lies in the sweep's folder, one byte per run, since runs may be parallel, in
-    processes of their own: `.`, `f` of a run that failed, or `r` of one that was done before,
-    which tells nothing of how long one takes.
+    Runs may be parallel, in other processes or on other machines, so none of them writes to the
+    terminal. To that file go warnings, what several runs share (`extra={"shared": True}`), and how
+    a run ends (`extra={"end": "..."}`); all else is in the run's log alone.
     """
 
-    _recorded = 0  # bytes of the records before the run: only what comes behind is read after it
-
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Count the runs to come."""
-        directory = Path(config.hydra.sweep.dir)
-        directory.mkdir(parents=True, exist_ok=True)
-        # A sweeper that searches has a number of trials and no plan.
-        trials, typed = config.hydra.sweeper.get("n_trials"), config.hydra.overrides.task
-        searched = [[*typed, f"trial={number}"] for number in range(trials or 0)]
-        cells = searched or planned_runs(config)
-        # Runs are named by what a sweep varies.
-        overrides = [dict(of.lstrip("+").partition("=")[::2] for of in cell) for cell in cells]
-        swept = list(config.hydra.sweeper.params or {}) if searched else differing_keys(overrides)
-        plan = {"cells": len(cells), "start": time.time(), "swept": swept}
-        (directory / PLAN).write_text(json.dumps(plan), encoding="utf-8")
-        (directory / DONE).write_bytes(b"")
-        _tell_cost(config, cells)
-
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Note where the records end."""
-        path = Path(config.paths.records)
-        self._recorded = path.stat().st_size if path.is_file() else 0
+        """Divert the run's log from the terminal."""
+        self._start, self._news = time.monotonic(), Path(config.hydra.sweep.dir) / NEWS
+        if config.hydra.mode != RunMode.MULTIRUN or not self._news.is_file():
+            return
+        plan = json.loads(self._news.with_name(PLAN).read_text(encoding="utf-8"))
+        name = _name(_by_key(config.hydra.overrides.task), plan["swept"], config)
+        count = len(plan["weights"])
+        Progress.label = f"[{config.hydra.job.num + 1:>{len(str(count))}}/{count}] "
+        self._name = f"{Progress.label}{name:<{plan['width']}}"
+        self._end, self._reused = "done", False
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, LineHandler):
+                handler.addFilter(self._collect)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
-        """Count one run more."""
-        directory = Path(config.hydra.sweep.dir)
-        if config.hydra.mode != RunMode.MULTIRUN or not (directory / PLAN).is_file():
-            return
-        plan = json.loads((directory / PLAN).read_text(encoding="utf-8"))
-        with (directory / DONE).open("ab") as file:
-            file.write(_outcome(config, self._recorded))
-        cells = (directory / DONE).read_bytes()
-        done, computed = len(cells), len(cells) - cells.count(b"r")
-        seconds = (time.time() - plan["start"]) / max(computed, 1) * (plan["cells"] - done)
-        # None are left or none was computed yet, or the clock was put back.
-        left = f", about {duration(seconds)} left" if computed and seconds > 0 else ""
-        failed = f", {of} failed" if (of := cells.count(b"f")) else ""
-        log.info("%d of %d runs done%s%s", done, plan["cells"], failed, left)
+        """Report the end of a run."""
+        if Progress.label:
+            seconds = "" if self._reused else duration(time.monotonic() - self._start)
+            text = f"{self._name}  {self._end:<32} {seconds:>11}"
+            self._add(text, run=config.hydra.job.num, reused=self._reused)
+            Progress.label = ""
+
+    def _collect(self, record: logging.LogRecord) -> bool:
+        warns, shared = record.levelno >= logging.WARNING, getattr(record, "shared", None)
+        if end := getattr(record, "end", None):
+            self._end, self._reused = end, hasattr(record, "reused")
+        elif shared or (warns and shared is None):
+            name = "" if shared else f"{self._name.strip()}: "
+            self._add(f"{'  ⚠' if warns else 'shared '} {name}{_TEXT.format(record)}")
+        return False
+
+    def _add(self, text: str, **more: Any) -> None:
+        with self._news.open("a", encoding="utf-8") as file:
+            file.write(f"{json.dumps({'text': text, **more})}\n")
 
 
-def _tell_cost(config: DictConfig, cells: Sequence[Sequence[str]]) -> None:
-    """Log how long the runs will take, if they run on this machine."""
+@contextmanager
+def sweep_progress(
+    config: DictConfig,
+    overrides: Sequence[Sequence[str]],
+    *,
+    is_first: bool = True,
+    total: int | None = None,
+    swept: Sequence[str] | None = None,
+) -> Iterator[None]:
+    """Print a sweep's header, and until the block ends what its runs report.
+
+    Args:
+        config: That of the sweep.
+        overrides: Those of each run launched in the block.
+        is_first: False for further runs of the same sweep.
+        total: Number of all runs, if others follow.
+        swept: Keys that differ between runs; `None` for those of `overrides`.
+    """
+    if not overrides or not config.hydra.callbacks.get("progress"):
+        yield
+        return
+    news, cells = Path(config.hydra.sweep.dir) / NEWS, list(map(_by_key, overrides))
+    if is_first:
+        keys = differing_keys(cells) if swept is None else list(swept)
+        seconds, cores = _expected(config, cells)
+        known = [of for of in seconds if of] or [1.0]
+        typical, missing = sum(known) / len(known), (total or 0) - len(cells)
+        weights = [typical if of is None else of for of in seconds] + [typical] * missing
+        width = max(len(_name(cell, keys, config)) for cell in cells)
+        plan = {"swept": keys, "weights": weights, "start": time.monotonic(), "width": width}
+        news.with_name(PLAN).write_text(json.dumps(plan), encoding="utf-8")
+        news.write_bytes(b"")
+        took = f"{about(sum(weights) / cores)} on {cores} core{'s' * (cores > 1)}"
+        _write(_header(config, cells, plan, took if any(seconds) else ""))
+    stop = threading.Event()
+    printer = threading.Thread(target=_print_news, args=(news, stop), daemon=True)
+    printer.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        printer.join()
+        Progress.label = ""  # of a run that was interrupted
+
+
+def _print_news(news: Path, stop: threading.Event) -> None:
+    """Print each text once, and after each run the time left, until `stop` is set."""
+    plan = json.loads(news.with_name(PLAN).read_text(encoding="utf-8"))
+    weights, shown, computed, ended = plan["weights"], set[str](), 0.0, False
+    left = sum(weights)
+    with (
+        news.open(encoding="utf-8") as file,
+        Progress("sweep", len(weights), "runs", lines=False) as tell,
+    ):
+        earlier = file.seek(0, os.SEEK_END)  # of the runs of an earlier launch
+        file.seek(0)
+        while not ended:
+            ended = stop.wait(0.2)
+            while line := file.readline():
+                entry = json.loads(line)
+                text = entry["text"]
+                if (run := entry.get("run")) is not None:
+                    left -= weights[run]
+                    computed += 0 if entry["reused"] else weights[run]
+                    rest = (time.monotonic() - plan["start"]) * left / (computed or 1)
+                    tell(1, left=rest if computed else None)
+                    text += f"   {about(rest)} left" if computed and left else ""
+                if file.tell() > earlier and entry["text"] not in shown:
+                    _write(text.rstrip())
+                shown.add(entry["text"])
+
+
+def _write(text: str) -> None:
+    tqdm.write(text, file=sys.stderr)
+
+
+def _by_key(overrides: Sequence[str]) -> dict[str, str]:
+    return dict(of.lstrip("+").partition("=")[::2] for of in overrides)
+
+
+def _name(cell: Mapping[str, str], swept: Sequence[str], config: DictConfig) -> str:
+    """Return what tells a run from the others of its sweep: `heat step_size=0.5 seed=0`."""
+    parts = [
+        f"{key.rpartition('.')[2]}={cell[key]}" if "." in key or key == "seed" else cell[key]
+        for key in swept
+        if key in cell
+    ]
+    choices = config.hydra.runtime.choices
+    return " ".join(parts) or str(choices.flow if "flow" in config.model else choices.model)
+
+
+def _expected(
+    config: DictConfig, cells: Sequence[Mapping[str, str]]
+) -> tuple[list[float | None], int]:
+    """Return the seconds of each run by this machine's records, and the runs at a time."""
     from robust_diffusion.records.content import code_hash
     from robust_diffusion.records.provenance import cpu_name, gpu_name
 
-    launcher = config.hydra.launcher
+    launcher, cores = config.hydra.launcher, os.cpu_count() or 1
     if not launcher._target_.endswith(("BasicLauncher", "ProcessLauncher")):
-        return
-    cores = os.cpu_count() or 1
-    most = launcher.get("n_jobs", 1)
-    places = max(1, min(len(cells), most if most > 0 else cores + 1 + most))
-    on_cpu = config.trainer.get("accelerator") == "cpu"
+        return [None] * len(cells), 1
+    most, on_cpu = launcher.get("n_jobs", 1), config.trainer.get("accelerator") == "cpu"
     machine = (None if on_cpu else gpu_name()) or cpu_name()
     records = read_records(config.paths.records, containing=f'"{machine}', missing_ok=True)
     own = [of for of in records if str(of.get("processor")).partition(", ")[0] == machine]
     chosen = config.hydra.runtime.choices, config.training
-    overrides = [dict(of.lstrip("+").split("=", 1) for of in cell if "=" in of) for cell in cells]
-    seconds, unlike = estimate([features(*chosen, of) for of in overrides], own, code_hash())
-    if cells and unlike == len(cells):
-        log.info("%d runs; no record of this machine tells how long they take", unlike)
-        return
-    some = f": {len(cells) - unlike} of them" if unlike else ","
-    rest = f", {unlike} like none recorded" if unlike else ""
-    time_, on = duration(seconds / places), f"{places} core{'s' * (places > 1)}"
-    log.info("%d runs%s about %s on %s%s", len(cells), some, time_, on, rest)
+    seconds = estimate([features(*chosen, cell) for cell in cells], own, code_hash())
+    return seconds, max(1, min(len(cells), most if most > 0 else cores + 1 + most))
 
 
-def _outcome(config: DictConfig, start: int) -> bytes:
-    """`r` of a run that left a reference to an older record, `f` of one that left an error.
+def _header(
+    config: DictConfig, cells: Sequence[Mapping[str, str]], plan: Mapping[str, Any], took: str
+) -> str:
+    """Return what the runs of a sweep are about, in two lines."""
+    choices, swept = config.hydra.runtime.choices, plan["swept"]
 
-    Its line is looked for from byte `start` of the records on.
-    """
-    path = Path(config.paths.records)
-    own = os.path.relpath(config.hydra.runtime.output_dir, path.parent)
-    with suppress(FileNotFoundError), path.open("rb") as file:
-        file.seek(start)
-        for line in file:
-            with suppress(ValueError):  # of one in parallel that was killed
-                record = json.loads(line)
-                if record.get("directory") == own:
-                    return b"r" if "reference" in record else b"f" if "error" in record else b"."
-    return b"."
+    def said(key: str, default: Any) -> str:
+        return ", ".join(dict.fromkeys(cell.get(key, str(default)).strip("[]") for cell in cells))
 
-
-@contextmanager
-def shown_progress(directory: Path) -> Iterator[None]:
-    """Show, while the runs of a sweep go on here or elsewhere, how many are done."""
-    stop = threading.Event()
-
-    def watch(tell: Progress) -> None:
-        ended = False
-        while not ended:
-            ended = stop.wait(1)
-            cells = (directory / DONE).read_bytes()
-            tell(len(cells) - tell.done, free=cells.count(b"r") - tell.free)
-
-    if not (directory / PLAN).is_file():  # the callback was left out
-        yield
-        return
-    plan = json.loads((directory / PLAN).read_text(encoding="utf-8"))
-    with Progress("sweep", plan["cells"], "runs") as tell:
-        watcher = threading.Thread(target=watch, args=(tell,), daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            watcher.join()
+    count, difficulty = len(plan["weights"]), said("difficulty", config.difficulty)
+    nodes = f" ({DIFFICULTIES[difficulty]})" if difficulty in DIFFICULTIES else ""
+    first = [
+        f"{count} run{'s' * (count > 1)}" + (f" over {' × '.join(swept)}" if swept else ""),
+        said("dataset", choices.dataset),
+        f'"{difficulty}" test nodes{nodes}',
+        f"seed {said('seed', config.seed)}",
+        took,
+    ]
+    threat = said("threat", choices.threat)
+    surrogates = said("surrogate", ", ".join(config.surrogates))
+    via = f" via {surrogates}" if config.threat.get("surrogates") else ""
+    attacks = said("attack", ", ".join(config.attacks))
+    second = [] if config.timing or attacks in ("", "none") else [f"{threat}{via}", attacks]
+    if second and not any(key.startswith(("attack", "dataset", "budget")) for key in swept):
+        with suppress(ImportError, AttributeError, ValueError, KeyError):  # the run reports it
+            kinds = {resolve_name(of._target_).kind for of in config.attacks.values()}
+            counts = {"injection": "injected_nodes", "modification": "added_edges"}
+            spent = [counts[kind] for kind in kinds]
+            second.append(f"≤ {describe_limits(ranges([config.budget]), spent)}")
+    if "flow" in config.model or "model" in swept:
+        steps = config.solver.get("num_steps")
+        fixed = steps and not any(key.startswith("solver") for key in swept)
+        second.append(said("solver", choices.solver) + (f", {steps} steps" if fixed else ""))
+    return "\n".join(" · ".join(filter(None, line)) for line in (first, second) if line) + "\n"

@@ -114,6 +114,10 @@ def run_and_record(cfg: DictConfig) -> Record:
             measure = _measure(cfg, cell)
             cell.record["backend"] = set_backend(cfg.backend)
             datamodule.setup()
+            graph, nodes = datamodule.graph, len(datamodule.target_nodes)
+            size = f"{graph.num_nodes:,} nodes, {graph.num_edges // 2:,} edges"
+            told = f"dataset {datamodule.name}: {size}, {nodes} target nodes"
+            log.info("%s", told, extra={"shared": True})
             widths, layers = (cfg.model.get(key) for key in ("hidden_channels", "num_layers"))
             widths = widths if isinstance(widths, int) else list(widths or [64])
             set_threads(cfg.threads, datamodule.graph.num_edges, widths, layers or 3)
@@ -144,12 +148,13 @@ class _Cell:
         found = None if self.store.refresh else finished_record(self.path, name)
         if found is None:
             return None
-        log.info("run %s: done %s; --force repeats it", name, found.get("time"))
+        done = found.get("time")
+        end = {"end": "recorded before", "reused": True}
+        log.info("run %s: done %s; --force repeats it", name, done, extra=end)
         if found.get("code") != self.record["code"]:
             log.warning(
-                "run %s: recorded before the code of data, models, training or attacks changed; "
-                "--force repeats it",
-                name,
+                "recorded before the code of data, models, training or attacks changed; "
+                "--force repeats it"
             )
         append_record(self.path, reference_to(self.record))
         if self.wandb:

@@ -18,21 +18,6 @@ _Cell = dict[str, str]
 """Per option of a run its override, in the order in which they are given to Hydra."""
 
 
-def planned_runs(config: DictConfig) -> list[list[str]]:
-    """The overrides of every run that a sweep will run, in its order.
-
-    The configuration is that which a Hydra callback gets when a sweep starts.
-    """
-    sweeper = config.hydra.sweeper
-    return plan(
-        params=sweeper.params or {},
-        grids=sweeper.get("grids", [{}]),
-        typed=list(config.hydra.overrides.task),
-        max_cells=sweeper.get("max_cells"),
-        stand_ins=sweeper.get("stand_ins") or {},
-    )
-
-
 def plan(
     *,
     params: Mapping[str, Any],

@@ -96,7 +96,8 @@ class StepTiming:
             seconds = time_step(step.run, device, repeats=self.repeats, warm_up=self.warm_up)
         name = cpu_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
         times = _statistics(seconds)
-        log.info("%s: %.3g ms per %s", description, 1e3 * times["median"], step.kind)
+        found = f"{1e3 * times['median']:.3g} ms per {step.kind}"
+        log.info("%s: %s", description, found, extra={"end": found})
         return TimingResult(
             seconds={"diffusion": times.pop("median")},
             nfe=evaluations.total,

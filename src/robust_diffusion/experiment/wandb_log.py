@@ -19,6 +19,7 @@ from robust_diffusion.results.frame import model_name
 
 if TYPE_CHECKING:
     import wandb  # an extra that takes a second to import, and most runs do without
+    from matplotlib.figure import Figure
 
 log = logging.getLogger(__name__)
 
@@ -181,20 +182,49 @@ def log_finished(record: Record, store: Path, **options: Any) -> "wandb.Run":
 def log_table(
     table: pd.DataFrame, *, sweep: str, directory: str, tags: Sequence[str] = (), **place: Any
 ) -> "wandb.Run":
-    """Log the table of a sweep as a W&B run in the group of the sweep, replacing the former one."""
+    """Log the table of a sweep and its chart as a W&B run in the sweep's group.
+
+    It replaces the former one.
+    """
     name = re.sub(r"[^\w.-]", "-", "-".join([sweep, *tags]))
     place |= {"id": name, "name": sweep, "group": sweep, "job_type": "table"}
     with _start(directory, tags=[sweep, *tags], **place) as run:
         # W&B infers one type per column, and a column of numbers and gaps has two.
-        run.log({sweep: _wandb().Table(dataframe=table.astype(str))})
+        logged = {sweep: _wandb().Table(dataframe=table.astype(str))}
+        if (chart := chart_of(table)) is not None:
+            logged["chart"] = _wandb().Image(chart)
+        run.log(logged)
     return run
+
+
+def chart_of(table: pd.DataFrame) -> "Figure | None":
+    """Draw accuracies in % as bars, a group per row of a sweep's or a paper's table.
+
+    Return `None` for another table, and without Matplotlib.
+    """
+    columns = list(map(str, table))
+    if "printed_mean" in columns:
+        names, shown = ["row", "column", "graph"], ["mean", "printed_mean"]
+    else:
+        at = columns.index("seeds") if "seeds" in columns else len(columns)
+        names, shown = columns[:at], columns[at + 1 :]
+    text = table[shown].astype(str).apply(lambda of: of.str.extract(r"^(\d+\.?\d*)")[0])
+    values = text.apply(pd.to_numeric).dropna(how="all")
+    if values.empty or find_spec("matplotlib") is None:
+        return None
+    from matplotlib.figure import Figure  # an extra
+
+    figure = Figure(figsize=(7, 1 + 0.2 * values.size), layout="constrained")
+    values.index = table.loc[values.index, names].astype(str).agg(" ".join, axis=1)
+    values[::-1].plot.barh(ax=figure.subplots(), xlabel="accuracy in %")
+    return figure
 
 
 def where_logged(project: str, mode: Mode, directory: str | Path) -> str:
     """Return in one line where the W&B runs below a folder are; "" if there are none."""
     if list(Path(directory).glob("**/wandb/offline-run-*")):
-        return f"W&B: offline, below {directory}; `make wandb-sync` uploads the runs"
-    return "" if chosen_mode(mode) == "disabled" else f"W&B: project {project}"
+        return f"offline, below {os.path.relpath(directory)}; `make wandb-sync` uploads the runs"
+    return "" if chosen_mode(mode) == "disabled" else f"project {project}"
 
 
 def chosen_mode(mode: Mode) -> Mode:

@@ -27,11 +27,7 @@ class HasAdaptiveForm(Protocol):
     """
 
     def make_adaptive(self) -> bool:
-        """Switch to the adaptive form, in place.
-
-        Returns:
-            True if anything changed.
-        """
+        """Switch to the adaptive form, in place; true if anything changed."""
 
 
 class StraightThrough:

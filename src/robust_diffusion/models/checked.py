@@ -1,12 +1,15 @@
 """Checks of any model, and how one is run: on sorted edges, frozen, with its buffers restored."""
 
 import copy
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from threading import RLock
+from traceback import extract_tb
 from typing import Any, TypeVar
 
 import torch
@@ -33,13 +36,7 @@ def sorted_row(edge_index: Int[Tensor, "2 e"]) -> int | None:
 def sorted_by(
     row: int | None, edge_index: Int[Tensor, "2 e"], *per_edge: Shaped[Tensor, "e ..."] | None
 ) -> tuple[Any, ...]:
-    """Return edges sorted by a row, ties by the other, and values of each edge in that order.
-
-    Args:
-        row: 0 or 1; `None` leaves the order as it is.
-        edge_index: Edges.
-        per_edge: Values of the edges; `None` stays.
-    """
+    """Return edges sorted by a row (`None`: as they are), ties by the other, and their values."""
     if row is None:
         return edge_index, *per_edge
 
@@ -365,7 +362,7 @@ def _depends_on_others(model: nn.Module, x: Tensor, edge_index: Tensor, logits: 
 
 def _tried(model: nn.Module, x: Tensor, edge_index: Tensor, wrong: str) -> Float[Tensor, "n c"]:
     """Output in eval mode on tensors that are the model's own; an error begins with `wrong`."""
-    n = x.size(0)
+    n, place = x.size(0), ""
     try:
         with torch.no_grad(), frozen(model), seeded(TRIAL_SEED):
             logits = model(x, edge_index)
@@ -373,9 +370,14 @@ def _tried(model: nn.Module, x: Tensor, edge_index: Tensor, wrong: str) -> Float
         raise
     except Exception as error:  # of anyone's forward
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        # The innermost line of the user's code, if it is in any.
+        libraries = f"{Path(__file__).parents[1]}{os.sep}", "site-packages", "<frozen"
+        for frame in extract_tb(error.__traceback__):
+            if not any(part in frame.filename for part in libraries):
+                place = f"; {os.path.relpath(frame.filename)}:{frame.lineno}"
         raise ConfigError(
-            f"{wrong} of {n} nodes and {x.size(1)} features per node ({reason}); it must map "
-            "(x, edge_index) to logits"
+            f"{wrong} of {n} nodes and {x.size(1)} features per node ({reason}{place}); it "
+            "must map (x, edge_index) to logits"
         ) from error
     return _check_logits(logits, n, wrong)
 

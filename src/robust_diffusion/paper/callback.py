@@ -20,12 +20,11 @@ class PrintPaperTable(PrintResults):
         """Print the table from all records, and yield it for W&B."""
         layout, every = load_layout(config.table.number), read_records(config.paths.records)
         scale = config.hydra.runtime.choices.scale
-        typed = any(of.startswith("dataset=") for of in config.hydra.overrides.task)
-        datasets = {record["dataset"] for record in records} if typed else None
+        datasets = {record["dataset"] for record in records}
         for fidelity in dict.fromkeys(record["fidelity"] for record in records):
             counted = Runs.among(every, scale=scale, fidelity=fidelity)
             table = build_table(layout, counted, datasets)
-            sys.stdout.write(render_markdown(table))
+            sys.stdout.write(f"{render_markdown(table)}\n")
             yield to_frame(table), [fidelity, scale]
 
     def tables(self, experiment: str, records: list[Record], scale: str) -> Iterator[Tagged]:

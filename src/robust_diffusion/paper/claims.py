@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import combinations, compress, product
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import pandas as pd
@@ -17,7 +18,7 @@ from robust_diffusion.config import CONFIG_DIR, read_yaml
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import WORST, choice
 from robust_diffusion.paper.layout import ASSUMED_RUNS, Line, load_layout
-from robust_diffusion.records.records import CLEAN, Record, value_at
+from robust_diffusion.records.records import CLEAN, Record, has_values, value_at
 from robust_diffusion.records.schema import first_problem
 from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.runs import Runs, select
@@ -35,7 +36,7 @@ Axes: TypeAlias = dict[str, Any]
 Group: TypeAlias = tuple[tuple[str, str], ...]  # sorted axes of runs that differ only in their seed
 Terms: TypeAlias = dict[Group, float]  # an effect: the weight of each group's mean
 Comparisons: TypeAlias = list[tuple[str, Terms]]  # with labels
-Sample: TypeAlias = "pd.Series[float] | tuple[float, float] | None"  # by seed; mean, deviation
+Sample: TypeAlias = dict[int, float] | tuple[float, float] | None  # by seed; mean, deviation
 Evidence: TypeAlias = Callable[[Group], Sample]
 
 
@@ -191,17 +192,17 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
     """
     runs = Runs.among(records, fidelity=fidelity)
     mlp = runs.all_variants.get(_MLP, ())
+    tried = narrow_frame(r for of in _WORST_CASES for r in runs.of(of) if "error" not in r)
 
     @cache
     def sample(group: Group) -> Sample:
         axes, wanted = dict(group), line(group).record
         name, graph, measure = axes["experiment"], axes.get("attack", CLEAN), axes.get("measure")
         if name == _WORST_CASES[0]:
-            tried = (run for of in _WORST_CASES for run in runs.of(of) if "error" not in run)
-            fit = [run for run in tried if all(value_at(run, k) == v for k, v in wanted.items())]
-            if not fit:
+            fit = tried[[has_values(run, wanted) for run in tried["record"]]]
+            if fit.empty:
                 return None
-            models = worst_cases(narrow_frame(fit), all_versions=True)
+            models = worst_cases(fit, all_versions=True)
             # Of a model that was itself attacked, by the version of `auto` with the most seeds.
             versions = [of for _, of in models[models["seen"]].groupby("version")][::-1]
             models = max(versions, key=len, default=models[:0]).set_index("draw")
@@ -212,11 +213,10 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
             finished = select(found, wanted, graph, timed=measure == "seconds.diffusion").finished
             path = measure or f"accuracy.{graph}"
             numbers = {seed: value_at(run, path) for seed, run in finished.items()}
-        numbers = {seed: x for seed, x in numbers.items() if isinstance(x, int | float)}
-        values = pd.Series(numbers, dtype=float).sort_index()
+        numbers = {seed: x for seed, x in sorted(numbers.items()) if isinstance(x, int | float)}
         # A factor is a difference of logarithms, so only positive values have one.
-        values = values[values > 0].map(math.log) if measure else 100.0 * values
-        return values if len(values) else None
+        logs = {seed: math.log(x) for seed, x in numbers.items() if measure and x > 0}
+        return (logs if measure else {seed: 100.0 * x for seed, x in numbers.items()}) or None
 
     return sample
 
@@ -336,8 +336,11 @@ def _tested(
         samples = {one: evidence(one) for one in terms}
         if claim.of == "spread":
             # The mean distance from the median measures the spread: Brown and Forsythe 1974.
-            recorded = {g: s for g, s in samples.items() if isinstance(s, pd.Series)}
-            samples = dict.fromkeys(terms) | {g: abs(s - s.median()) for g, s in recorded.items()}
+            medians = {g: median(s.values()) for g, s in samples.items() if isinstance(s, dict)}
+            samples = {
+                g: {seed: abs(x - medians[g]) for seed, x in s.items()} if g in medians else None
+                for g, s in samples.items()
+            }
         found = _estimate(terms, samples, claims.min_seeds)
         if found is None:
             known = any(sample is not None for sample in samples.values())
@@ -363,11 +366,12 @@ def _estimate(terms: Terms, samples: Mapping[Group, Sample], min_seeds: int) -> 
     graph; printed means are of independent runs.
     """
     printed = [(terms[g], *s, ASSUMED_RUNS) for g, s in samples.items() if isinstance(s, tuple)]
-    recorded = [terms[g] * s for g, s in samples.items() if isinstance(s, pd.Series)]
+    recorded = [(terms[g], s) for g, s in samples.items() if isinstance(s, dict)]
     if len(printed) == len(terms):
         return Estimate.sum(printed)
     if len(recorded) < len(terms):
         return None
+    shared = [seed for seed in recorded[0][1] if all(seed in s for _, s in recorded)]
     # Rounded, since equal differences of floats are not quite equal.
-    effects = pd.concat(recorded, axis=1).sum(axis=1, skipna=False).dropna().round(9)
-    return Estimate.of(list(effects)) if len(effects) >= min_seeds else None
+    effects = [round(sum(weight * s[seed] for weight, s in recorded), 9) for seed in shared]
+    return Estimate.of(effects) if len(effects) >= min_seeds else None

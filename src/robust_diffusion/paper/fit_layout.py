@@ -6,7 +6,7 @@ from itertools import groupby, takewhile
 
 from robust_diffusion.paper.axes import MODELS, NAMED, STAND_INS, Choice, choice
 from robust_diffusion.paper.layout import Grid, Layout, Line
-from robust_diffusion.records.records import CLEAN, Record, is_timing, value_at
+from robust_diffusion.records.records import CLEAN, Record, has_values, is_timing
 
 
 def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
@@ -77,11 +77,6 @@ def _grow(lines: list[Line], axis: str, found: Mapping[str, Choice]) -> None:
 def _fits(line: Line, record: Record) -> bool:
     attacked = line.keys.get("attack", CLEAN) in (CLEAN, *_attacks(record))
     return attacked and has_values(record, line.record)
-
-
-def has_values(record: Record, wanted: Mapping[str, object]) -> bool:
-    """True if a record has these values at their dotted paths."""
-    return all(value_at(record, path) == value for path, value in wanted.items())
 
 
 def _choice(axis: str, name: str) -> Choice:

@@ -160,10 +160,10 @@ def parse_layout(section: Mapping[str, Any]) -> Layout:
 
 
 @cache
-def printed_rows() -> tuple[dict[str, str], ...]:
-    """Every row of `printed.csv`, as text."""
+def printed_rows(table: str) -> list[dict[str, str]]:
+    """Return the rows of `printed.csv` that belong to a table, as text."""
     with PRINTED.open(newline="", encoding="utf-8") as file:
-        return tuple(csv.DictReader(file))
+        return [row for row in csv.DictReader(file) if row["table"] == table]
 
 
 def printed_number(where: Mapping[str, str]) -> Reported:
@@ -171,7 +171,7 @@ def printed_number(where: Mapping[str, str]) -> Reported:
 
     None, or more than one, is a `ConfigError`.
     """
-    found = [row for row in printed_rows() if where.items() <= row.items()]
+    found = [row for row in printed_rows(where["table"]) if where.items() <= row.items()]
     if len(found) != 1:
         wanted = ", ".join(f"{column}={text}" for column, text in where.items())
         raise ConfigError(f"table: {len(found)} printed numbers with {wanted}; name exactly one")

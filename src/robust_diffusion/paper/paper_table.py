@@ -254,10 +254,10 @@ def build_table(
 ) -> PaperTable:
     """Fill a layout from the records that count; an entry without a number says why.
 
-    The rows and columns are those of some `datasets`, or of all.
+    The rows and columns are those of some `datasets`, or of all; a line names the others.
     """
     cells = records.of(layout.experiment)
-    layout = fit_layout(layout, cells)
+    layout = whole = fit_layout(layout, cells)
     if datasets is not None:
         layout = _cut(layout, datasets)
     grids = []
@@ -271,8 +271,15 @@ def build_table(
             compare_entries([entry for row in of_grid for entry in row], runs=ASSUMED_RUNS)
         rank_entries(of_grid, grid.best)
     filled = tuple(zip(layout.grids, grids, strict=True))
-    said = title_of(layout, records), remarks(layout, entries, records)
-    return PaperTable(layout, filled, records, *said)
+    said = remarks(layout, entries, records)
+    if left_out := [name for name in _datasets(whole) if name not in _datasets(layout)]:
+        said.append(f"Not run: {', '.join(left_out)}.")
+    return PaperTable(layout, filled, records, title_of(layout, records), said)
+
+
+def _datasets(layout: Layout) -> list[str]:
+    every = (line.keys.get("dataset") for of in layout.grids for line in (*of.rows, *of.columns))
+    return list(dict.fromkeys(filter(None, every)))
 
 
 def _cut(layout: Layout, datasets: Collection[str]) -> Layout:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from robust_diffusion.records.records import Record, by_experiment
+from robust_diffusion.records.records import Record, by_experiment, first_asked
 from robust_diffusion.results.budget_curve import show_budgets
 from robust_diffusion.results.comparison import compare, describe_comparison
 from robust_diffusion.results.effects import show_effects
@@ -67,7 +67,7 @@ def studies(
     for name, show in shown.items():
         # Apart from `auto`, whose worst cases have a page of their own.
         together = name in _WORST_CASES and name != "single-attacks"
-        table = show(recorded_on(asked, {name}) if together else asked[name])
+        table = show(recorded_on(asked, {name}) if together else first_asked(asked[name]))
         yield name, replace(table, title=f"**experiment={name}.** {table.title}.")
     for name, (experiment, *models) in _PAIRED.items():
         table = compare_worst_cases(recorded_on(asked, {experiment}), *models)

@@ -213,7 +213,8 @@ def by_experiment(
     """Return the runs that each experiment asked for, those asked for last behind the others.
 
     A run counts once, with its latest finished record or else its latest failure, whichever
-    experiment ran it. Its overrides and job are those of the experiment that asked for it.
+    experiment ran it. Its overrides and job are those of the experiment that asked for it; `first`
+    is its place among the runs by when the experiment first did.
 
     Args:
         records: In the order in which they were appended.
@@ -230,12 +231,17 @@ def by_experiment(
             missing.add(cell)
         else:
             runs = asked.setdefault(str(line.get("experiment")), {})
-            runs.pop(cell, None)
+            first = runs.pop(cell, {}).get("first", len(runs))
             place = {"overrides": line.get("overrides", {}), "job": line.get("job", 0)}
-            runs[cell] = latest[cell] | place
+            runs[cell] = latest[cell] | place | {"first": first}
     for cell in sorted(missing):
         log.warning("run %s: only a reference is there, its record is not; left out", cell)
     return {name: list(runs.values()) for name, runs in asked.items()}
+
+
+def first_asked(runs: Iterable[Record]) -> list[Record]:
+    """Return runs of `by_experiment` in the order in which they were first asked for."""
+    return sorted(runs, key=lambda run: run.get("first", 0))
 
 
 def is_tested(record: Record) -> bool:
@@ -246,11 +252,17 @@ def is_tested(record: Record) -> bool:
 def value_at(record: Mapping[str, Any], path: str) -> Any:
     """Return the value at a dotted path, or `ABSENT`."""
     node: Any = record
-    for key in path.split("."):
-        if not isinstance(node, Mapping) or key not in node:
-            return ABSENT
-        node = node[key]
+    try:
+        for key in path.split("."):
+            node = node[key]
+    except (KeyError, TypeError):
+        return ABSENT
     return node
+
+
+def has_values(record: Mapping[str, Any], wanted: Mapping[str, object]) -> bool:
+    """Return whether a record has these values at their dotted paths."""
+    return all(value_at(record, path) == value for path, value in wanted.items())
 
 
 def is_timing(record: Record) -> bool:

@@ -15,6 +15,7 @@ from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
     CONTROL,
     differing,
+    lowest_within,
     worst_case_table,
     worst_cases,
 )
@@ -38,9 +39,11 @@ def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
         without that flag. `bound` is false on a curve that stalls.
     """
     models = worst_cases(named_by_settings(narrow_frame(records)))
-    models = pd.concat([models.head(0), *(_shared(of) for _, of in models.groupby(CURVE))])
-    curves = models.groupby([*CURVE, "draw", "split"])
-    models = pd.concat([models.head(0), *(_within(of) for _, of in curves)])
+    # Each budget on the same models, as far as there are any.
+    counts = models.groupby([*CURVE, "draw", "split"])["nodes"].transform("nunique")
+    on_all = counts == models.groupby(CURVE)["nodes"].transform("nunique")
+    none_on_all = ~on_all.groupby([models[column] for column in CURVE]).transform("any")
+    models = lowest_within(models[on_all | none_on_all], ["edges"])
     table = worst_case_table(models)
     if table.empty:
         return table
@@ -53,31 +56,18 @@ def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
     return table.sort_values([*CURVE, "nodes"], ignore_index=True)
 
 
-def _shared(curve: pd.DataFrame) -> pd.DataFrame:
-    """Each budget on the same models, as far as there are any."""
-    budgets = curve.groupby(["draw", "split"])["nodes"].transform("nunique")
-    on_all = budgets == curve["nodes"].nunique()
-    return curve[on_all] if on_all.any() else curve
-
-
-def _within(curve: pd.DataFrame) -> pd.DataFrame:
-    """One trained model's curve, where the worst graph of fewer nodes counts with more."""
-    curve = curve.sort_values("nodes")
-    worst = curve["worst"].fillna(math.inf)
-    lowest = [worst.iloc[: i + 1].idxmin() for i in range(len(curve))]
-    found = ["worst", "above_mlp", "by", "flags"]
-    return curve.assign(**{name: curve.loc[lowest, name].to_numpy() for name in found})
-
-
 def _stalled(curve: pd.DataFrame) -> str:
     """Seeds on which more budget has no more effect, and the figures of the first."""
+    points: dict[tuple[Any, str], list[tuple[int, float]]] = {}
+    for draw, split, *point in curve[["draw", "split", "nodes", "worst"]].dropna().to_numpy():
+        points.setdefault((draw, split), []).append((point[0], point[1]))
     found = [
-        (seed, detail)
-        for (seed, _), of in curve.dropna(subset="worst").groupby(["draw", "split"], sort=False)
+        (draw, detail)
+        for (draw, _), of in sorted(points.items())
         if len(of) > 1
-        if (detail := budget_without_effect(_points(of)))
+        if (detail := budget_without_effect(of))
     ]
-    seeds: list[Any] = sorted({seed for seed, _ in found})
+    seeds: list[Any] = sorted({draw for draw, _ in found})
     return f"{found[0][1]} ({named_seeds(seeds)})" if found else ""
 
 
@@ -94,10 +84,6 @@ def budget_without_effect(accuracies: Sequence[tuple[int, float]]) -> str:
     if few < many and last > _POINT and last >= first - _POINT:
         return f"{100 * first:.2f} % with {few} injected, {100 * last:.2f} % with {many}"
     return ""
-
-
-def _points(curve: pd.DataFrame) -> list[tuple[int, float]]:
-    return list(zip(curve["nodes"].tolist(), curve["worst"].tolist(), strict=True))
 
 
 def show_budgets(records: Sequence[Record]) -> ResultTable:

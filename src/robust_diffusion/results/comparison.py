@@ -1,19 +1,21 @@
 """Effect of each option of a sweep: every setting beside the one it departs from."""
 
-import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import pandas as pd
 
 from robust_diffusion.records.identity import PRESENTATION_KEYS
-from robust_diffusion.records.records import Record, is_tested
-from robust_diffusion.results.frame import narrow_frame
-from robust_diffusion.results.numbers import signed, spread
+from robust_diffusion.records.records import Record, first_asked, is_tested
+from robust_diffusion.results.numbers import mean_and_std, signed, spread
 from robust_diffusion.results.significance import one_sample_p, starred
 
 Setting = Mapping[str, str]
 """Overrides, typed or swept, the seed aside."""
+
+Accuracies = dict[str, dict[int, float]]
+"""Accuracy in 0..1 by graph and seed."""
 
 NOT_COMPARED = PRESENTATION_KEYS | {"seed", "hydra", "trainer"}
 """Parts of an override that do not make another setting."""
@@ -45,26 +47,28 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
         accuracy and `change in <graph>`; a setting that departs from none has no changes, and
         where all are such there are no columns of them. Empty without finished runs.
     """
-    settings, results = _results(runs, on)
-    if not settings:
-        return pd.DataFrame()
-    accuracy = results.pivot_table("accuracy", ["setting", "seed"], "attack")
+    settings, accuracy = _results(runs, on)
     order = _in_order(settings)
-    graphs = list(dict.fromkeys(results.set_index("setting").loc[order, "attack"]))
+    graphs = list(dict.fromkeys(graph for i in order for graph in accuracy[i]))
     bases = {i: _base(i, settings, order) for i in order}
     departs = any(base is not None for base in bases.values())
     rows = []
     for i in _below(None, bases):
-        own, base = accuracy.loc[i], bases[i]
-        known = {} if base is None else settings[base]
-        row = {"setting": _named(settings[i], known), "seeds": str(len(own))}
+        own, base = accuracy[i], bases[i]
+        known, before = ({}, {}) if base is None else (settings[base], accuracy[base])
+        row = {"setting": _named(settings[i], known), "seeds": str(len({*chain(*own.values())}))}
         # Equal differences of floats are not quite equal, and would look like a spread of 1e-14.
-        differences = (own - (own * math.nan if base is None else accuracy.loc[base])) * 100
-        changes = {graph: list(differences[graph].dropna().round(9)) for graph in graphs}
+        changes = {
+            graph: [
+                round((reached - before[graph][seed]) * 100, 9)
+                for seed, reached in sorted(own.get(graph, {}).items())
+                if seed in before.get(graph, {})
+            ]
+            for graph in graphs
+        }
         p_values = starred([one_sample_p(change, 0.0) for change in changes.values()])
         for (graph, change), p in zip(changes.items(), p_values, strict=True):
-            values = 100 * own[graph].dropna()
-            row[graph] = spread(values.mean(), values.std(), 2)
+            row[graph] = spread(*mean_and_std(100 * x for x in own.get(graph, {}).values()), 2)
             if departs:
                 text = signed(sum(change) / len(change), 2) if change else ""
                 row[CHANGE + graph] = text if p == "-" else f"{text} (p {p})"
@@ -72,28 +76,28 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _results(runs: Sequence[Record], on: str) -> tuple[list[Setting], pd.DataFrame]:
-    """Return the settings without the overrides that all share, and accuracies by their places."""
+def _results(runs: Sequence[Record], on: str) -> tuple[list[Setting], list[Accuracies]]:
+    """Return the settings without the overrides that all share, and the accuracies of each."""
     # Runs of one setting can differ in what has changed in `conf/`; the last ones count.
     chosen: dict[tuple[frozenset[tuple[str, str]], int], Record] = {
-        (frozenset(_compared(run).items()), run["seed"]): run for run in filter(is_tested, runs)
+        (frozenset(_compared(run).items()), run["seed"]): run
+        for run in first_asked(filter(is_tested, runs))
     }
     # Parallel runs are recorded as they finish.
     asked = sorted(chosen.items(), key=lambda item: item[1].get("job", 0))
     names = list(dict.fromkeys(name for (name, _), _ in asked))
     shared = frozenset.intersection(*names) if len(names) > 1 else frozenset()
-    rows = [(names.index(name), seed, run["run"]) for (name, seed), run in asked]
     first = {name: run["overrides"] for (name, _), run in reversed(asked)}
     settings: list[Setting] = [
         {key: value for key, value in first[name].items() if (key, value) in name - shared}
         for name in names
     ]
-    found = narrow_frame(run for _, run in asked)
-    results = pd.DataFrame(rows, columns=["setting", "seed", "run"]).merge(found, on="run")
-    if on == "validation":
-        results = results.drop_duplicates(["setting", "seed"])
-        results = results.assign(attack=on, accuracy=results["validation"])
-    return settings, results
+    accuracy: dict[frozenset[tuple[str, str]], Accuracies] = {name: {} for name in names}
+    for (name, seed), run in asked:
+        reached = {on: run["val_accuracy"]} if on == "validation" else run["accuracy"]
+        for graph, value in reached.items():
+            accuracy[name].setdefault(graph, {})[seed] = value
+    return settings, list(accuracy.values())
 
 
 def _compared(run: Record) -> Setting:

@@ -1,8 +1,6 @@
 """Recorded results as one tidy frame, of which tables, curves and comparisons are views."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -63,6 +61,8 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "record": ("object", "the whole record"),
 }
 """Columns of `frame`: the type of each, and its meaning."""
+
+_BUDGETS: dict[str, Budget] = {}
 
 
 def frame(records: Iterable[Record]) -> pd.DataFrame:
@@ -144,13 +144,11 @@ def _common(record: Record) -> dict[str, Any]:
 
 
 def declared_budget(limits: Mapping[str, Any]) -> Budget:
-    """The budget of these limits; a few are declared by thousands of records."""
-    return _budget(json.dumps(limits))
-
-
-@cache
-def _budget(limits: str) -> Budget:
-    return Budget(**json.loads(limits))
+    """Return the budget of these limits; a few are declared by thousands of records."""
+    key = repr(limits)
+    if key not in _BUDGETS:
+        _BUDGETS[key] = Budget(**limits)
+    return _BUDGETS[key]
 
 
 def _results(record: Record) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,8 @@ from robust_diffusion.results.worst_case import (
     MODEL,
     all_of,
     differing,
+    feature_limits,
+    lowest_within,
     most_frequent,
     recorded_on,
     worst_cases,
@@ -55,7 +56,7 @@ def thorough_runs(
 def show_leaderboard(
     records: Sequence[Record], grid: Collection[Point] | None = None
 ) -> list[ResultTable]:
-    """Return one table per dataset and feature range, with models in the order of their areas.
+    """Return one table per dataset and feature range, the longest first, models by their area.
 
     The area lies between the curve of a model and the MLP, over the logarithm of the injected
     edges. It may be negative: clipping at 0 would tie all models that fail early. A curve is the
@@ -69,8 +70,8 @@ def show_leaderboard(
     """
     found = named_by_settings(thorough_runs(records))
     found = found[found["nodes"].fillna(0) > 0]  # injections only
-    models = _lowest_within(worst_cases(found))
-    groups = models.groupby(["dataset", models["budget"].map(_feature_limits)], sort=False)
+    models = lowest_within(worst_cases(found).dropna(subset="worst"))
+    groups = models.groupby(["dataset", models["budget"].map(feature_limits)], sort=False)
     tables = {}
     for (dataset, _), of in groups:
         limits = of["budget"].iloc[0].limits
@@ -79,7 +80,7 @@ def show_leaderboard(
         if points:
             ordered = sorted(points, key=lambda point: (point[0] * point[1], point))
             table = _table(of, ordered, "features {:.4g} to {:.4g}".format(*limits))
-            tables[dataset, -len(table.cells), limits] = table
+            tables[-len(table.cells), dataset, limits] = table
     return [tables[key] for key in sorted(tables)]
 
 
@@ -87,28 +88,8 @@ def _point(budget: Budget) -> Point:
     return budget.max_injected_nodes, budget.max_edges_per_injected_node
 
 
-def _feature_limits(budget: Budget) -> Budget:
-    """Return the limits except those of injected nodes and edges."""
-    return replace(budget, max_injected_nodes=1, max_edges_per_injected_node=1)
-
-
-def _lowest_within(models: pd.DataFrame) -> pd.DataFrame:
-    """Give each row of `worst_cases` the worst case within its budget or any smaller one."""
-    models = models.dropna(subset="worst").reset_index(drop=True)
-    alike = ["dataset", "variant", "model", *TRAINED, models["budget"].map(_feature_limits)]
-    lowest = models.index.to_numpy().copy()
-    for _, of in models.groupby(alike, sort=False):
-        limits, worst = of[["nodes", "edges"]].to_numpy(int), of["worst"].to_numpy()
-        for i, within in enumerate(np.logical_and.reduce(limits[:, None] >= limits, axis=2)):
-            least = np.flatnonzero(within)[worst[within].argmin()]
-            if worst[least] < worst[i]:
-                lowest[of.index[i]] = of.index[least]
-    columns = ["worst", "by", "flags"]
-    return models.assign(**{name: models[name].to_numpy()[lowest] for name in columns})
-
-
 def _table(models: pd.DataFrame, points: list[Point], limits: str) -> ResultTable:
-    """Return the table of one dataset; `models` is the result of `_lowest_within`."""
+    """Return the table of one dataset; `models` is the result of `lowest_within`."""
     alike = ["variant", *TRAINED]
     mlp = models[models["model"] == CONTROL].groupby(alike)["clean"].first().rename("mlp")
     # Without an MLP, the area is that below the curve.
@@ -150,7 +131,7 @@ def _row(models: pd.DataFrame, points: list[Point]) -> dict[str, Any]:
         **{f"{n}x{edges}": spread(curve.get((n, edges)), None, 2) for n, edges in points},
         "above MLP": "-" if areas.empty else signed(areas.mean(), 2),
         "±": spread(areas.std(), None, 2),
-        "by": most_frequent(used) or "-",
+        "by": most_frequent(used.to_dict("records")) or "-",
         "flags": ", ".join(flags) or "-",
         "area": areas.mean(),
     }

@@ -1,8 +1,22 @@
 """Numbers as text: means with deviations, signed differences, p-values."""
 
 import math
+from collections.abc import Iterable
+
+import numpy as np
 
 MINUS = "\N{MINUS SIGN}"
+
+
+def mean_and_std(values: Iterable[float | None]) -> tuple[float, float]:
+    """Mean and sample standard deviation of the values that are there, NaN where undefined.
+
+    They are added in ascending order, so that rounding does not depend on the order of records.
+    """
+    found = np.sort(np.array([*values], dtype=float))
+    found = found[~np.isnan(found)]
+    mean = float(found.mean()) if found.size else math.nan
+    return mean, float(found.std(ddof=1)) if found.size > 1 else math.nan
 
 
 def spread(mean: float | None, std: float | None, decimals: int) -> str:

@@ -10,9 +10,9 @@ from robust_diffusion.records.records import (
     CLEAN,
     Record,
     by_experiment,
+    has_values,
     is_tested,
     is_timing,
-    value_at,
 )
 
 
@@ -33,8 +33,15 @@ class Runs:
 
     def of(self, experiment: str) -> list[Record]:
         """Return the runs of an experiment, in the order in which they were last asked for."""
-        runs = self.all_variants.get(experiment, ())
-        return [run for run in runs if self.fidelity in (None, run.get("fidelity"))]
+        return self._by_experiment.get(experiment, [])
+
+    @cached_property
+    def _by_experiment(self) -> Mapping[str, list[Record]]:
+        variants = self.all_variants.items()
+        return {
+            name: [run for run in runs if self.fidelity in (None, run.get("fidelity"))]
+            for name, runs in variants
+        }
 
     @cached_property
     def by_model(self) -> Mapping[ModelKey, list[Record]]:
@@ -71,7 +78,7 @@ def select(
     # By settings, those asked for last behind the others.
     variants: dict[str, list[Record]] = {}
     for run in runs:
-        if is_timing(run) == timed and _fits(run, wanted, graph):
+        if has_values(run, wanted) and is_timing(run) == timed and _has_graph(run, graph):
             settings = settings_of(run, graph)
             variants[settings] = [*variants.pop(settings, []), run]
     if not variants:
@@ -89,9 +96,7 @@ def select(
     )
 
 
-def _fits(run: Record, wanted: Mapping[str, Any], graph: str) -> bool:
-    if any(value_at(run, path) != value for path, value in wanted.items()):
-        return False
+def _has_graph(run: Record, graph: str) -> bool:
     if is_timing(run):
         return graph == CLEAN
     if "error" not in run:

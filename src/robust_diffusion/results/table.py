@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
-from robust_diffusion.records.records import Record, is_timing
+from robust_diffusion.records.records import Record, is_timing, latest_by_run
 from robust_diffusion.results.captions import (
     NUMBER,
     describe_budget,
@@ -15,8 +15,8 @@ from robust_diffusion.results.captions import (
     differing_keys,
 )
 from robust_diffusion.results.evidence import ENSEMBLES
-from robust_diffusion.results.frame import model_name, narrow_frame
-from robust_diffusion.results.numbers import spread
+from robust_diffusion.results.frame import model_name
+from robust_diffusion.results.numbers import mean_and_std, spread
 
 ALWAYS_SHOWN = ("dataset", "model", "flow")
 
@@ -39,21 +39,22 @@ def summarize(records: Sequence[Record]) -> ResultTable:
     Raises:
         ValueError: There are no records.
     """
-    results, keys = _by_setting(records)
+    by_setting, keys = _by_setting(records)
     graphs = list(dict.fromkeys(g for record in records for g in record.get("accuracy", {})))
     timed = any(map(is_timing, records))
     lines = []
-    for setting, of in results.groupby("setting", sort=False):
-        line, failed = _line(keys, setting, of)
+    for setting, runs in by_setting.items():
+        line, failed = _line(keys, setting, runs)
+        finished = [run for run in runs if "error" not in run]
         for graph in graphs:
-            on_graph = of[(of["attack"] == graph) & of["accuracy"].notna()]
-            line[graph] = _cell(on_graph["accuracy"], failed)
-            if any(_warnings(record, graph)[0] for record in of["record"]):
+            reached = (run.get("accuracy", {}).get(graph) for run in finished)
+            line[graph] = _cell([accuracy for accuracy in reached if accuracy is not None], failed)
+            if any(_warnings(run, graph)[0] for run in runs):
                 line[graph] += " !"
         if timed:
-            line["ms per step"] = _time(of[of["seconds"].notna()]["record"], failed)
+            line["ms per step"] = _time(filter(is_timing, finished), failed)
         lines.append(line)
-    return ResultTable(_title(records), pd.DataFrame(lines), keys, _notes(records))
+    return ResultTable(_title(records), pd.DataFrame(lines), keys, flag_notes(records))
 
 
 def rank(records: Sequence[Record]) -> ResultTable:
@@ -65,20 +66,23 @@ def rank(records: Sequence[Record]) -> ResultTable:
     Raises:
         ValueError: There are no records.
     """
-    results, keys = _by_setting(records)
+    by_setting, keys = _by_setting(records)
     lines = []
-    for setting, of in results.drop_duplicates("run").groupby("setting", sort=False):
-        line, failed = _line(keys, setting, of)
-        values = of["validation"].dropna()
-        lines.append(line | {"validation": _cell(values, failed), "mean": values.mean()})
+    for setting, runs in by_setting.items():
+        line, failed = _line(keys, setting, runs)
+        values = [run["val_accuracy"] for run in runs if run.get("val_accuracy") is not None]
+        mean, _ = mean_and_std(values)
+        lines.append(line | {"validation": _cell(values, failed), "mean": mean})
     table = pd.DataFrame(lines).sort_values("mean", ascending=False, kind="stable")
     title = f"{records[0]['dataset']}: accuracy on clean validation nodes in %, best first"
     title += f"; fidelity={records[0]['fidelity']}"
     return ResultTable(title, table.drop(columns="mean").reset_index(drop=True), keys, [])
 
 
-def _by_setting(records: Sequence[Record]) -> tuple[pd.DataFrame, list[str]]:
-    """The frame with a column `setting`, a run for each seed of it, and the columns of a setting.
+def _by_setting(
+    records: Sequence[Record],
+) -> tuple[dict[tuple[str, ...], list[Record]], list[str]]:
+    """Return a run per seed of each setting, and the columns of a setting.
 
     Of several runs of a seed the latest finished one counts, or else the latest failure.
     """
@@ -88,23 +92,21 @@ def _by_setting(records: Sequence[Record]) -> tuple[pd.DataFrame, list[str]]:
     rows = [_row(record) for record in records]
     keys = _row_keys(rows)
     # A run may have been asked for by several settings.
-    asked = pd.DataFrame({"run": [record["run"] for record in records]})
-    asked["seed"] = [record.get("seed") for record in records]
-    asked["setting"] = [tuple(row.get(key, "") for key in keys) for row in rows]
-    asked["place"] = asked.groupby("setting", sort=False).ngroup()
-    asked["finished"] = ["error" not in record for record in records]
-    asked = asked.sort_values("finished", kind="stable")
-    asked = asked.drop_duplicates(["setting", "seed"], keep="last").sort_values(
-        "place", kind="stable"
-    )
-    return asked.merge(narrow_frame(records), on="run"), keys
+    settings = [tuple(row.get(key, "") for key in keys) for row in rows]
+    latest = latest_by_run(records)
+    runs: dict[tuple[str, ...], dict[Any, Record]] = {setting: {} for setting in settings}
+    asked = zip(settings, records, strict=True)
+    for setting, record in sorted(asked, key=lambda item: "error" not in item[1]):
+        runs[setting][record.get("seed")] = latest[record["run"]]
+    return {setting: list(of.values()) for setting, of in runs.items()}, keys
 
 
-def _line(keys: Sequence[str], setting: Any, of: pd.DataFrame) -> tuple[dict[str, Any], int]:
+def _line(
+    keys: Sequence[str], setting: Sequence[str], runs: Sequence[Record]
+) -> tuple[dict[str, Any], int]:
     """The first columns of a row, and the number of its failed seeds."""
-    failed = int(of["error"].notna().sum())
-    line = dict(zip(keys, setting, strict=True))
-    return line | {"seeds": of["run"].nunique() - failed}, failed
+    failed = sum("error" in run for run in runs)
+    return dict(zip(keys, setting, strict=True)) | {"seeds": len(runs) - failed}, failed
 
 
 def _warnings(record: Record, graph: str) -> tuple[list[str], list[str]]:
@@ -121,7 +123,7 @@ def _warnings(record: Record, graph: str) -> tuple[list[str], list[str]]:
     return doubts, weak
 
 
-def _notes(records: Sequence[Record]) -> list[str]:
+def flag_notes(records: Sequence[Record]) -> list[str]:
     """Return a line per doubt about a number, and one line on attacks that may be weak."""
     names = [model_name(record) if "model" in record else "" for record in records]
     of = [f"{name}, " if name and len(set(names)) > 1 else "" for name in names]
@@ -156,9 +158,9 @@ def _row_keys(rows: Sequence[dict[str, str]]) -> list[str]:
     return differing or (["flow"] if rows[0].get("model") == "graph_pde" else ["model"])
 
 
-def _cell(values: "pd.Series[float]", failed: int) -> str:
-    text = "" if values.empty else spread(100 * values.mean(), 100 * values.std(), 2)
-    return _with_failures(text, failed)
+def _cell(values: Sequence[float], failed: int) -> str:
+    mean, std = mean_and_std(values)
+    return _with_failures(spread(100 * mean, 100 * std, 2) if values else "", failed)
 
 
 def _time(records: Iterable[Record], failed: int) -> str:

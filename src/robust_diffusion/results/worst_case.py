@@ -1,10 +1,13 @@
 """One worst case per model: the lowest accuracy that any recorded attack reached, with controls."""
 
+import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
@@ -18,7 +21,7 @@ from robust_diffusion.results.frame import (
     named_by_settings,
     narrow_frame,
 )
-from robust_diffusion.results.numbers import spread
+from robust_diffusion.results.numbers import mean_and_std, spread
 from robust_diffusion.results.table import ResultTable
 
 SHOWN = ["clean", "chance", "transfer", "white_box", "adaptive", "worst"]
@@ -32,6 +35,10 @@ _KEY = ["dataset", "variant", "model", "budget", "nodes", "edges"]
 
 MODEL = [*_KEY, "draw", "split"]
 """Columns that name a trained model and the budget of its attacks."""
+
+_READ = ["attack", "accuracy", "chance", "transfer", "white_box", "adaptive", "surrogates"]
+_READ += ["version", "by", "flags", "victim_flags"]
+"""Columns of a frame that worst cases are made of."""
 
 PAIRED = ["dataset", "variant", "budget", "draw", "split"]
 """Columns in which two models agree that are compared."""
@@ -100,52 +107,107 @@ def worst_cases(found: pd.DataFrame, *, all_versions: bool = False) -> pd.DataFr
         control; `tried`, the number of seeds of all versions; `above_mlp`, in points, of a control
         of one seed and split.
     """
-    found = found[found["accuracy"].notna()]
-    found = found.assign(trained=found.groupby(MODEL, sort=False).ngroup())
-    models = found.drop_duplicates("trained").set_index("trained")[MODEL]
-    models["clean"] = found[found["attack"] == CLEAN].groupby("trained")["accuracy"].min()
-    attacked = found[found["attack"] != CLEAN].assign(worst=found["accuracy"])
-    kinds = ["chance", "transfer", *SEEN, "worst"]
-    models = models.join(attacked.groupby("trained")[kinds].min())
-    by_surrogates = attacked.groupby(["trained", "surrogates"])["transfer"].min()
-    models["transfers"] = [
-        by_surrogates[i].to_dict() if i in by_surrogates else {} for i in models.index
-    ]
-    at_worst = attacked[attacked["worst"] == attacked["trained"].map(models["worst"])]
-    models["by"] = at_worst.groupby("trained")["by"].min()
-    flags = pd.concat(
-        [found.set_index("trained")["victim_flags"], at_worst.set_index("trained")["flags"]]
-    )
-    flags = flags.groupby(level=0).agg(all_of)
-    lowest_seen = models[SEEN].min(axis=1)
-    weaker = {kind: models[kind] < lowest_seen for kind in ("chance", "transfer")}
-    models["flags"] = [
-        # Where nothing is left, no attack could do more.
-        flags[i].union(f"weaker_than_{kind}" for kind in weaker if weaker[kind][i])
-        if models["worst"][i] > 0
-        else frozenset()
-        for i in models.index
-    ]
-    seen = attacked[attacked[SEEN].notna().any(axis=1)]
-    models["seen"] = models.index.isin(seen["trained"])
-    by_auto = seen[seen["attack"].isin(ENSEMBLES)]
-    models["version"] = by_auto.groupby("trained")["version"].max()
-    models["version"] = models["version"].fillna(0).astype(int)
-    models["thorough"] = models["version"] > 0
-    models.loc[models["model"] == CONTROL, "version"] = 0
-    models = _deepest(models, 1 * models["seen"] + models["thorough"])
-    models["tried"] = models.groupby(_KEY, sort=False)["draw"].transform("nunique")
-    line = models[models["model"] == CONTROL].set_index(PAIRED)["clean"].rename("line")
+    columns = found[found["accuracy"].notna()][[*MODEL, *_READ]]
+    rows: dict[tuple[Any, ...], list[Any]] = {}
+    for row in columns.itertuples(index=False):
+        rows.setdefault(row[: len(MODEL)], []).append(row)
+    models = [dict(zip(MODEL, key, strict=True)) | _tried(of) for key, of in rows.items()]
+    models = _deepest(models, lambda model: model["seen"] + model["thorough"])
+    draws: dict[tuple[Any, ...], set[Any]] = {}
+    for model in models:
+        draws.setdefault(_at(model, _KEY), set()).add(model["draw"])
+    line = {_at(of, PAIRED): of["clean"] for of in models if of["model"] == CONTROL}
+    for model in models:
+        model["tried"] = len(draws[_at(model, _KEY)])
+        model["above_mlp"] = 100 * (model["worst"] - line.get(_at(model, PAIRED), math.nan))
+        if model["model"] == CONTROL:
+            model["version"] = 0
     if not all_versions:
-        models = _deepest(models, models["version"])
-    above = models["worst"] - models.join(line, on=PAIRED)["line"]
-    return models.assign(above_mlp=100 * above).reset_index(drop=True)
+        models = _deepest(models, itemgetter("version"))
+    measured = [*SHOWN, "transfers", "by", "flags", "seen", "thorough", "version"]
+    return pd.DataFrame(models, columns=[*MODEL, *measured, "tried", "above_mlp"])
 
 
-def _deepest(models: pd.DataFrame, depth: "pd.Series[Any]") -> pd.DataFrame:
-    """Return the rows as deep as any of the same dataset, variant, name and budget."""
-    keys = [models[column] for column in _KEY]
-    return models[depth == depth.groupby(keys, sort=False).transform("max")].copy()
+def _tried(rows: Sequence[Any]) -> dict[str, Any]:
+    """Bring together the rows of one trained model."""
+    attacked = [row for row in rows if row.attack != CLEAN]
+    seen = [row for row in attacked if any(getattr(row, kind) >= 0 for kind in SEEN)]
+    version = max((int(row.version) for row in seen if row.attack in ENSEMBLES), default=0)
+    lowest = {
+        kind: _lowest(getattr(row, kind) for row in attacked)
+        for kind in ("chance", "transfer", *SEEN)
+    }
+    worst = _lowest(row.accuracy for row in attacked)
+    at_worst = [row for row in attacked if row.accuracy == worst]
+    transferred = [row for row in attacked if row.transfer >= 0]
+    flags: frozenset[str] = frozenset()
+    if worst > 0:  # where nothing is left, no attack could do more
+        lowest_seen = _lowest(lowest[kind] for kind in SEEN)
+        weaker = [of for of in ("chance", "transfer") if lowest[of] < lowest_seen]
+        flags = all_of([row.victim_flags for row in rows] + [row.flags for row in at_worst])
+        flags |= {f"weaker_than_{kind}" for kind in weaker}
+    return {
+        "clean": _lowest(row.accuracy for row in rows if row.attack == CLEAN),
+        **lowest,
+        "worst": worst,
+        "transfers": {
+            name: _lowest(row.transfer for row in transferred if row.surrogates == name)
+            for name in {row.surrogates for row in transferred}
+        },
+        "by": min((row.by for row in at_worst), default=""),
+        "flags": flags,
+        "seen": bool(seen),
+        "thorough": version > 0,
+        "version": version,
+    }
+
+
+def _lowest(values: Iterable[float]) -> float:
+    """Return the lowest of the values that are there; NaN if none is."""
+    return min((value for value in values if value >= 0), default=math.nan)
+
+
+def _at(model: Mapping[str, Any], columns: Iterable[str]) -> tuple[Any, ...]:
+    return tuple(model[column] for column in columns)
+
+
+def _deepest(
+    models: Sequence[dict[str, Any]], depth: Callable[[Mapping[str, Any]], int]
+) -> list[dict[str, Any]]:
+    """Return the models as deep as any of the same dataset, variant, name and budget."""
+    most: dict[tuple[Any, ...], int] = {}
+    for model in models:
+        key = _at(model, _KEY)
+        most[key] = max(depth(model), most.get(key, 0))
+    return [model for model in models if depth(model) == most[_at(model, _KEY)]]
+
+
+def lowest_within(models: pd.DataFrame, alike: Sequence[str] = ()) -> pd.DataFrame:
+    """Give each row of `worst_cases` the worst case within its budget or any smaller one.
+
+    Args:
+        models: Result of `worst_cases`.
+        alike: Further columns in which a model and the budgets that count for it agree.
+    """
+    models = models.reset_index(drop=True)
+    trained = ["dataset", "variant", "model", "draw", "split", *alike]
+    lowest = models.index.to_numpy().copy()
+    for _, of in models.groupby([*trained, models["budget"].map(feature_limits)], sort=False):
+        limits, worst = (
+            of[["nodes", "edges"]].to_numpy(int),
+            of["worst"].fillna(math.inf).to_numpy(),
+        )
+        for i, within in enumerate(np.logical_and.reduce(limits[:, None] >= limits, axis=2)):
+            least = np.flatnonzero(within)[worst[within].argmin()]
+            if worst[least] < worst[i]:
+                lowest[of.index[i]] = of.index[least]
+    columns = ["worst", "above_mlp", "by", "flags"]
+    return models.assign(**{name: models[name].to_numpy()[lowest] for name in columns})
+
+
+def feature_limits(budget: Budget) -> Budget:
+    """Return the limits except those of injected nodes and edges."""
+    return replace(budget, max_injected_nodes=1, max_edges_per_injected_node=1)
 
 
 def all_of(sets: Iterable[frozenset[str]]) -> frozenset[str]:
@@ -169,8 +231,11 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
         any flag was raised; `flags`; and `by`, the attack that most often reached the worst case,
         empty where none cost any accuracy.
     """
-    groups = models.groupby(_KEY, sort=False)
-    table = pd.DataFrame([dict(zip(_KEY, key, strict=True)) | _row(of) for key, of in groups])
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for model in models.to_dict("records"):
+        groups.setdefault(_at(model, _KEY), []).append(model)
+    rows = [dict(zip(_KEY, key, strict=True)) | _row(of) for key, of in groups.items()]
+    table = pd.DataFrame(rows)
     if table.empty:
         return table
     order = {"dataset": True, "variant": True, "edges": True, "nodes": True, "above_mlp": False}
@@ -178,42 +243,38 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values(list(order), ascending=list(order.values()), ignore_index=True)
 
 
-def _row(models: pd.DataFrame) -> dict[str, Any]:
-    flags = sorted(all_of(models["flags"]))
-    of_transfer = Counter(name for tried in models["transfers"] for name in tried)
+def _row(models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    flags = sorted(all_of(model["flags"] for model in models))
+    of_transfer = Counter(name for model in models for name in model["transfers"])
     newest = {name: name.partition(f"; {THOROUGH} ")[2].zfill(3) for name in of_transfer}
     surrogates = max(of_transfer, key=lambda k: (newest[k], of_transfer[k], k), default="")
-    transfer = pd.Series([tried.get(surrogates) for tried in models["transfers"]], dtype=float)
-    # Sorted, so that rounding does not go by the order of records.
-    values = {
-        kind: (100 * (transfer if kind == "transfer" else models[kind])).dropna().sort_values()
-        for kind in SHOWN
-    }
+    values = {kind: [100 * model[kind] for model in models] for kind in SHOWN}
+    values["transfer"] = [100 * of["transfers"].get(surrogates, math.nan) for of in models]
+    counts = {kind: sum(value >= 0 for value in of) for kind, of in values.items()}
     return {
-        "seeds": models["draw"].nunique(),
-        "tried": models["tried"].max(),
-        "splits": models["split"].nunique(),
-        "version": models["version"].max(),
-        **{kind: of.mean() for kind, of in values.items()},
-        "fewer": {kind: len(of) for kind, of in values.items() if len(of) < len(models)},
+        "seeds": len({model["draw"] for model in models}),
+        "tried": models[0]["tried"],
+        "splits": len({model["split"] for model in models}),
+        "version": max(model["version"] for model in models),
+        **{kind: mean_and_std(of)[0] for kind, of in values.items()},
+        "fewer": {kind: count for kind, count in counts.items() if count < len(models)},
         "surrogates": surrogates,
-        "spread": values["worst"].std(),
-        "above_mlp": models["above_mlp"].sort_values().mean(),
-        "thorough": models["thorough"].any(),
+        "spread": mean_and_std(values["worst"])[1],
+        "above_mlp": mean_and_std(model["above_mlp"] for model in models)[0],
+        "thorough": any(model["thorough"] for model in models),
         "bound": not flags,
         "flags": ", ".join(flags),
         "by": most_frequent(models),
     }
 
 
-def most_frequent(models: pd.DataFrame) -> str:
-    """The attack that most often reached the worst case; "" where none cost any accuracy."""
-    hurt = Counter(models.loc[models["worst"] < models["clean"], "by"])
-    if not hurt:
-        return ""
-    attack = max(sorted(hurt), key=hurt.__getitem__)
-    times = hurt[attack]
-    return attack if times == len(models) else f"{attack}, {times} of {len(models)}"
+def most_frequent(models: Sequence[Mapping[str, Any]]) -> str:
+    """Return the attack that most often reached the worst case, "" where none cost accuracy."""
+    hurt = Counter(model["by"] for model in models if model["worst"] < model["clean"])
+    attack = max(sorted(hurt), key=hurt.__getitem__, default="")
+    return (
+        attack if hurt[attack] in (0, len(models)) else f"{attack}, {hurt[attack]} of {len(models)}"
+    )
 
 
 def show_worst_cases(records: Sequence[Record]) -> ResultTable:

@@ -50,7 +50,9 @@ def boundary(words: Collection[str] = ()) -> Iterator[None]:
     except KeyboardInterrupt as stop:
         terminated = isinstance(stop, Terminated)
         ended, status = ("terminated", 143) if terminated else ("interrupted", 130)
-        _exit(f"{ended}: finished runs are recorded, this one is not", status)  # as shells have it
+        _exit(
+            f"{ended}: finished runs are recorded; the same command continues", status
+        )  # as shells have it
     except (Exception, EscapedError) as error:
         if wants_traceback():
             raise

@@ -1,6 +1,5 @@
 """Progress of what takes long: a bar on a terminal, elsewhere a line a minute."""
 
-import io
 import logging
 import sys
 import time
@@ -9,7 +8,7 @@ from tqdm import tqdm
 
 log = logging.getLogger(__name__)
 
-_BAR = "{desc}: {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
+_BAR = "{desc}: {bar:10} {n_fmt}/{total_fmt} {unit}{postfix}"
 LINE_SECONDS = 60.0
 
 
@@ -29,82 +28,78 @@ class Progress:
     Args:
         name: What is done.
         total: Steps in all, as far as that is known; the time left follows from it.
-        unit: Of the steps, for the lines.
+        unit: Of the steps.
         shown: False shows nothing at all.
+        lines: False logs no line a minute.
     """
 
+    label = ""
+    """Text before the name of every bar: which run of a sweep goes on in this process."""
+
+    hidden = False
+    """True in a process that shares its terminal with others."""
+
     def __init__(
-        self, name: str = "", total: int | None = None, unit: str = "", *, shown: bool = True
+        self,
+        name: str = "",
+        total: int | None = None,
+        unit: str = "",
+        *,
+        shown: bool = True,
+        lines: bool = True,
     ) -> None:
         self.done = self.free = 0
-        self._name, self._total, self._unit, self._note = name, total, unit, ""
+        self.total = total
+        self._name, self._unit, self._note = f"{self.label}{name}", unit, ""
         self._start = time.monotonic()
-        watched = shown and sys.stderr.isatty()
-        self._next = self._start + LINE_SECONDS if shown and not watched else float("inf")
+        watched = shown and sys.stderr.isatty() and not self.hidden
+        self._next = self._start + LINE_SECONDS if shown and lines and not watched else float("inf")
         self._bar = tqdm(
-            desc=name,
+            desc=self._name,
             total=total,
+            unit=unit,
             leave=False,
             dynamic_ncols=True,
-            smoothing=0,  # parts differ in speed
             miniters=0,  # time goes on where nothing is done
             bar_format=_BAR,
             disable=not watched,
         )
 
-    def __call__(self, steps: int = 0, *, free: int = 0, note: str = "") -> None:
-        """Advance the progress bar by `steps`.
+    def __call__(
+        self, steps: int = 0, *, free: int = 0, note: str = "", left: float | None = None
+    ) -> bool:
+        """Advance the progress bar by `steps`, and return whether anything was shown.
 
         Args:
             steps: Of them all.
             free: Of these, how many were done in an earlier run, and took no time now.
             note: What is going on, until the next note.
+            left: Seconds left; `None` for those of steps that all take the same time.
         """
-        self.done, self.free = self.done + steps, self.free + free
-        if self._total is not None and self.done > self._total:
-            self._total = self._bar.total = None  # it was a guess
-        if note and note != self._note:
-            self._note = note
-            self._bar.set_postfix_str(note, refresh=False)
+        self.done, self.free, self._note = self.done + steps, self.free + free, note or self._note
+        if self.total is not None and self.done > self.total:
+            self.total = None  # it was a guess
+        now = time.monotonic()
+        if self._bar.disable and now < self._next:
+            return False
+        self._next = now + LINE_SECONDS
+        if self.total and left is None and (computed := self.done - self.free):
+            left = (now - self._start) / computed * (self.total - self.done)
+        told = list(filter(None, [self._note, "" if left is None else f"{about(left)} left"]))
         if not self._bar.disable:
-            self._bar.initial = self.free
-            self._bar.update(steps)
-        elif (now := time.monotonic()) >= self._next:
-            self._next = now + LINE_SECONDS
-            log.info("%s", self._line(now - self._start))
-
-    def _line(self, seconds: float) -> str:
-        of = f" of {self._total}" if self._total else ""
-        told = [f"{self.done}{of} {self._unit}".rstrip(), self._note]
-        if self._total and (computed := self.done - self.free):
-            left = seconds / computed * (self._total - self.done)
-            told.append(f"about {duration(left)} left")
-        return f"{self._name}: {', '.join(filter(None, told))}"
+            self._bar.total = self.total
+            self._bar.set_postfix_str(", ".join(told), refresh=False)
+            return bool(self._bar.update(steps))
+        done = f"{self.done} of {self.total}" if self.total else f"{self.done}"
+        line = ", ".join([f"{done} {self._unit}".strip(), *told])
+        log.info("%s: %s", self._name, line)
+        return True
 
     def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.close()
-
-
-class Lines(io.TextIOWrapper):
-    """Standard error of a process beside that which has the bar: whole lines, in the bar's place.
-
-    Args:
-        number: The terminal's file.
-    """
-
-    def __init__(self, number: int) -> None:
-        super().__init__(open(number, "wb", closefd=False), line_buffering=True)  # noqa: SIM115
-
-    def isatty(self) -> bool:
-        """False, so that nothing draws a bar of its own."""
-        return False
-
-    def write(self, text: str) -> int:
-        """Write lines."""
-        return super().write(f"\r\x1b[K{text}")
 
 
 class LineHandler(logging.StreamHandler):  # type: ignore[type-arg]
@@ -123,3 +118,10 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes:02} min"
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+def about(seconds: float) -> str:
+    """Return a time to come, such as `~2:05` for 125 seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"~{hours}:{minutes:02}:{rest:02}" if hours else f"~{minutes}:{rest:02}"

@@ -64,6 +64,7 @@ class FitResult:
     seconds: float  # wall time of the training
     val_accuracy: float  # best validation accuracy, in 0..1
     checkpoint: Path | None  # file of the best weights, if it was kept
+    best_epoch: int  # the one whose weights are kept, from 1
 
 
 @contextmanager
@@ -209,9 +210,11 @@ class Fit:
         best = torch.load(path, map_location="cpu", weights_only=True)
         module.load_state_dict(best["state_dict"])
         epochs, score = outcome.read()
-        message = "%s: %d epochs in %.1f s, best validation accuracy %.2f %%"
-        log.info(message, description, epochs, seconds, 100 * score)
-        return FitResult(module.eval(), epochs, seconds, score, path)
+        best_epoch = best["epoch"] + 1
+        message = "%s: %d epochs (best %d) in %.1f s, best validation accuracy %.2f %%"
+        shared = {"shared": self.key != "training"}  # a surrogate's
+        log.info(message, description, epochs, best_epoch, seconds, 100 * score, extra=shared)
+        return FitResult(module.eval(), epochs, seconds, score, path, best_epoch)
 
     def _callbacks(self, directory: Path, description: str) -> list[pl.Callback]:
         """Return the checkpoint of the best weights, the early stop and, if it is shown, a bar."""

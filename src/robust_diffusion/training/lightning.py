@@ -2,7 +2,6 @@
 
 import json
 import logging
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,13 +10,13 @@ from typing import Any, cast
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
-from tqdm import tqdm
 
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.operators import Backend, current_backend, set_backend
 from robust_diffusion.system.arithmetic import set_up_arithmetic
 from robust_diffusion.system.files import write_whole
+from robust_diffusion.system.progress import Progress
 
 NOT_FOR_ONE_GRAPH = (
     # One graph is one batch: worker processes would only copy it.
@@ -25,8 +24,6 @@ NOT_FOR_ONE_GRAPH = (
     # Lightning calls a torch function that newer versions of torch rename.
     "isinstance.treespec, LeafSpec.",
 )
-
-_BAR = "{desc}: {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
 
 LOGGERS = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric")]
 
@@ -57,58 +54,41 @@ def quiet_lightning() -> Iterator[None]:
 
 
 class EpochProgressBar(pl.Callback):
-    """One line for the whole training, with loss and accuracy; silent except on a terminal.
+    """Progress of a training in epochs, with its accuracies: a bar, or a line a minute.
 
-    It counts epochs, since each has a single batch. Its end, and so its time, is the epoch at which
-    training stops if the loss gets no lower.
+    Its end, and so the time left, is the epoch at which training stops if the loss gets no lower.
     """
 
-    def __init__(self, description: str = "", refresh_seconds: float = 0.2) -> None:
+    def __init__(self, description: str = "") -> None:
         self._description = description
-        self._refresh_seconds = refresh_seconds
-        self._bar: tqdm[Any] | None = None
+        self._progress: Progress | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Open the bar."""
-        self._bar = tqdm(
-            total=trainer.max_epochs,
-            desc=self._description,
-            unit="epoch",
-            leave=False,
-            mininterval=self._refresh_seconds,
-            dynamic_ncols=True,
-            bar_format=_BAR,
-            disable=not (trainer.is_global_zero and sys.stderr.isatty()),
-        )
+        shown = trainer.is_global_zero
+        self._progress = Progress(self._description, unit="epochs", shown=shown)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Advance by one epoch."""
-        if self._bar is None or self._bar.disable:
-            return
-        done = int(self._bar.n) + 1
+        assert self._progress is not None
+        epoch = self._progress.done + 1
         ends = [
-            done + stopping.patience - stopping.wait_count
+            epoch + stopping.patience - stopping.wait_count
             for stopping in trainer.callbacks  # type: ignore[attr-defined]
             if isinstance(stopping, EarlyStopping)
         ]
         most = trainer.max_epochs
-        self._bar.total = min([*ends, *([most] if most and most > 0 else [])], default=None)
-        if self._bar.update(1):
-            metrics = trainer.callback_metrics
-            self._bar.set_postfix_str(
-                ", ".join(
-                    f"{name}loss {metrics[f'{stage}_loss'].item():.3f} "
-                    f"acc {metrics[f'{stage}_accuracy'].item():.3f}"
-                    for stage, name in (("train", ""), ("val", "val "))
-                    if f"{stage}_loss" in metrics
-                ),
-                refresh=False,
-            )
+        self._progress.total = min([*ends, *([most] if most and most > 0 else [])], default=None)
+        if self._progress(1):  # reading a metric is a host sync on a GPU
+            found = trainer.callback_metrics
+            shown = {"train": "train_accuracy", "val": "val_accuracy"}
+            told = [f"{k} {100 * found[v].item():.1f} %" for k, v in shown.items() if v in found]
+            self._progress(note=", ".join(told))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Close the bar."""
-        if self._bar is not None:
-            self._bar.close()
+        if self._progress is not None:
+            self._progress.__exit__()
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException

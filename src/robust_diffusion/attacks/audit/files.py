@@ -42,11 +42,7 @@ class ReadGraph:
 
 
 def perturbed_files(path: Path) -> list[Path]:
-    """The perturbed graphs at a path.
-
-    Args:
-        path: A file, or a folder with GRB's `adj*.npz` or `adj*.pkl`, or with entries of the store.
-    """
+    """The perturbed graphs at a path: a file, a folder of GRB's files, or entries of the store."""
     if not path.is_dir():
         return [path]
     for name in ("adj*.npz", *(f"adj*{suffix}" for suffix in PICKLES), f"graph-*{_OWN}"):
@@ -96,14 +92,6 @@ def write_perturbed(folder: Path, graph: GraphLike, clean: GraphLike) -> Path:
 
     After an injection the rows and features of the injected nodes, which GRB's evaluation appends
     to the clean graph; after a modification all of both.
-
-    Args:
-        folder: Made if need be.
-        graph: The perturbed graph, original nodes first.
-        clean: The graph before the attack.
-
-    Returns:
-        The path of `adj.pkl`.
     """
     (x, edge_index), (clean_x, clean_edges) = graph_parts(graph), graph_parts(clean)
     m, n = x.size(0), clean_x.size(0)

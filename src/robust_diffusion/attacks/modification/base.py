@@ -59,11 +59,7 @@ def membership(nodes: Int[Tensor, " t"], num_nodes: int) -> Bool[Tensor, " n"]:
 
 
 def trained_on(problem: Problem) -> Bool[Tensor, " n"]:
-    """Nodes that a poisoned victim is trained on: `data.index_train`, or all that are no targets.
-
-    Raises:
-        ConfigError: These are all nodes, or none.
-    """
+    """Nodes that a poisoned victim is trained on: `data.index_train`, or all but the targets."""
     n, nodes = len(problem.x), problem.data.get("index_train")
     train = ~membership(problem.targets, n) if nodes is None else membership(nodes, n)
     if not 0 < int(train.sum()) < n:

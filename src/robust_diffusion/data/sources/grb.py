@@ -29,9 +29,6 @@ def load_grb(
         folder: Where the files are.
         split_seed: Draws a split of GRB's kind, see `degree_split`; `None` for GRB's own.
         doubles: See `build_graph`; only for graphs without published results.
-
-    Raises:
-        DataError: A file is missing, damaged, or does not hold what it should.
     """
     paths = {name: folder.file(name) for name in FILES}
     adjacency: sp.csr_array = read_sparse(paths["adj.npz"])
@@ -60,9 +57,6 @@ def write_grb(graph: Data, folder: Path, *, overwrite: bool = False) -> None:
         graph: x, y, edge_index and its `index_<split>`; features as they are to be read, so raw.
         folder: Made if need be.
         overwrite: Write over files of these names.
-
-    Raises:
-        ConfigError: The folder holds such files, or cannot be written.
     """
     there = [name for name in FILES if (folder / name).exists()]
     if there and not overwrite:

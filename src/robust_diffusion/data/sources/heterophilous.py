@@ -24,10 +24,6 @@ def load_heterophilous(folder: DatasetFolder, name: str, *, split: Natural = 0) 
         folder: Has the file.
         name: Of the file.
         split: Number of the split, in 0..9.
-
-    Raises:
-        DataError: The file is missing, damaged, or does not hold what it should.
-        ConfigError: It has no such split.
     """
     path = folder.file(f"{name}.npz")
     keys = ["node_features", "node_labels", "edges", *(f"{part}_masks" for part in _PARTS)]

@@ -25,9 +25,6 @@ def load_planetoid(folder: DatasetFolder, name: str, *, split_seed: int = 0) -> 
     admitted.
 
     Reference: Yang et al. 2016, arXiv:1603.08861; "we use [...] PubMed", arXiv:2209.07754.
-
-    Raises:
-        DataError: A file is missing, damaged, or does not fit the others.
     """
     paths = {part: folder.file(f"ind.{name}.{part}") for part in PARTS}
     where = folder.folder

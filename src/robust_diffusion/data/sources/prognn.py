@@ -19,9 +19,6 @@ def load_prognn(folder: DatasetFolder, name: str) -> Data:
 
     Reference: Jin et al. 2020, arXiv:2005.10203; components and poisoned graphs as of Zügner and
     Günnemann 2019, arXiv:1902.08412.
-
-    Raises:
-        DataError: A file is missing, damaged, or does not hold what it should.
     """
     paths = {file: folder.file(file) for file in folder.names}
     path, split_path = paths[f"{name}.npz"], paths[f"{name}_prognn_splits.json"]

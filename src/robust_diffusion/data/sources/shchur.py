@@ -16,9 +16,6 @@ def load_shchur(folder: DatasetFolder, *, split_seed: int = 0) -> Data:
     feature range than the published one.
 
     Reference: Shchur et al. 2018, arXiv:1811.05868.
-
-    Raises:
-        DataError: The file is missing, damaged, or lacks an array.
     """
     (name,) = folder.names
     path = folder.file(name)
