@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, settings
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 if not torch.cuda.is_available():
-    # Triton reads it when it is first imported, as Lightning does: its interpreter runs the kernels.
+    # Triton's interpreter runs the kernels. Triton reads this on import, and PyG imports it.
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # What is first imported behind jaxtyping's hook is compiled anew in every process: seconds of it.

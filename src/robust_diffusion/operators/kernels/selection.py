@@ -111,11 +111,12 @@ def _compiled() -> CompiledKernels:
 @cache
 def _triton() -> Kernels:
     if not (_interpreted() or torch.cuda.is_available()):
-        raise ConfigError("backend=triton: needs a CUDA device; use backend=auto without one")
+        raise ConfigError("backend=triton: needs a CUDA device; use backend=auto on a CPU")
     try:
         from robust_diffusion.operators.kernels.triton_kernels import TritonKernels
     except ImportError as error:
-        raise ConfigError(f"backend=triton: {error}; pip install triton") from error
+        remedy = "pip install 'robust-diffusion[triton]'"
+        raise ConfigError(f"backend=triton: needs triton; {remedy}") from error
     return TritonKernels()
 
 

@@ -290,6 +290,24 @@ def _diffuse_backward(
 
 @triton.jit
 @no_type_check
+def _through_norm(
+    u, colptr, dst_by_source, order_by_source, norm, d_norm, d_modulation,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, E: tl.constexpr,
+):
+    """Return twice the gradient by g_u^2, from the scores of B on both sides of u."""
+    by_right = tl.zeros([E], norm.dtype.element_ty)
+    _, begin, end = _row(colptr)
+    for first in range(begin, end, E):
+        j, there = _block(first, end, E)
+        g = tl.load(norm + tl.load(dst_by_source + j, there, 0), there, 1.0)
+        e = tl.load(order_by_source + j, there, 0)
+        by_right += tl.load(d_modulation + e, there, 0.0) * _power(g, LEFT)
+    g = tl.load(norm + u)
+    return (tl.load(d_norm + u) + tl.sum(by_right, 0) * RIGHT * _power(g, RIGHT) / g) / g
+
+
+@triton.jit
+@no_type_check
 def _attend_backward(
     rowptr, src, colptr, dst_by_source, order_by_source, weight, projected, heads, width,
     z, channels, relative, difference, norm, d_attention, d_modulation, d_norm, d_squared,
@@ -301,18 +319,11 @@ def _attend_backward(
     """Gradients by the norm and, through it, by A; by the scores of A and the keys."""
     u, begin, end = _row(rowptr)
     if NORM != 0:
-        by_right = tl.zeros([E], weight.dtype.element_ty)
-        _, head, tail = _row(colptr)
-        for first in range(head, tail, E):
-            j, there = _block(first, tail, E)
-            g = tl.load(norm + tl.load(dst_by_source + j, there, 0), there, 1.0)
-            e = tl.load(order_by_source + j, there, 0)
-            by_right += tl.load(d_modulation + e, there, 0.0) * _power(g, LEFT)
-        g = tl.load(norm + u)
-        d_g = tl.load(d_norm + u) + tl.sum(by_right, 0) * RIGHT * _power(g, RIGHT) / g
-        d_g2 = d_g / g  # twice the gradient by g^2
+        d_g2 = _through_norm(
+            u, colptr, dst_by_source, order_by_source, norm, d_norm, d_modulation, LEFT, RIGHT, E
+        )
         if NORM == 1:
-            d_g2 = tl.where(g >= tl.full([1], ROOT, g.dtype), 0.0, d_g2)
+            d_g2 = tl.where(tl.load(norm + u) >= tl.full([1], ROOT, d_g2.dtype), 0.0, d_g2)
         else:
             residual = _inside(_load(difference, u, u >= 0, channels, D), FLOOR, CEILING)
             d_residual = d_g2[:, None] * residual
@@ -406,10 +417,7 @@ def _spectral(
     for first in range(0, rows, R):
         row, there = _block(first, rows, R)
         block = _load(matrix, row, there, columns, D)
-        if ITERATE:
-            u = tl.sum(block * v[None, :], 1)
-        else:
-            u = tl.load(left + row, there, 0.0)
+        u = tl.sum(block * v[None, :], 1) if ITERATE else tl.load(left + row, there, 0.0)
         squared += u * u
         product += tl.sum(block * u[:, None], 0)
     if ITERATE:
@@ -458,7 +466,7 @@ def launch(kernel: Any, programs: int, arguments: dict[str, Any]) -> None:
     values = {name: arguments.get(name) for name in kernel.arg_names}
     device = next(value for value in values.values() if isinstance(value, Tensor))
     if programs:
-        with torch.cuda.device_of(device):
+        with torch.cuda.device_of(device):  # type: ignore[no-untyped-call]
             kernel[(programs,)](**values)
 
 
@@ -577,7 +585,12 @@ class TritonKernels(Kernels):
     ) -> Tensor:
         """One launch for all matrices."""
         gradient = torch.empty_like(normalized)
-        given = {"grad": grad, "normalized": normalized, "left": left, "right": right}
+        given: dict[str, Any] = {
+            "grad": grad,
+            "normalized": normalized,
+            "left": left,
+            "right": right,
+        }
         given |= {"sigma": sigma, "gradient": gradient, **_matrix(normalized)}
         launch(_spectral_backward, len(normalized), given)
         return gradient
