@@ -75,7 +75,7 @@ def backend_set(name: Backend) -> Iterator[None]:
 def current_backend(device: str | None = None) -> str:
     """The backend in effect, on a type of device if one is named.
 
-    Elsewhere than on their devices, `compiled` (CPU) and `triton` (CUDA) give way to `torch`.
+    On other devices than theirs, `torch` replaces `compiled` (CPU) and `triton` (CUDA).
     """
     if _Setting.effective is None:
         _Setting.effective = _resolve(_Setting.asked)

@@ -484,18 +484,18 @@ class TritonKernels(Kernels):
         check_sizes(graph, (x, y))
         out = x.new_empty(graph.num_edges)
         block = {"E": MOST_EDGES, "D": min(256, triton.next_power_of_2(x.size(1)))}
-        given = {"x": x, "y": y, "out": out, "channels": x.size(1), **block}
-        launch(_dots, graph.num_nodes, vars(graph.indexes.compact()) | given)
+        arguments = {"x": x, "y": y, "out": out, "channels": x.size(1), **block}
+        launch(_dots, graph.num_nodes, vars(graph.indexes.compact()) | arguments)
         return out
 
     def softmax(self, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
         """exp(s) / sum of w exp(s) over each row."""
         check_sizes(graph, (), (scores, weight))
         relative, heads = torch.empty_like(scores), scores.size(1)
-        given = {"scores": scores, "weight": weight, "relative": relative, "heads": heads}
+        arguments = {"scores": scores, "weight": weight, "relative": relative, "heads": heads}
         block = {"E": MOST_EDGES, "H": triton.next_power_of_2(heads)}
-        given |= {"TINY": torch.finfo(scores.dtype).tiny, **block}
-        launch(_softmax_rows, graph.num_nodes, vars(graph.indexes.compact()) | given)
+        arguments |= {"TINY": torch.finfo(scores.dtype).tiny, **block}
+        launch(_softmax_rows, graph.num_nodes, vars(graph.indexes.compact()) | arguments)
         return relative
 
     def attend(self, projected: Tensor, weight: Tensor, graph: Graph) -> Attended:
@@ -513,25 +513,25 @@ class TritonKernels(Kernels):
         with_weight: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Gradients by the projections and by the weights."""
-        given = _arguments(projected, weight, graph) | vars(attended)
-        given |= {"d_attention": grad, "d_scores": torch.empty_like(attended.relative)}
-        given |= {"d_projected": torch.empty_like(projected)}
-        given["d_weight"] = torch.empty_like(weight) if with_weight else None
+        arguments = _arguments(projected, weight, graph) | vars(attended)
+        arguments |= {"d_attention": grad, "d_scores": torch.empty_like(attended.relative)}
+        arguments |= {"d_projected": torch.empty_like(projected)}
+        arguments["d_weight"] = torch.empty_like(weight) if with_weight else None
         for kernel in (_attend_backward, _pull_back):
-            launch(kernel, graph.num_nodes, given)
-        return given["d_projected"], given["d_weight"]
+            launch(kernel, graph.num_nodes, arguments)
+        return arguments["d_projected"], arguments["d_weight"]
 
     def diffuse(
         self, z: Tensor, projected: Tensor, weight: Tensor, graph: Graph, modulation: Modulation
     ) -> tuple[Tensor, Diffused]:
         """Two launches: up to the gradient norms, then the rest."""
-        given = _arguments(projected, weight, graph, z, modulation)
+        arguments = _arguments(projected, weight, graph, z, modulation)
         difference = torch.empty_like(z if modulation.residual else weight)
         norm, relative = weight.new_empty(graph.num_nodes), torch.empty_like(weight)
-        attended = _attended(given | {"difference": difference, "norm": norm}, graph)
-        given |= {"attention": attended.attention, "norm": norm, "modulation": relative}
+        attended = _attended(arguments | {"difference": difference, "norm": norm}, graph)
+        arguments |= {"attention": attended.attention, "norm": norm, "modulation": relative}
         out = torch.empty_like(z)
-        launch(_diffuse, graph.num_nodes, given | {"out": out})
+        launch(_diffuse, graph.num_nodes, arguments | {"out": out})
         return out, Diffused(attended, difference, norm, relative)
 
     def diffuse_backward(
@@ -547,21 +547,21 @@ class TritonKernels(Kernels):
         with_weight: bool,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Three launches; between each two, a value of every node is completed."""
-        given = _arguments(projected, weight, graph, z, modulation) | vars(diffused.attended)
-        given |= {"difference": diffused.difference, "norm": diffused.norm}
-        given |= {"modulation": diffused.relative, "d_out": grad}
-        given |= {
+        arguments = _arguments(projected, weight, graph, z, modulation) | vars(diffused.attended)
+        arguments |= {"difference": diffused.difference, "norm": diffused.norm}
+        arguments |= {"modulation": diffused.relative, "d_out": grad}
+        arguments |= {
             name: torch.empty_like(weight) for name in ("flow", "d_attention", "d_modulation")
         }
-        given |= {
+        arguments |= {
             name: torch.empty_like(diffused.norm) for name in ("inflow", "d_norm", "d_squared")
         }
-        given |= {"d_z": torch.empty_like(z), "d_projected": torch.empty_like(projected)}
-        given["d_scores"] = torch.empty_like(diffused.attended.relative)
-        given["d_weight"] = torch.empty_like(weight) if with_weight else None
+        arguments |= {"d_z": torch.empty_like(z), "d_projected": torch.empty_like(projected)}
+        arguments["d_scores"] = torch.empty_like(diffused.attended.relative)
+        arguments["d_weight"] = torch.empty_like(weight) if with_weight else None
         for kernel in (_diffuse_backward, _attend_backward, _pull_back):
-            launch(kernel, graph.num_nodes, given)
-        return given["d_z"], given["d_projected"], given["d_weight"]
+            launch(kernel, graph.num_nodes, arguments)
+        return arguments["d_z"], arguments["d_projected"], arguments["d_weight"]
 
     def spectral(
         self,
@@ -576,8 +576,8 @@ class TritonKernels(Kernels):
         sigma = normalized.new_empty(len(matrices))
         names = "matrix", "left", "right", "normalized", "sigma"
         for tensors in zip(matrices, left, right, normalized, sigma, strict=True):
-            given = dict(zip(names, tensors, strict=True)) | _matrix(normalized)
-            launch(_spectral, 1, given | {"ITERATE": iterate})
+            arguments = dict(zip(names, tensors, strict=True)) | _matrix(normalized)
+            launch(_spectral, 1, arguments | {"ITERATE": iterate})
         return normalized, sigma
 
     def spectral_backward(
@@ -585,21 +585,23 @@ class TritonKernels(Kernels):
     ) -> Tensor:
         """One launch for all matrices."""
         gradient = torch.empty_like(normalized)
-        given: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "grad": grad,
             "normalized": normalized,
             "left": left,
             "right": right,
         }
-        given |= {"sigma": sigma, "gradient": gradient, **_matrix(normalized)}
-        launch(_spectral_backward, len(normalized), given)
+        arguments |= {"sigma": sigma, "gradient": gradient, **_matrix(normalized)}
+        launch(_spectral_backward, len(normalized), arguments)
         return gradient
 
 
-def _attended(given: dict[str, Any], graph: Graph) -> Attended:
-    weight = given["weight"]
-    attended = Attended(torch.empty_like(weight), weight.new_empty(graph.num_edges, given["heads"]))
-    launch(_attend, graph.num_nodes, given | vars(attended))
+def _attended(arguments: dict[str, Any], graph: Graph) -> Attended:
+    weight = arguments["weight"]
+    attended = Attended(
+        torch.empty_like(weight), weight.new_empty(graph.num_edges, arguments["heads"])
+    )
+    launch(_attend, graph.num_nodes, arguments | vars(attended))
     return attended
 
 
@@ -614,15 +616,15 @@ def _arguments(
     check_sizes(graph, [x for x in (projected, z) if x is not None], (weight,))
     heads, width = projected.shape[2:]
     channels = 0 if z is None else z.size(1)
-    given = {"weight": weight, "projected": projected, "heads": heads, "width": width}
-    given |= {"z": z, "channels": channels, "NORM": 0, "SCALE": 1 / math.sqrt(width)}
+    arguments = {"weight": weight, "projected": projected, "heads": heads, "width": width}
+    arguments |= {"z": z, "channels": channels, "NORM": 0, "SCALE": 1 / math.sqrt(width)}
     if (m := modulation) is not None:
-        given |= {"LEFT": m.left, "RIGHT": m.right, "FLOOR": m.floor, "CEILING": m.ceiling}
-        given |= {"ROOT": math.sqrt(m.ceiling), "NORM": 1 + m.residual}
+        arguments |= {"LEFT": m.left, "RIGHT": m.right, "FLOOR": m.floor, "CEILING": m.ceiling}
+        arguments |= {"ROOT": math.sqrt(m.ceiling), "NORM": 1 + m.residual}
     h, c, d = map(triton.next_power_of_2, (heads, width, max(1, channels)))
     edges = max(1, min(MOST_EDGES, MOST_VALUES // max(h * c, d)))
-    given |= {"TINY": torch.finfo(weight.dtype).tiny, "E": edges, "H": h, "C": c, "D": d}
-    return vars(graph.indexes.compact()) | given
+    arguments |= {"TINY": torch.finfo(weight.dtype).tiny, "E": edges, "H": h, "C": c, "D": d}
+    return vars(graph.indexes.compact()) | arguments
 
 
 def _matrix(matrices: Tensor) -> dict[str, int]:
