@@ -89,7 +89,7 @@ def test_a_capped_loss_counts_lost_targets_no_further() -> None:
     x = torch.tensor([[9.0, 0.0], [0.0, 0.0], [0.0, 0.0]], requires_grad=True)
     loss = problem.loss(x, DATA.edge_index, cap=4.0)
     assert loss.item() == pytest.approx((4 + torch.tensor(2.0).log().item()) / 2)
-    slope = gradient(loss, x, attack="any", of="features")
+    slope = gradient(loss, x, attack="any", wrt="features")
     assert not slope[0].any()
     assert slope[2].all()
 

@@ -18,7 +18,7 @@ def sweep(cli: Cli, tiny_clean: list[str]) -> Callable[..., list[str]]:
         logging.getLogger("robust_diffusion").setLevel(logging.INFO)
         outcome = cli("-m", *arguments, *tiny_clean)
         assert "\r" not in outcome.err
-        return list(outcome.err.splitlines())
+        return [line for line in outcome.err.splitlines() if line]
 
     return run
 
@@ -30,7 +30,7 @@ def test_a_sweep_prints_a_header_shared_work_once_and_a_line_per_run(
     assert first.startswith("4 runs over flow × solver · ")
     assert '"easy" test nodes (lowest degree) · seed 0' in first
     assert second == "euler, rk4"
-    shared, *runs = filter(None, lines)
+    shared, *runs = lines
     assert shared.startswith("shared  dataset")
     starts = [f"[{i}/4] {flow} {solver}" for i, (flow, solver) in enumerate(RUNS, 1)]
     assert [run.startswith(start) for run, start in zip(runs, starts, strict=True)] == [True] * 4

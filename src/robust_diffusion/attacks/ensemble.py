@@ -123,13 +123,13 @@ class Parts:
 
         def judged() -> Artifact:
             try:
-                found = compute()
+                artifact = compute()
             except AttackError as error:
                 return Artifact(random_state(self.generator, device), {"given_up": str(error)})
-            accuracy = self.judge.right(*graph(found)) / self.judge.targets.numel()
+            accuracy = self.judge.right(*graph(artifact)) / self.judge.targets.numel()
             return Artifact(
-                found.tensors | random_state(self.generator, device),
-                found.metadata | {"accuracy": accuracy},
+                artifact.tensors | random_state(self.generator, device),
+                artifact.metadata | {"accuracy": accuracy},
             )
 
         device = self.problem.x.device
@@ -139,17 +139,17 @@ class Parts:
         except AttackError as error:
             self._give_up(name, str(error))
             return None
-        kept = self.keep(f"{self._count}: {name}", judged)
-        set_random_state(kept.tensors, self.generator, device)
-        if "given_up" in kept.metadata:
-            self._give_up(name, kept.metadata["given_up"])
+        cached = self.keep(f"{self._count}: {name}", judged)
+        set_random_state(cached.tensors, self.generator, device)
+        if "given_up" in cached.metadata:
+            self._give_up(name, cached.metadata["given_up"])
             return None
-        found = Artifact({k: v.to(device) for k, v in kept.tensors.items()}, kept.metadata)
-        accuracy = kept.metadata["accuracy"]
+        artifact = Artifact({k: v.to(device) for k, v in cached.tensors.items()}, cached.metadata)
+        accuracy = cached.metadata["accuracy"]
         if accuracy < self.lowest:
-            self.graph, self.best = graph(found), name
+            self.graph, self.best = graph(artifact), name
         self.accuracy[name] = min(accuracy, self.accuracy.get(name, accuracy))
-        return found
+        return artifact
 
     def _give_up(self, name: str, reason: str) -> None:
         log.warning("%s: dropped: %s", name, reason)

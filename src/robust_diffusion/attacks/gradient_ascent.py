@@ -129,13 +129,13 @@ class Ascent:
         for _ in range(num_steps):
             free = self._free.detach().requires_grad_()
             value = self._objective(free)
-            slope = gradient(value, free, attack=self._attack, of=self._variable)
+            slope = gradient(value, free, attack=self._attack, wrt=self._variable)
             self._finite &= torch.isfinite(slope).all()
             self._flat &= ~slope.any()
             self._rule(slope, value)
             self._free.copy_(self._project(self._free))
         finite, self.is_flat = torch.stack([self._finite, self._flat]).tolist()
-        check_finite(finite, attack=self._attack, of=self._variable)
+        check_finite(finite, attack=self._attack, wrt=self._variable)
         return self._free
 
 
@@ -190,9 +190,9 @@ def climb(
         right = (logits.argmax(1) == labels).sum()
         # Read together, to sync with a GPU once.
         count, level = torch.stack([right.double(), loss.detach().double()]).tolist()
-        found = Found(new.detach(), int(count), level)
-        if not best or found.rank < best[0].rank:
-            best[:] = [replace(found, features=found.features.clone())]
+        candidate = Found(new.detach(), int(count), level)
+        if not best or candidate.rank < best[0].rank:
+            best[:] = [replace(candidate, features=candidate.features.clone())]
         return loss
 
     ascent = Ascent(

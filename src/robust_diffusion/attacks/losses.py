@@ -23,9 +23,9 @@ _Loss = Callable[[Tensor, Tensor], Tensor]
 
 def margins(scores: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
     """Score of the best other class less that of the label."""
-    own = scores.gather(1, labels[:, None])
+    label_scores = scores.gather(1, labels[:, None])
     best = scores.scatter(1, labels[:, None], -torch.inf).max(1).values
-    return best - own.squeeze(1)
+    return best - label_scores.squeeze(1)
 
 
 def cross_entropy(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:

@@ -179,10 +179,10 @@ class Problem:
             return F.cross_entropy(logits, labels)
         return F.cross_entropy(logits, labels, reduction="none").clamp_max(cap).mean()
 
-    def slope(self, value: Tensor, variable: Tensor, of: Variable) -> Tensor:
+    def slope(self, value: Tensor, variable: Tensor, wrt: Variable) -> Tensor:
         """Gradient of a scalar with respect to features or edge weights."""
-        slope = gradient(value, variable, attack=self.attack, of=of)
-        check_finite(slope.isfinite().all(), attack=self.attack, of=of)
+        slope = gradient(value, variable, attack=self.attack, wrt=wrt)
+        check_finite(slope.isfinite().all(), attack=self.attack, wrt=wrt)
         return slope
 
     def check_edge_weights(self) -> None:
@@ -205,8 +205,8 @@ class Problem:
         model: Any = self.model
         while _takes_three(model):
             # A wrapper of this package passes on all that it is given.
-            own = type(model).__module__.startswith("robust_diffusion.")
-            if not (own and hasattr(model, "model")):
+            in_package = type(model).__module__.startswith("robust_diffusion.")
+            if not (in_package and hasattr(model, "model")):
                 break
             model = model.model
         else:
@@ -317,9 +317,9 @@ def _pass_weight(
     edge_index: Tensor, weight: Tensor, layer: nn.Module, args: Any, kwargs: Any
 ) -> tuple[Any, Any]:
     call = inspect.signature(layer.forward).bind(*args, **kwargs)
-    own = _with_loops(edge_index, weight, call.arguments["edge_index"].size(1))
-    given = call.arguments.get("edge_weight")
-    call.arguments["edge_weight"] = own if given is None else given * own
+    factor = _with_loops(edge_index, weight, call.arguments["edge_index"].size(1))
+    edge_weight = call.arguments.get("edge_weight")
+    call.arguments["edge_weight"] = factor if edge_weight is None else edge_weight * factor
     return call.args, call.kwargs
 
 
@@ -340,8 +340,8 @@ def _with_loops(edge_index: Tensor, weight: Tensor, count: int) -> Tensor:
     """Weights of a layer's edges, 1 on the self-loops that it adds to those of the graph."""
     if weight.size(0) == count:
         return weight
-    kept = weight[edge_index[0] != edge_index[1]]
-    return torch.cat([kept, kept.new_ones(count - kept.size(0))])
+    without_loops = weight[edge_index[0] != edge_index[1]]
+    return torch.cat([without_loops, without_loops.new_ones(count - without_loops.size(0))])
 
 
 def clean_graph(data: Data) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
@@ -352,28 +352,28 @@ def clean_graph(data: Data) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
 
 
 def gradient(
-    loss: Float[Tensor, ""], variable: Float[Tensor, "..."], *, attack: str, of: Variable
+    loss: Float[Tensor, ""], variable: Float[Tensor, "..."], *, attack: str, wrt: Variable
 ) -> Float[Tensor, "..."]:
     """Gradient of a loss."""
     result = None
     if loss.requires_grad:
         (result,) = torch.autograd.grad(loss, variable, allow_unused=True)
     if result is None:
-        raise _not_differentiable(attack, of)
+        raise _not_differentiable(attack, wrt)
     return result
 
 
-def check_finite(finite: bool | Tensor, *, attack: str, of: Variable) -> None:
+def check_finite(finite: bool | Tensor, *, attack: str, wrt: Variable) -> None:
     """Refuse gradients that were not finite."""
     if not finite:
         raise AttackError(
-            f"attack={attack}: the gradient with respect to the {of} is not finite; check the "
+            f"attack={attack}: the gradient with respect to the {wrt} is not finite; check the "
             "attacked model"
         )
 
 
-def _not_differentiable(attack: str, of: str) -> AttackError:
+def _not_differentiable(attack: str, wrt: str) -> AttackError:
     return AttackError(
-        f"attack={attack}: the model is not differentiable in the {of}; attack a differentiable "
+        f"attack={attack}: the model is not differentiable in the {wrt}; attack a differentiable "
         "surrogate (threat=black_box) or choose an attack that needs no such gradient"
     )

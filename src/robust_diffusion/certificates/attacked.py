@@ -58,7 +58,7 @@ class SmoothedAttacks:
             part.accuracy(votes[at].double()) for at, part in zip(positions, parts, strict=True)
         )
         least = [(accuracy, "") for accuracy in accuracies]
-        predicted, found, reports = torch.from_numpy(bounds.predicted), [], []
+        predicted, attacked, reports = torch.from_numpy(bounds.predicted), [], []
         totals = list(filter(None, count.scheme.budgets))
         # One bar for all targets, of whose attacks each takes a moment.
         shown = count.progress and self.local
@@ -93,8 +93,8 @@ class SmoothedAttacks:
                     reports.append(report)
                 names = " ".join(sorted({name for _, name in least if name}))
                 mean = fmean(accuracy for accuracy, _ in least)
-                found.append(Attacked(total, mean, names, broken))
-        return found, reports
+                attacked.append(Attacked(total, mean, names, broken))
+        return attacked, reports
 
     def _budget(self, total: int, scheme: Smoothing, subject: Subject) -> Budget:
         """Return the budget of an attack that stays within the certificate's."""

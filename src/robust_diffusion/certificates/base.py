@@ -57,7 +57,7 @@ class Smoothing(ABC):
     @property
     def probabilities(self) -> Mapping[str, float]:
         """Options of the noise, by name."""
-        return {of.name: getattr(self, of.name) for of in fields(self) if of.name[:2] == "p_"}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name[:2] == "p_"}
 
     @abstractmethod
     def sample(
@@ -99,10 +99,10 @@ class Smoothing(ABC):
 
     def certified_at(self, bounds: ClassBounds, total: int) -> Bool[np.ndarray, " t"]:
         """Nodes certified against every mix of one of `budgets`."""
-        found: NDArray[np.bool_] = np.all(
+        certified: NDArray[np.bool_] = np.all(
             [self.certified(bounds, mix) for mix in self.mixes(total)], axis=0
         )
-        return found
+        return certified
 
     def largest(self, classes: int) -> int:
         """Largest total at which any model is certified: all draws agree; at most LARGEST."""
@@ -113,12 +113,12 @@ class Smoothing(ABC):
 
 def copied(
     edge_index: Int[Tensor, "2 e"],
-    kept: Bool[np.ndarray, "b e"],
+    mask: Bool[np.ndarray, "b e"],
     num_nodes: int,
     edge_weight: Float[Tensor, " e"] | None,
 ) -> tuple[Int[Tensor, "2 s"], Float[Tensor, " s"] | None]:
     """The kept edges of each copy of a graph in one batch, and their weights."""
     device = edge_index.device
-    copy, edge = (torch.from_numpy(of).to(device) for of in kept.nonzero())
+    copy, edge = (torch.from_numpy(index).to(device) for index in mask.nonzero())
     weights = None if edge_weight is None else edge_weight[edge]
     return edge_index[:, edge] + copy * num_nodes, weights

@@ -94,8 +94,8 @@ class BiSmoothing(Smoothing):
     def certified(self, bounds: ClassBounds, budget: Mapping[str, int]) -> Bool[np.ndarray, " t"]:
         """Nodes certified against a number of injected nodes; see `Smoothing`."""
         s = isolation(self.p_e, self.p_n, budget["nodes"], budget["edges_per_node"])
-        found: NDArray[np.bool_] = s * (bounds.lower - bounds.upper + 1) > 1 + SLACK
-        return found
+        certified: NDArray[np.bool_] = s * (bounds.lower - bounds.upper + 1) > 1 + SLACK
+        return certified
 
     def mixes(self, total: int) -> Sequence[Mapping[str, int]]:
         """Injected nodes of the first number of edges."""

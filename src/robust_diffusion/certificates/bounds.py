@@ -91,10 +91,10 @@ def worst_case(
 
 
 def _filled(
-    p: NDArray[np.float64], q: NDArray[np.float64], given: NDArray[np.float64]
+    p: NDArray[np.float64], q: NDArray[np.float64], mass: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Mass of `q` in the first regions that hold the given mass of `p`."""
-    found: NDArray[np.float64] = np.interp(
-        given, np.concatenate([[0.0], p.cumsum()]), np.concatenate([[0.0], q.cumsum()])
+    filled: NDArray[np.float64] = np.interp(
+        mass, np.concatenate([[0.0], p.cumsum()]), np.concatenate([[0.0], q.cumsum()])
     )
-    return found
+    return filled

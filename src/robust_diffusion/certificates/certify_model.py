@@ -30,7 +30,7 @@ from robust_diffusion.records.content import object_key
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
-SCHEMES: Mapping[str, type[Smoothing]] = {of.name: of for of in (SparseSmoothing, BiSmoothing)}
+SCHEMES: Mapping[str, type[Smoothing]] = {cls.name: cls for cls in (SparseSmoothing, BiSmoothing)}
 
 
 @validated("")
@@ -113,17 +113,17 @@ def _certified(
     progress: bool,
 ) -> CertificateReport:
     """Count the votes of a model that is ready, attack its smoothed form, and report both."""
-    start, own = time.perf_counter(), subject.model
+    start, model = time.perf_counter(), subject.model
     x, edge_index = subject.placed(subject.graph)
-    weights, clean = state_hash(own.state_dict()), subject.logits(subject.graph)
-    locality = check_locality(own, x, edge_index, scheme)
+    weights, clean = state_hash(model.state_dict()), subject.logits(subject.graph)
+    locality = check_locality(model, x, edge_index, scheme)
     count = VoteCounter(
-        own,
+        model,
         scheme,
         subject.targets,
         subject.seed,
         cache,
-        {"model": object_key(own), "weights": weights, "logits": tensor_hash(clean)},
+        {"model": object_key(model), "weights": weights, "logits": tensor_hash(clean)},
         per_pass=graphs_per_pass(x, edge_index, scheme, locality),
         progress=progress,
     )
@@ -133,7 +133,7 @@ def _certified(
     counted = time.perf_counter()
     attacked, reports = attack(count, subject, bounds, votes) if attack.attacks else ([], [])
     return CertificateReport(
-        model=type(own).__name__,
+        model=type(model).__name__,
         scheme=scheme,
         bounds=bounds,
         votes=votes,

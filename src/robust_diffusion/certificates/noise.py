@@ -70,8 +70,8 @@ class Noise:
 def pair_numbers(edge_index: Int[Tensor, "2 e"]) -> Int[np.ndarray, " e"]:
     """The number h (h - 1) / 2 + l of each edge between nodes l < h, in either direction."""
     low, high = np.sort(edge_index.detach().cpu().numpy(), axis=0)
-    found: NDArray[np.int64] = high * (high - 1) // 2 + low
-    return found
+    numbers: NDArray[np.int64] = high * (high - 1) // 2 + low
+    return numbers
 
 
 def pairs(numbers: Int[np.ndarray, " k"]) -> Int[np.ndarray, "2 k"]:

@@ -157,20 +157,20 @@ class CertificateReport:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per budget of the grid, with the certified share and accuracy, in 0..1."""
-        of = [(budget, self.certified(**budget)) for budget in self.scheme.grid()]
+        grid = [(budget, self.certified(**budget)) for budget in self.scheme.grid()]
         return pd.DataFrame(
-            [{**b, "certified": s.mean(), "certified_accuracy": self._right(s)} for b, s in of]
+            [{**b, "certified": s.mean(), "certified_accuracy": self._right(s)} for b, s in grid]
         )
 
     def curve(self) -> pd.DataFrame:
         """One row per budget that was listed, clean first: certified and attacked accuracy."""
-        found = {of.total: of for of in (Attacked(0, self.clean_accuracy, "", 0), *self.attacked)}
+        by_total = {a.total: a for a in (Attacked(0, self.clean_accuracy, "", 0), *self.attacked)}
         rows: list[dict[str, Any]] = []
         for total in (0, *filter(None, self.scheme.budgets)):
             rows.append({"budget": total, "certified": self.certified_accuracy(total)})
             if self.attacked:
-                of = found[total]
-                rows[-1] |= {"attacked": of.accuracy, "attack": of.attack, "broken": of.broken}
+                worst = by_total[total]
+                rows[-1].update(attacked=worst.accuracy, attack=worst.attack, broken=worst.broken)
         return pd.DataFrame(rows)
 
     def __str__(self) -> str:
@@ -229,13 +229,13 @@ class CertificateReport:
 
 def nothing_fell(curve: Sequence[Mapping[Any, Any]]) -> bool:
     """True where attacks were run, and none with any budget did what the clean graph does not."""
-    found = [point["attacked"] for point in curve if "attacked" in point]
-    return bool(found) and min(found) == found[0]
+    accuracies = [point["attacked"] for point in curve if "attacked" in point]
+    return bool(accuracies) and min(accuracies) == accuracies[0]
 
 
 def read_certificates(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]]:
     """Reports by the name of their folder, from such folders or from folders of them."""
-    found: dict[str, dict[str, Any]] = {}
+    records: dict[str, dict[str, Any]] = {}
     for folder in map(Path, folders):
         files = sorted([*folder.glob(_REPORT), *folder.glob(f"*/{_REPORT}")])
         if not files:
@@ -251,8 +251,8 @@ def read_certificates(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]
                 raise DataError(
                     f"{file}: not a report of this version ({problem}); run certify again"
                 )
-            found[file.parent.name] = record
-    return found
+            records[file.parent.name] = record
+    return records
 
 
 def certificate_tables(records: Mapping[str, Mapping[str, Any]]) -> dict[str, pd.DataFrame]:
@@ -272,8 +272,8 @@ def certificate_tables(records: Mapping[str, Mapping[str, Any]]) -> dict[str, pd
         title = f"{record['certificate']}: certified / attacked accuracy in % by {record['unit']}"
         rows.setdefault(title, []).append(row)
     tables = {}
-    for title, of in rows.items():
-        frame = pd.DataFrame(of).fillna("")
+    for title, table_rows in rows.items():
+        frame = pd.DataFrame(table_rows).fillna("")
         budgets = sorted(filter(str.isdecimal, frame.columns), key=int)
         tables[title] = frame[[*(name for name in frame if name not in budgets), *budgets]]
     return tables

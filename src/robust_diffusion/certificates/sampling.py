@@ -51,14 +51,14 @@ def noisy_logits(
     """
     n, b = x.size(0), len(draws)
     edges, weights = scheme.sample(edge_index, n, noise, draws, edge_weight)
-    given = () if weights is None else (weights,)
+    args = () if weights is None else (weights,)
     if edgeless is None:
-        return model(x.repeat(b, 1) if b > 1 else x, edges, *given).view(b, n, -1)
+        return model(x.repeat(b, 1) if b > 1 else x, edges, *args).view(b, n, -1)
     joined, ends = torch.unique(edges, return_inverse=True)
     logits = edgeless.repeat(b, 1)
     if len(joined):
-        found = model(x[joined % n], ends, *given)
-        logits = logits.index_put((joined,), found.to(logits.dtype))
+        joined_logits = model(x[joined % n], ends, *args)
+        logits = logits.index_put((joined,), joined_logits.to(logits.dtype))
     return logits.view(b, n, -1)
 
 
@@ -116,8 +116,8 @@ class VoteCounter:
                 draws = range(start, min(start + PART, samples))
 
                 def count(draws: range = draws) -> Artifact:
-                    given = (x, edge_index, edgeless(), tell)
-                    return Artifact({"votes": self._count(purpose, draws, *given)})
+                    args = (x, edge_index, edgeless(), tell)
+                    return Artifact({"votes": self._count(purpose, draws, *args)})
 
                 if self.store is None:
                     votes, reused = count(), False
@@ -150,7 +150,7 @@ class VoteCounter:
         edgeless: Tensor | None,
         tell: Progress,
     ) -> Tensor:
-        noise, found = Noise(self.seed, purpose), []
+        noise, parts = Noise(self.seed, purpose), []
         for first in range(draws.start, draws.stop, self.per_pass):
             some = range(first, min(first + self.per_pass, draws.stop))
             with torch.no_grad(), seeded(self.seed + first):  # a model may sample
@@ -158,7 +158,7 @@ class VoteCounter:
                     self.model, x, edge_index, self.scheme, noise, some, edgeless=edgeless
                 )
             classes = logits.size(2)
-            found.append(logits[:, self.targets].argmax(2).cpu())
+            parts.append(logits[:, self.targets].argmax(2).cpu())
             tell(len(some))
-        given = torch.cat(found)
-        return torch.stack([(given == c).sum(0) for c in range(classes)], 1)
+        predicted = torch.cat(parts)
+        return torch.stack([(predicted == c).sum(0) for c in range(classes)], 1)

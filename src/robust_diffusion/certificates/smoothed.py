@@ -64,8 +64,8 @@ class SmoothedModel(nn.Module):
         edgeless = self.model(x, edge_index[:, :0]) if self.per_pass > 1 else None
         for first in range(0, self.draws, self.per_pass):
             some = range(first, min(first + self.per_pass, self.draws))
-            given = (self.model, x, edge_index, self.scheme, self.noise, some, edge_weight)
-            parts.append(noisy_logits(*given, edgeless=edgeless))
+            args = (self.model, x, edge_index, self.scheme, self.noise, some, edge_weight)
+            parts.append(noisy_logits(*args, edgeless=edgeless))
         logits = torch.cat(parts)
         classes = logits.size(2)
         soft = torch.logsumexp(logits.log_softmax(2), 0) - math.log(self.draws)

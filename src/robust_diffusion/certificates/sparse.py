@@ -82,15 +82,15 @@ class SparseSmoothing(Smoothing):
         edges, weights = copied(edge_index, spared, num_nodes, edge_weight)
         joined = [noise.chosen_pairs(self.p_plus, draw, num_nodes) for draw in draws]
         known = np.unique(numbers)
-        others = [of[~np.isin(of, known, assume_unique=True)] for of in joined]
-        ends = [pairs(of) + i * num_nodes for i, of in enumerate(others)]
+        others = [ids[~np.isin(ids, known, assume_unique=True)] for ids in joined]
+        ends = [pairs(ids) + i * num_nodes for i, ids in enumerate(others)]
         new = torch.from_numpy(np.concatenate(ends, axis=1)).to(edges.device)
         added = torch.cat([new, new.flip(0)], 1)
         if edge_weight is None or weights is None:
             return torch.cat([edges, added], 1), None
         again, missing = copied(
             edge_index,
-            np.stack([np.isin(numbers, of) for of in joined]),
+            np.stack([np.isin(numbers, ids) for ids in joined]),
             num_nodes,
             1 - edge_weight,
         )
@@ -142,8 +142,8 @@ def flip_regions(
     def of_sum(p_added: float, p_deleted: float) -> NDArray[np.float64]:
         of_added = binom.pmf(np.arange(additions + 1), additions, p_added)
         of_deleted = binom.pmf(np.arange(deletions + 1), deletions, p_deleted)
-        found: NDArray[np.float64] = np.convolve(of_added, of_deleted)
-        return found
+        probabilities: NDArray[np.float64] = np.convolve(of_added, of_deleted)
+        return probabilities
 
     # An attacked pair differs from the clean graph where the noise did not undo the attack.
     return of_sum(p_plus, p_minus), of_sum(1 - p_minus, 1 - p_plus)

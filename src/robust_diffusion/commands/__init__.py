@@ -1,4 +1,4 @@
-"""First words of the command line that train nothing, one module each."""
+"""Commands that train nothing, one module each."""
 
 COMMANDS = {
     "audit": "check perturbed graphs against a budget, and measure a report again",
@@ -7,9 +7,9 @@ COMMANDS = {
     "compare": "show what each option of a sweep changes, seed by seed",
     "dashboard": "create or update W&B views of the runs of an experiment",
     "data": "list the datasets, or verify their files",
-    "evaluate": "attack a trained model of your own, from a class and a file of weights",
+    "evaluate": "attack a trained model, given by its class and a file of weights",
     "leaderboard": "rank models by their worst cases over budgets",
-    "records": "move lines that cannot be read out of a file of records",
+    "records": "repair or migrate a file of records",
     "wandb-import": "log recorded runs and tables to W&B",
 }
-"""Purpose of each; `run` calls `run_<name>_command` of the module of that name."""
+"""Purpose of each command; `run` calls `run_<name>_command` in the module of that name."""

@@ -66,12 +66,12 @@ def run_audit_command(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--kind",
         choices=["injection", "modification"],
-        help="what the attack may do (default: injection if there are new nodes)",
+        help="kind of attack (default: injection if there are new nodes)",
     )
     parser.add_argument(
         "--merge-duplicates",
         action="store_true",
-        help="count an edge once that is listed several times, as by GRB 0.1.0",
+        help="count an edge that GRB 0.1.0 lists several times once",
     )
     parser.add_argument(
         "--export",
@@ -141,7 +141,9 @@ def _print_accuracies(folder: Path, report: RobustnessReport, chosen: argparse.N
     frame = measured_again(report, model)
     same_graph = _is_of_its_dataset(report)
     title = f"{folder}: {report.model} {report.weights[:8]}, accuracy in %, dataset "
-    title += f"{report.dataset or 'of your own'}{'' if same_graph else ', BUT ANOTHER GRAPH'}"
+    title += (
+        f"{report.dataset or 'of your own'}{'' if same_graph else ', but with a different graph'}"
+    )
     print_table(title, frame.round(2), ["graph"])
     differs = (frame["reported"] - frame["measured"]).abs() > _TOLERANCE
     return bool(differs.any()) or not same_graph

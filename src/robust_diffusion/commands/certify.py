@@ -42,8 +42,8 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(
         prog="robust-diffusion certify",
         description="Certify the smoothed form of a model at the target nodes, and attack that "
-        "form if attacks are named. Without a checkpoint the model is trained on noisy graphs "
-        "first, once. model is an option of conf/model/ or a class, as of evaluate.",
+        "form if attacks are named. Without a checkpoint the model is first trained on noisy "
+        "graphs. model is an option of conf/model/, or a class with arguments model.KEY=VALUE.",
     )
     parser.add_argument(
         "given",
@@ -60,14 +60,14 @@ def run_certify_command(arguments: Sequence[str]) -> None:
         metavar="N",
         type=int,
         default=0,
-        help="certify a sample of N targets, and attack each by itself with the whole budget",
+        help="certify a sample of N targets, and attack each separately with the whole budget",
     )
     parser.add_argument("--save", metavar="FOLDER", help="write certificate.json there")
     parser.add_argument(
         "--show",
         metavar="FOLDER",
         action="append",
-        help="certify nothing, and print the saved reports in this folder as one table per scheme",
+        help="only print the saved reports in this folder, as one table per scheme",
     )
     chosen = parser.parse_intermixed_args(arguments)
     if chosen.show:

@@ -42,7 +42,7 @@ def run_cite_command(arguments: Sequence[str]) -> None:
         "overrides",
         nargs="*",
         metavar="key=value",
-        help="of the run, as flow=beltrami attack=auto",
+        help="overrides of the run, such as flow=beltrami attack=auto",
     )
     # Values are not checked, for which classes would be imported.
     cfg, _ = composed(parser.parse_args(arguments).overrides, read=())
@@ -62,7 +62,7 @@ def run_cite_command(arguments: Sequence[str]) -> None:
 
 
 def bibliography() -> dict[str, str]:
-    """BibTeX entries by their keys."""
+    """Return BibTeX entries by their keys."""
     entries = re.split(r"^(?=@)", BIBLIOGRAPHY.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {entry[entry.index("{") + 1 : entry.index(",")]: entry for entry in entries if entry}
 
@@ -70,7 +70,7 @@ def bibliography() -> dict[str, str]:
 def reference_of(target: str) -> str:
     """Return the paragraph `Reference:` of a class's docstring; "" if it has none.
 
-    It is read from the source: to import the classes of a run would take seconds.
+    It is read from the source, because importing the classes of a run would take seconds.
     """
     text = _docstring(target)
     if text is None:

@@ -25,21 +25,14 @@ def run_compare_command(arguments: Sequence[str]) -> None:
         prog="robust-diffusion compare",
         description="Show what each option of a sweep changes, seed by seed; nothing is run.",
     )
-    parser.add_argument("experiment", help="such as readings, or t-end")
+    add = parser.add_argument
+    add("experiment", help="such as readings, or t-end")
     add_records_option(parser)
-    parser.add_argument(
-        "--on",
-        choices=["test", "validation"],
-        default="test",
-        help="accuracy on the test graphs, or on the clean validation nodes (default: test)",
-    )
-    parser.add_argument(
-        "--models",
-        nargs=2,
-        metavar=("FIRST", "SECOND"),
-        help="compare the worst cases of two models or flows instead",
-    )
-    parser.add_argument("--format", choices=["markdown", "csv"], default="markdown")
+    on = "accuracy on the test graphs, or on the clean validation nodes (default: test)"
+    add("--on", choices=["test", "validation"], default="test", help=on)
+    models = "compare the worst cases of two models or flows instead"
+    add("--models", nargs=2, metavar=("FIRST", "SECOND"), help=models)
+    add("--format", choices=["markdown", "csv"], default="markdown")
     add_scale_option(parser)
     chosen = parser.parse_args(arguments)
     records = read_chosen(chosen.records, required=True)

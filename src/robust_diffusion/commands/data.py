@@ -18,28 +18,18 @@ def run_data_command(arguments: Sequence[str]) -> None:
         DataError: Data to export that are missing or damaged.
     """
     parser = argparse.ArgumentParser(
-        prog="robust-diffusion data", description="Look at the datasets; nothing is downloaded."
+        prog="robust-diffusion data",
+        description="List, verify or export the datasets; nothing is downloaded.",
     )
-    parser.add_argument(
-        "command",
-        choices=["list", "verify", "export"],
-        help="list: which are there; verify: each file's hash and each graph's statistics; "
-        "export: write DATASET to FOLDER in GRB's layout",
-    )
-    parser.add_argument(
-        "exported",
-        nargs="*",
-        metavar="DATASET FOLDER",
-        help="of export: a dataset's name, or the path of your own graph; and where to write it",
-    )
-    parser.add_argument(
-        "--data-dir",
-        default=os.environ.get("ROBUST_DIFFUSION_DATA") or "data",
-        help="data directory (default: ROBUST_DIFFUSION_DATA, else data)",
-    )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="let export write over a dataset that is there"
-    )
+    add = parser.add_argument
+    text = "list: which are there; verify: each file's hash and each graph's statistics; "
+    text += "export: write DATASET to FOLDER in GRB's layout"
+    add("command", choices=["list", "verify", "export"], help=text)
+    text = "of export: a dataset's name, or the path of your own graph; and where to write it"
+    add("exported", nargs="*", metavar="DATASET FOLDER", help=text)
+    text = "data directory (default: ROBUST_DIFFUSION_DATA, else data)"
+    add("--data-dir", default=os.environ.get("ROBUST_DIFFUSION_DATA") or "data", help=text)
+    add("--overwrite", action="store_true", help="let export write over a dataset that is there")
     chosen = parser.parse_args(arguments)
     if len(chosen.exported) != (2 if chosen.command == "export" else 0):
         parser.error("export takes DATASET and FOLDER; list and verify take neither")

@@ -88,8 +88,8 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="robust-diffusion evaluate",
-        description="Attack a model that is trained already (attack=auto, threat=white_box unless "
-        "given). model is an option of conf/model/ or a class such as my_code.MyModel, whose "
+        description="Attack a trained model (by default attack=auto threat=white_box). "
+        "model is an option of conf/model/ or a class such as my_code.MyModel, whose "
         "arguments are given as model.KEY=VALUE. Nothing in the checkpoint is run.",
     )
     parser.add_argument(
@@ -106,18 +106,18 @@ def _parser() -> argparse.ArgumentParser:
         "--each",
         type=int,
         metavar="EDGES",
-        help="attack every target by itself, within this number of edges; what it says is an "
-        "edge's flip or, of an injecting attack, a new node",
+        help="attack every target separately with up to this number of edges: flips, or "
+        "edges of new nodes if the attack injects",
     )
     reports.add_argument(
         "--unit-test",
         action="store_true",
-        help="only test the model on the most harmful graphs of the zoo, crafted on its models",
+        help="only test the model on the most harmful graph of each model of the zoo",
     )
     reports.add_argument(
         "--filtered",
         action="store_true",
-        help="also the accuracy after a filter of outliers has cut off 3 and 15 %% of the nodes",
+        help="also print the accuracy after an outlier filter has cut off 3 and 15 %% of the nodes",
     )
     return parser
 

@@ -12,23 +12,18 @@ from robust_diffusion.records.records import Record, check_records, read_records
 
 def add_records_option(parser: argparse.ArgumentParser) -> None:
     """Let a command take files of records."""
-    parser.add_argument(
-        "--records",
-        action="append",
-        metavar="FILE",
-        help=f"records, as often as there are files (default: {DEFAULT_RECORDS})",
-    )
+    text = f"records, as often as there are files (default: {DEFAULT_RECORDS})"
+    parser.add_argument("--records", action="append", metavar="FILE", help=text)
 
 
 def add_scale_option(parser: argparse.ArgumentParser) -> None:
     """Let a command take the scale of the runs that count."""
-    parser.add_argument(
-        "--scale", choices=["full", "smoke"], default="full", help="which runs (default: full)"
-    )
+    text = "which runs (default: full)"
+    parser.add_argument("--scale", choices=["full", "smoke"], default="full", help=text)
 
 
 def add_project_option(parser: argparse.ArgumentParser) -> None:
-    """Let a command take a W&B project."""
+    """Add the option for a W&B project."""
     project = read_yaml(CONFIG_DIR / "logger" / "wandb.yaml")["project"]
     parser.add_argument("--project", default=project, help="W&B project (default: %(default)s)")
 

@@ -30,7 +30,7 @@ def run_records_command(arguments: Sequence[str]) -> None:
         ConfigError: A file cannot be written, or is compressed.
     """
     parser = argparse.ArgumentParser(
-        prog="robust-diffusion records", description="Look after files of records."
+        prog="robust-diffusion records", description="Repair or migrate files of records."
     )
     parser.add_argument(
         "command",

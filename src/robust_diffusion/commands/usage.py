@@ -1,4 +1,4 @@
-"""Answer to `--help`, given before Hydra composes a configuration."""
+"""Text of `--help`, printed before Hydra composes a configuration."""
 
 from collections.abc import Mapping
 from textwrap import fill
@@ -7,26 +7,26 @@ from robust_diffusion.config import CONFIG_DIR
 
 GROUPS = {
     "dataset": "graph, its test nodes and the budget of its attacks",
-    "model": "network that is trained, the victim",
+    "model": "network that is trained and attacked",
     "flow": "equation of model=graph_pde",
     "solver": "method that integrates the flow",
-    "attack": "perturbations to face, such as [speit,tdgia]",
-    "threat": "model that the attacker sees",
-    "surrogate": "stand-ins that a black-box attacker trains, such as [gcn,mlp]",
-    "fidelity": "equations of the paper, or what the authors' code computes",
-    "experiment": "study of several runs: a table of the paper, or a question of its own",
-    "scale": "full length, or a check that everything runs",
+    "attack": "attacks to run, such as [speit,tdgia]",
+    "threat": "what the attacker knows",
+    "surrogate": "models that a black-box attacker trains, such as [gcn,mlp]",
+    "fidelity": "equations of the paper, or of the authors' code",
+    "experiment": "study of several runs: a table of the paper, or a further question",
+    "scale": "full length, or a quick check that everything runs",
     "certificate": "noise and budgets of the command certify",
     "batching": "train on the whole graph at once, or on clusters of it",
-    "adversary": "injected nodes that the victim is trained against",
+    "adversary": "adversarial training: nodes injected in each epoch",
     "timing": "measure the time of a step instead of an accuracy",
     "trainer": "device that trains",
-    "logger": "place of the training curves",
+    "logger": "where the training curves go",
     "callbacks": "Lightning callbacks of the training",
     "hydra/launcher": "with -m, where runs execute; default: one after another",
-    "hydra/sweeper": "with -m, what a sweep runs besides products of options",
+    "hydra/sweeper": "with -m, which runs: products of options, grids, or a search",
 }
-"""Content of each config group that is meant for the command line."""
+"""Meaning of each config group that is meant for the command line."""
 
 PROGRAM = "python -m robust_diffusion.run"
 
@@ -37,7 +37,7 @@ EXAMPLES = {
     "experiment=table-3 scale=smoke": "a table of the paper, cut short",
     "flow=grand --cfg job": "every key with its value; nothing is run",
 }
-"""Arguments, and what they ask for."""
+"""Arguments, and what they run."""
 
 HEAD = f"""\
 usage: {PROGRAM} [-m] [group=option ...] [key=value ...]
@@ -50,7 +50,7 @@ flags of Hydra.
 
 
 def usage(commands: Mapping[str, str]) -> str:
-    """The answer to `--help`, in lines of at most 100 signs; `commands` holds their purposes."""
+    """Return the text of `--help`, at most 100 characters wide."""
     examples = [f"  {PROGRAM} {given}\n      {aim}" for given, aim in EXAMPLES.items()]
     listed = [f"  {name:16}{purpose}" for name, purpose in sorted(commands.items())]
     groups = [f"  {name:16}{content}\n{_options(name)}" for name, content in GROUPS.items()]

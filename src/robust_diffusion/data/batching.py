@@ -119,12 +119,12 @@ def metis_parts(adjacency: sp.csr_array, num_parts: int, seed: int) -> NDArray[n
         raise ConfigError(
             "batching=clusters: needs pymetis; pip install 'robust-diffusion[clusters]'"
         ) from error
-    found = pymetis.part_graph(
+    partition = pymetis.part_graph(
         num_parts,
         pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices),
         options=pymetis.Options(seed=seed),
     )
-    return np.asarray(found.vertex_part, dtype=np.int64)
+    return np.asarray(partition.vertex_part, dtype=np.int64)
 
 
 def _adjacency(view: Data) -> sp.csr_array:
@@ -144,5 +144,5 @@ def _joined(
     among = adjacency[kept_nodes][:, kept_nodes].tocoo()
     edges = torch.from_numpy(np.stack([among.row, among.col]).astype(np.int64))
     index = torch.from_numpy(kept_nodes)
-    kept = {key: view[key][index] for key in ("x", "y", "mask", "degree") if key in view}
-    return Data(edge_index=edges, **kept)
+    attributes = {key: view[key][index] for key in ("x", "y", "mask", "degree") if key in view}
+    return Data(edge_index=edges, **attributes)

@@ -110,15 +110,15 @@ class DatasetFolder:
         if not path.is_file():
             return FileStatus(path, "missing", detail="; ".join(self._urls(name)))
         try:
-            found = file_hash(path)
+            digest = file_hash(path)
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
         expected = self._expected(name)
-        problem = None if found == expected else _unusable(path)
-        if problem is None and expected not in (None, found):
+        problem = None if digest == expected else _unusable(path)
+        if problem is None and expected not in (None, digest):
             source = "its configuration" if self._files[name].get("sha256") else HASHES
-            problem = f"it has sha256 {found}, but {source} says {expected}"
-        return FileStatus(path, "damaged" if problem else "present", found, problem or "")
+            problem = f"it has sha256 {digest}, but {source} says {expected}"
+        return FileStatus(path, "damaged" if problem else "present", digest, problem or "")
 
     def _urls(self, name: str) -> list[str]:
         return list(self._files[name].get("urls") or [])

@@ -112,8 +112,8 @@ def target_nodes(graph: Data, name: str, dataset: str) -> Int[Tensor, " t"]:
     """
     if name.endswith((".txt", ".npy")):
         return _from_file(Path(name), graph)
-    kind, _, of = name.partition(":")
-    if not of:
+    kind, _, argument = name.partition(":")
+    if not argument:
         key = "index_test" if name == "full" else f"index_test_{name}"
         if key not in graph:
             raise ConfigError(
@@ -123,23 +123,23 @@ def target_nodes(graph: Data, name: str, dataset: str) -> Int[Tensor, " t"]:
         return graph[key]  # type: ignore[no-any-return]
     nodes: Tensor = graph["index_test"]
     if kind == "degree":
-        low, high = map(int, of.split("-"))
+        low, high = map(int, argument.split("-"))
         degrees = degree(graph["edge_index"][0], graph.num_nodes)[nodes]
-        found = nodes[(degrees >= low) & (degrees <= high)]
+        selected = nodes[(degrees >= low) & (degrees <= high)]
     elif kind == "margin":
         order = linear_margins(graph)[nodes].argsort(stable=True)
-        found = nodes[order.tensor_split(len(THIRDS))[THIRDS.index(of)]].sort().values
+        selected = nodes[order.tensor_split(len(THIRDS))[THIRDS.index(argument)]].sort().values
     else:
-        count, _, seed = of.partition(":")
+        count, _, seed = argument.partition(":")
         generator = torch.Generator().manual_seed(int(seed or 0))
         order = torch.randperm(len(nodes), generator=generator)[: int(count)]
-        found = nodes[order].sort().values if len(order) == int(count) else nodes[:0]
-    if not len(found):
+        selected = nodes[order].sort().values if len(order) == int(count) else nodes[:0]
+    if not len(selected):
         raise ConfigError(
             f"difficulty={name}: dataset={dataset} has too few or no such test nodes, of "
             f"{len(nodes)}; use difficulty=full"
         )
-    return found
+    return selected
 
 
 def linear_margins(graph: Data, ridge: float = 1.0) -> Float[Tensor, " n"]:
@@ -159,23 +159,23 @@ def linear_margins(graph: Data, ridge: float = 1.0) -> Float[Tensor, " n"]:
     classes = F.one_hot(graph.y.clamp(min=0)).double()
     gram = x[train].T @ x[train] + ridge * torch.eye(x.size(1), dtype=torch.double)
     scores = x @ torch.linalg.solve(gram, x[train].T @ classes[train])
-    own = scores.gather(1, graph.y.clamp(min=0)[:, None]).squeeze(1)
-    margin: Tensor = own - scores.masked_fill(classes.bool(), -torch.inf).max(1).values
+    label_scores = scores.gather(1, graph.y.clamp(min=0)[:, None]).squeeze(1)
+    margin: Tensor = label_scores - scores.masked_fill(classes.bool(), -torch.inf).max(1).values
     return margin
 
 
 def _from_file(path: Path, graph: Data) -> Int[Tensor, " t"]:
     if path.suffix == ".npy":
-        given = read_npy(path).ravel()
+        array = read_npy(path).ravel()
     else:
         with reading(f"difficulty={path}", "write node numbers, one a line"):
-            given = np.array(path.read_text().split(), float)
-    if given.dtype.kind == "f" and (given % 1 == 0).all():  # as np.savetxt writes them
-        given = given.astype(np.int64)
-    found = node_numbers(given, graph.num_nodes or 0, f"difficulty={path}")
+            array = np.array(path.read_text().split(), float)
+    if array.dtype.kind == "f" and (array % 1 == 0).all():  # as np.savetxt writes them
+        array = array.astype(np.int64)
+    selected = node_numbers(array, graph.num_nodes or 0, f"difficulty={path}")
     nodes: Tensor = graph["index_test"]
-    if len(wrong := found[~torch.isin(found, nodes)]):
+    if len(wrong := selected[~torch.isin(selected, nodes)]):
         raise DataError(
             f"difficulty={path}: node {int(wrong[0])} is none of the {len(nodes)} test nodes"
         )
-    return found
+    return selected

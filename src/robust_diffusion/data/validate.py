@@ -99,20 +99,20 @@ def node_numbers(nodes: object, n: int, name: str) -> Int[Tensor, "_"]:
     try:
         # torch takes no negative strides.
         held = nodes.copy() if isinstance(nodes, np.ndarray) else nodes
-        given = torch.as_tensor(held).detach().cpu()
+        tensor = torch.as_tensor(held).detach().cpu()
     except (TypeError, ValueError, RuntimeError):
         raise DataError(
             f"{name}: is a {type(nodes).__name__}; give a mask, node numbers, or a name like test"
         ) from None
-    if given.dtype == torch.bool and given.shape != (n,):
-        remedy = f"; of several splits take one: {name}[:, 0]" if given.ndim == 2 else ""
+    if tensor.dtype == torch.bool and tensor.shape != (n,):
+        remedy = f"; of several splits take one: {name}[:, 0]" if tensor.ndim == 2 else ""
         raise DataError(
-            f"{name}: has shape {tuple(given.shape)}; a mask of this graph has {n} values{remedy}"
+            f"{name}: has shape {tuple(tensor.shape)}; a mask of this graph has {n} values{remedy}"
         )
-    index = given.nonzero().squeeze(1) if given.dtype == torch.bool else given
+    index = tensor.nonzero().squeeze(1) if tensor.dtype == torch.bool else tensor
     if index.ndim != 1 or not index.numel():
-        said = "names no node" if not index.numel() else f"has shape {tuple(given.shape)}"
-        raise DataError(f"{name}: {said}; give a mask, or the numbers of one node at least")
+        problem = "names no node" if not index.numel() else f"has shape {tuple(tensor.shape)}"
+        raise DataError(f"{name}: {problem}; give a mask, or the numbers of one node at least")
     if index.is_floating_point() or index.is_complex():
         raise DataError(f"{name}: is of type {index.dtype}; use bool for a mask, int64 for numbers")
     index = index.long().sort().values
@@ -139,7 +139,7 @@ def _edges(
     coo = sp.coo_array(adjacency)
     if not np.isfinite(coo.data).all():
         raise DataError(f"{where}: adjacency holds NaN or infinite weights; use 0 and 1")
-    row, col, weight = (of[coo.data != 0] for of in (coo.row, coo.col, coo.data))
+    row, col, weight = (array[coo.data != 0] for array in (coo.row, coo.col, coo.data))
     if (weight != 1).any():
         warn("%s: adjacency holds weights other than 1; they are read as 1", where)
     loops = row == col
@@ -183,7 +183,7 @@ def _is_coarse(features: NDArray[np.generic], single: NDArray[np.float32]) -> bo
     """True if a column that varies has few steps of float32 over its range."""
     if features.dtype == np.bool_ or features.dtype.itemsize < 4 or features.dtype == np.float32:
         return False  # float32 holds all of these
-    low, high = (of(0).astype(np.float64) for of in (features.min, features.max))
+    low, high = (reduce(0).astype(np.float64) for reduce in (features.min, features.max))
     steps = np.spacing(np.abs(single).max(0)).astype(np.float64)
     return bool(((high > low) & (high - low < FEWEST_STEPS * steps)).any())
 
@@ -213,19 +213,19 @@ def _labels(
 
 
 def _splits(splits: Mapping[str, object], n: int, where: str | Path) -> dict[str, Tensor]:
-    found = {name: node_numbers(of, n, f"{where}: index_{name}") for name, of in splits.items()}
-    tests = [name for name in found if name.startswith("test")]
+    parts = {name: node_numbers(ids, n, f"{where}: index_{name}") for name, ids in splits.items()}
+    tests = [name for name in parts if name.startswith("test")]
     for a, b in (("train", "val"), *product(("train", "val"), tests)):
         if (
-            a in found
-            and b in found
-            and (common := found[a][torch.isin(found[a], found[b])]).numel()
+            a in parts
+            and b in parts
+            and (common := parts[a][torch.isin(parts[a], parts[b])]).numel()
         ):
             raise DataError(
                 f"{where}: node {common[0]} is in both index_{a} and index_{b}; they must be "
                 "disjoint"
             )
-    return found
+    return parts
 
 
 NAMES = ("{}_mask", "{}_idx", "index_{}", "idx_{}")
@@ -303,8 +303,8 @@ def node_index(data: Data, nodes: object, name: str = "nodes") -> Int[Tensor, "_
 def _part(held: Mapping[str, Any], part: str, n: int, where: str) -> Int[Tensor, "_"]:
     names = _names(held, part)
     if not names:
-        own, *further = (pattern.format(part) for pattern in NAMES)
-        raise DataError(f"{where}{own}: missing, as are {', '.join(further)}; add one of them")
+        name, *further = (pattern.format(part) for pattern in NAMES)
+        raise DataError(f"{where}{name}: missing, as are {', '.join(further)}; add one of them")
     first, *others = (node_numbers(held[name], n, f"{where}{name}") for name in names)
     for name, other in zip(names[1:], others, strict=True):
         if not torch.equal(first, other):

@@ -342,11 +342,14 @@ def one_class(
         return int(classes.bincount().max()) / classes.numel() if classes.numel() else 0.0
 
     right = after == labels
-    pairs = ((before, after), (labels[before == labels], labels[right]))
-    shares = [share(now) for clean, now in pairs if share(now) > ONE_CLASS > share(clean)]
-    if right.any() and shares:
-        text = f"{100 * shares[0]:.0f} % of predictions, or of those right, are of one class"
-        yield Flag("one_class", text)
+    pairs = {
+        "predictions": (before, after),
+        "correct predictions": (labels[before == labels], labels[right]),
+    }
+    for name, (clean, now) in pairs.items():
+        if right.any() and share(now) > ONE_CLASS > share(clean):
+            yield Flag("one_class", f"{100 * share(now):.0f} % of {name} are of one class")
+            return
 
 
 def no_effect(before: Int[Tensor, " t"], after: Int[Tensor, " t"]) -> Iterator[Flag]:

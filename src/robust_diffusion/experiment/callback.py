@@ -25,8 +25,7 @@ from robust_diffusion.records.records import (
 )
 from robust_diffusion.results.budget_curve import show_budgets
 from robust_diffusion.results.table import rank, summarize
-from robust_diffusion.results.targets import show_targets
-from robust_diffusion.results.worst_case import show_worst_cases
+from robust_diffusion.results.worst_case import show_targets, show_worst_cases
 from robust_diffusion.system.markdown import print_table
 
 Tagged = tuple[pd.DataFrame, list[str]]
@@ -63,6 +62,7 @@ class PrintResults(Callback):
         with _past_hydra():
             records = _records_below(config, Path(config.hydra.sweep.dir))
             if records:
+                sys.stderr.write("\n")  # ends the lines of the runs
                 _log_tables(config, list(self.show_sweep(config, records)))
                 _print_places(config, config.hydra.sweep.dir, records)
         if any("error" in record for record in records):

@@ -134,7 +134,7 @@ def _print_news(news: Path, stop: threading.Event) -> None:
         file.seek(0)
         while not ended:
             ended = stop.wait(0.2)
-            while line := file.readline():
+            while (line := file.readline()).endswith("\n"):
                 entry = json.loads(line)
                 text = entry["text"]
                 if (run := entry.get("run")) is not None:
@@ -142,10 +142,12 @@ def _print_news(news: Path, stop: threading.Event) -> None:
                     computed += 0 if entry["reused"] else weights[run]
                     rest = (time.monotonic() - plan["start"]) * left / (computed or 1)
                     tell(1, left=rest if computed else None)
-                    text += f"   {about(rest)} left" if computed and left else ""
+                    more = computed and tell.done < len(weights)
+                    text += f"   {about(rest)} left" if more else ""
                 if file.tell() > earlier and entry["text"] not in shown:
                     _write(text.rstrip())
                 shown.add(entry["text"])
+            file.seek(file.tell() - len(line))  # a line that is half written
 
 
 def _write(text: str) -> None:

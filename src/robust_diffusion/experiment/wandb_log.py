@@ -222,8 +222,10 @@ def chart_of(table: pd.DataFrame) -> "Figure | None":
 
 def where_logged(project: str, mode: Mode, directory: str | Path) -> str:
     """Return in one line where the W&B runs below a folder are; "" if there are none."""
-    if list(Path(directory).glob("**/wandb/offline-run-*")):
-        return f"offline, below {os.path.relpath(directory)}; `make wandb-sync` uploads the runs"
+    if run := next(Path(directory).glob("**/wandb/offline-run-*"), None):
+        folders = "*/" * (len(run.relative_to(directory).parts) - 2)
+        runs = f"{os.path.relpath(directory)}/{folders}wandb/offline-run-*"
+        return f"offline; `wandb sync {runs}` uploads the runs"
     return "" if chosen_mode(mode) == "disabled" else f"project {project}"
 
 

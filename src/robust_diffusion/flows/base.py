@@ -92,8 +92,8 @@ class Flow(nn.Module, ABC):
         Raises:
             ConfigError: It is.
         """
-        kept = isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
-        if kept and name not in self._buffers:
+        is_plain_tensor = isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
+        if is_plain_tensor and name not in self._buffers:
             raise ConfigError(
                 f"{type(self).__name__}.{name}: a flow keeps no tensor between calls; return "
                 f"graph.carrying({name}=...) from prepare, or use register_buffer"
@@ -226,9 +226,9 @@ class ModulatedFlow(AttentionFlow):
         """
         super().__init_subclass__(**kwargs)
         pieces = {"modulation_scores", "norm", "edge_modulation", "edge_weights"}
-        told = "modulation_exponents"
-        nearest = next(c for c in cls.__mro__ if vars(c).keys() & {*pieces, told})
-        cls._is_fused = told in vars(nearest)
+        exponents = "modulation_exponents"
+        nearest = next(c for c in cls.__mro__ if vars(c).keys() & {*pieces, exponents})
+        cls._is_fused = exponents in vars(nearest)
 
     _is_fused: bool
 

@@ -29,8 +29,8 @@ class _CutOff(torch.autograd.Function):
     def forward(
         ctx: Any, solve: Callable[..., Tensor], parameters: Sequence[Tensor], *inputs: Tensor
     ) -> Tensor:
-        given = inputs[: len(inputs) - len(parameters)]
-        leaves = [x.detach().requires_grad_(x.requires_grad) for x in given]
+        variables = inputs[: len(inputs) - len(parameters)]
+        leaves = [x.detach().requires_grad_(x.requires_grad) for x in variables]
         with torch.enable_grad():
             ctx.end = solve(*leaves)
         ctx.inputs = *leaves, *parameters
@@ -40,8 +40,8 @@ class _CutOff(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         wanted = [x for x in ctx.inputs if x.requires_grad]
-        found = torch.autograd.grad(ctx.end, wanted, grad, retain_graph=True, allow_unused=True)
-        gradients = iter(found)
+        grads = torch.autograd.grad(ctx.end, wanted, grad, retain_graph=True, allow_unused=True)
+        gradients = iter(grads)
         return None, None, *(next(gradients) if x.requires_grad else None for x in ctx.inputs)
 
 

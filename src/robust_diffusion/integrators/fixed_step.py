@@ -38,8 +38,8 @@ def evaluate_flow(step: Callable[..., Any], *arguments: object, recompute: bool)
 
 def recompute_contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
     """Contexts of a stretch of evaluations, and of re-evaluating it for its derivative."""
-    kept: list[Any] = []
-    return _Within(RECORD, lambda: kept), _Within(REPLAY, lambda: iter(kept))
+    record: list[Any] = []
+    return _Within(RECORD, lambda: record), _Within(REPLAY, lambda: iter(record))
 
 
 class _Within(AbstractContextManager[None]):

@@ -104,21 +104,21 @@ class Solver:
         """Check the options against each other."""
         method = self.method
         steps = {"solver.num_steps": self.num_steps, "solver.step_size": self.step_size}
-        given = ", ".join(f"{key}={value}" for key, value in steps.items() if value is not None)
+        setting = ", ".join(f"{key}={value}" for key, value in steps.items() if value is not None)
         if method in FIXED_STEP_METHODS:
             if self.rtol is not None or self.atol is not None:
                 raise ConfigError(f"solver.rtol, solver.atol: {method} has no tolerance; drop them")
             if self.step_size is None:
                 self.num_steps = self.num_steps or STEPS
             elif self.num_steps is not None:
-                raise ConfigError(f"{given}: each sets the steps; give one of them")
-        elif given:
-            raise ConfigError(f"{given}: {method} picks its own steps")
+                raise ConfigError(f"{setting}: each sets the steps; give one of them")
+        elif setting:
+            raise ConfigError(f"{setting}: {method} picks its own steps")
         else:
             self.rtol, self.atol = self.rtol or RTOL, self.atol or ATOL
         if method == "scipy_solver" and not self.adjoint:
             raise ConfigError("solver.adjoint=false: scipy_solver needs solver.adjoint=true")
-        self._watch = Watch(method, steps=given, rtol=self.rtol, max_nfe=self.max_nfe)
+        self._watch = Watch(method, steps=setting, rtol=self.rtol, max_nfe=self.max_nfe)
         if not self.own_loop and (self.engine == "own" or self.checkpoint):
             asked = "solver.engine=own" if self.engine == "own" else "solver.checkpoint=true"
             raise ConfigError(
@@ -182,8 +182,8 @@ class Solver:
         parameters = [p for p in flow.parameters() if p.requires_grad]
 
         def solve(z: Tensor, weight: Tensor, *carried: Tensor) -> Tensor:
-            own = dict(zip(graph.carried, carried, strict=True))
-            cut = replace(graph, weight=weight, carried=own)
+            by_name = dict(zip(graph.carried, carried, strict=True))
+            cut = replace(graph, weight=weight, carried=by_name)
             inputs = (*parameters, weight, *carried)
             return self.integrate(partial(flow, graph=cut), z, flow.t_end, inputs)
 
@@ -255,8 +255,8 @@ class Solver:
                 f"steps and differentiated through them; use a solver of fixed steps instead of "
                 f"{self.method}, and solver.adjoint=false"
             )
-        told = f"the fractional predictor takes the steps of {self.method}"
-        self._watch.tell_of_steps(f"flow.order={flow.order}: {told}", level=logging.INFO)
+        message = f"the fractional predictor takes the steps of {self.method}"
+        self._watch.tell_of_steps(f"flow.order={flow.order}: {message}", level=logging.INFO)
         if flow.t_end == 0:
             return z
         rhs = self._watch.over(partial(flow, graph=graph), flow.t_end, z.dtype)
@@ -343,8 +343,9 @@ class Watch:
             if count == self.max_nfe:
                 reached = f"{float(t.detach()):.4g} of {t_end:g}"
                 raise TrainingError(
-                    f"solver.max_nfe={self.max_nfe}: {self.name} was at t={reached} after as many "
-                    "evaluations; loosen its tolerance, take fewer steps, or raise the limit"
+                    f"solver.max_nfe={self.max_nfe}: {self.name} was at t={reached} after "
+                    f"{count} evaluations; loosen its tolerance, take fewer steps, or raise the "
+                    "limit"
                 )
             if count == MANY:
                 self._tell(

@@ -77,8 +77,8 @@ def adaptive_form(model: nn.Module) -> nn.Module:
         for module in adapted.modules()
         if isinstance(module, HasAdaptiveForm)
     ]
-    found = adapted if any(changed) else model
-    return MeanOverDraws(found) if is_random(model) else found
+    form = adapted if any(changed) else model
+    return MeanOverDraws(form) if is_random(model) else form
 
 
 def with_gradient(model: nn.Module, gradient: Gradient) -> nn.Module:
@@ -123,15 +123,15 @@ def with_solver(model: nn.Module, method: str, *, refine: int = 1) -> nn.Module 
     steps.
     """
     model = copy_of(model)
-    found = _solvers(model)
-    for module, solver in found:
+    solvers = _solvers(model)
+    for module, solver in solvers:
         size = solver.step_size
         module.solver = Solver(
             method,  # type: ignore[arg-type]
             num_steps=refine * (solver.num_steps or 1) if size is None else None,
             step_size=None if size is None else size / refine,
         )
-    return model if found else None
+    return model if solvers else None
 
 
 def _solvers(model: nn.Module) -> list[tuple[Any, Solver]]:

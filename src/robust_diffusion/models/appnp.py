@@ -64,8 +64,8 @@ class APPNP(PropagatingMLP):
         weights, z = symmetric_weights(graph, degree), local
         if self.variant == "grb":
             z = self.dropout(self.activation(z))
-        for kept in self._edges_kept(weights):
-            z = self._propagated(z, local, kept, graph)
+        for step_weights in self._edges_kept(weights):
+            z = self._propagated(z, local, step_weights, graph)
         return z
 
     def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:

@@ -60,11 +60,11 @@ def _sorted_inputs(
     """Sort edges and their weights, whether the model is called by position or by name."""
     edges = args[1] if len(args) > 1 else named["edge_index"]
     weights = {name: named[name] for name in named.keys() - {"x", "edge_index"}}
-    found, *values = sorted_by(row, edges, *args[2:], *weights.values())
+    edges, *values = sorted_by(row, edges, *args[2:], *weights.values())
     by_name = dict(zip(weights, values[len(args[2:]) :], strict=True))
     if len(args) > 1:
-        return (args[0], found, *values[: len(args) - 2]), by_name
-    return args, {**named, "edge_index": found, **by_name}
+        return (args[0], edges, *values[: len(args) - 2]), by_name
+    return args, {**named, "edge_index": edges, **by_name}
 
 
 def _key(edge_index: Tensor, row: int) -> Tensor:
@@ -265,8 +265,8 @@ def check_model(
     finite logits, one of each node and class.
     """
     if not isinstance(model, nn.Module):
-        given = "class" if isinstance(model, type) else type(model).__name__
-        raise ConfigError(f"{name}: is a {given}; give an nn.Module, built and trained")
+        kind = "class" if isinstance(model, type) else type(model).__name__
+        raise ConfigError(f"{name}: is a {kind}; give an nn.Module, built and trained")
     for part in model.modules():
         if getattr(part, "cached", False) is True:
             raise ConfigError(
@@ -334,20 +334,20 @@ def sees_edges(
 
 
 def check_dropped_edges(
-    model: nn.Module, x: Float[Tensor, "n f"], given: Int[Tensor, "2 g"], edges: Int[Tensor, "2 e"]
+    model: nn.Module, x: Float[Tensor, "n f"], raw: Int[Tensor, "2 g"], edges: Int[Tensor, "2 e"]
 ) -> None:
     """Refuse a model whose logits change if self-loops and repeated edges are dropped."""
-    if given.size(1) == edges.size(1):
+    if raw.size(1) == edges.size(1):
         return
     kind = type(model).__name__
     wrong = f"model: {kind} does not take this graph"
     with buffers_restored(model):
-        before, after = (_tried(model, x.clone(), e.clone(), wrong) for e in (given, edges))
+        before, after = (_tried(model, x.clone(), e.clone(), wrong) for e in (raw, edges))
     if not torch.allclose(before, after, rtol=1e-3, atol=1e-4):
         raise ConfigError(
-            f"data.edge_index: {kind} returns other logits without the "
-            f"{given.size(1) - edges.size(1)} self-loops and repeated edges, which are dropped; "
-            "let its forward add the self-loops that it needs"
+            f"data.edge_index: attacks drop its {raw.size(1) - edges.size(1)} self-loops and "
+            f"repeated edges, and the logits of {kind} depend on them; train on a graph without "
+            "(torch_geometric.utils: remove_self_loops, coalesce), and add self-loops in forward"
         )
 
 

@@ -103,8 +103,8 @@ class EdgeNumbers:
         inside = (edge_index < self._num_nodes).all(0)
         values = torch.ones(edge_index.size(1), device=edge_index.device)
         places, wanted = self._places.to(edge_index.device), self._place(edge_index[:, inside])
-        found = torch.searchsorted(places, wanted).clamp_max(places.numel() - 1)
-        values[inside] = torch.where(places[found] == wanted, found, 1).float()
+        index = torch.searchsorted(places, wanted).clamp_max(places.numel() - 1)
+        values[inside] = torch.where(places[index] == wanted, index, 1).float()
         return values
 
     def _place(self, edge_index: Tensor) -> Tensor:
@@ -141,5 +141,5 @@ class OnEdgeValues(nn.Module):
         weight = self.values(edge_index, x.size(0))
         if edge_weight is not None:
             weight = weight * edge_weight
-        given = {} if degree is None else {"degree": self.values.degree(degree, edge_index)}
-        return self.model(x, edge_index, weight, **given)  # type: ignore[no-any-return]
+        kwargs = {} if degree is None else {"degree": self.values.degree(degree, edge_index)}
+        return self.model(x, edge_index, weight, **kwargs)  # type: ignore[no-any-return]

@@ -75,11 +75,11 @@ class GCNJaccard(StraightThrough, LayerStack):
             of_edges = of_features.kept(x, "edges", ByTensor)
             similarity = of_edges.kept(edge_index, "similarity", compute)
         stays = (graph.src == graph.dst) | (similarity >= self.threshold)
-        kept = torch.where(stays, graph.weight, 0)
+        weight = torch.where(stays, graph.weight, 0)
         if through:
             unpruned = graph.weight * (1 + similarity - similarity.detach())
-            kept = unpruned + (kept - unpruned).detach()
-        graph = replace(graph, weight=kept.detach() if self.gradient == "detached" else kept)
+            weight = unpruned + (weight - unpruned).detach()
+        graph = replace(graph, weight=weight.detach() if self.gradient == "detached" else weight)
         graph = replace(graph, weight=symmetric_weights(graph))
         return lambda conv, x: conv(x, graph)
 

@@ -45,11 +45,11 @@ class GNNGuard(LayerStack):
 
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """Each layer judges the edges that the one before has kept."""
-        kept = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
+        graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
 
         def apply(conv: nn.Module, x: Tensor) -> Tensor:
-            nonlocal kept
-            kept, weighted = self.guard(x, kept)
+            nonlocal graph
+            graph, weighted = self.guard(x, graph)
             return conv(x, weighted)  # type: ignore[no-any-return]
 
         return apply

@@ -164,9 +164,9 @@ class PDELayer(nn.Module):
         """Return the flow and its solver, for `print(model)`."""
         solver = self.solver
         steps = {"num_steps": solver.num_steps, "step_size": solver.step_size}
-        given = "".join(f", {key}={value}" for key, value in steps.items() if value is not None)
+        setting = "".join(f", {key}={value}" for key, value in steps.items() if value is not None)
         flow = f"flow={type(self.flow).__name__}, t_end={self.flow.t_end:g}"
-        return f"{flow}, solver={solver.method}{given}"
+        return f"{flow}, solver={solver.method}{setting}"
 
     def make_adaptive(self) -> bool:
         """Straight through the guard, and through the solver's steps; see `HasAdaptiveForm`."""
@@ -180,23 +180,23 @@ class PDELayer(nn.Module):
 
     def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> tuple[Float[Tensor, "n d"], Graph]:
         """Diffused features, and the edges that the guard has kept for the next layer."""
-        z, graph, kept = self.enter(x, graph)
-        return self.diffuse(z, graph), kept
+        z, graph, next_graph = self.enter(x, graph)
+        return self.diffuse(z, graph), next_graph
 
     def enter(
         self, x: Float[Tensor, "n f"], graph: Graph
     ) -> tuple[Float[Tensor, "n d"], Graph, Graph]:
         """The initial features, the edges to diffuse them over, and those for the next layer."""
         x = self.norm(x)
-        kept = graph
+        next_graph = graph
         if self.guard is not None:
-            kept, graph = self.guard(x, graph)
+            next_graph, graph = self.guard(x, graph)
         z = self.linear(x)
         if self.training:
             self.flow.resample()
             if self.rewiring is not None:
                 graph = self.rewiring(graph, lambda g: self.flow.similarity(z.detach(), g))
-        return z, graph, kept
+        return z, graph, next_graph
 
     def diffuse(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
         """Features at the end of the integration period, from `z` at its beginning."""

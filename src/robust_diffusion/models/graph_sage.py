@@ -39,9 +39,9 @@ class GraphSAGE(NormalizedStack):
         pairs = pairwise(self.widths)
         self.stack(SAGEConv(before, after, project_root=project_root) for before, after in pairs)
 
-    def along(self, *given: Any) -> Apply:
+    def along(self, *args: Any) -> Apply:
         """Every layer takes means along these edges, of unit features."""
-        apply = super().along(*given)
+        apply = super().along(*args)
         # The bound keeps the gradient of a node without features finite.
         return lambda conv, x: apply(conv, F.normalize(x, dim=1, eps=1e-6))
 

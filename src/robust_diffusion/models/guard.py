@@ -73,18 +73,18 @@ class Guard:
         loop = graph.src == graph.dst
         similarity = edge_cosine(x, graph)
         stays = loop | (similarity >= self.threshold)
-        kept = self._masked(graph.weight, stays)
+        pruned = self._masked(graph.weight, stays)
         if not self.reweight:
-            return replace(graph, weight=kept), replace(graph, weight=kept)
+            return replace(graph, weight=pruned), replace(graph, weight=pruned)
         # A similarity below 0 that a negative threshold lets through counts nothing.
         score = (graph.weight * similarity).masked_fill(loop, 0.0)
         score = self._masked(score, stays & (similarity > 0))
         total = segment_sum(score, graph)
         share = score * gather_dst((total > 0) / total.clamp_min(1e-12), graph)
-        neighbours = segment_sum(kept.masked_fill(loop, 0.0), graph)
+        neighbours = segment_sum(pruned.masked_fill(loop, 0.0), graph)
         exponent = torch.where(loop, gather_dst((neighbours + 1).reciprocal(), graph), share)
         weight = self._masked(graph.weight * exponent.exp(), stays)
-        return replace(graph, weight=kept), replace(graph, weight=weight)
+        return replace(graph, weight=pruned), replace(graph, weight=weight)
 
     def _masked(self, values: Tensor, mask: Tensor) -> Tensor:
         masked = torch.where(mask, values, 0.0)

@@ -42,12 +42,12 @@ class Rewiring:
     def __call__(self, graph: Graph, similarity: Callable[[Graph], Float[Tensor, " e"]]) -> Graph:
         """Draw a rewired graph; `similarity` scores the kept and added edges."""
         device = graph.src.device
-        kept = torch.randperm(graph.num_edges, device=device)
-        kept = kept[: int(graph.num_edges * self.keep_ratio)]
+        sample = torch.randperm(graph.num_edges, device=device)
+        sample = sample[: int(graph.num_edges * self.keep_ratio)]
         num_added = int(graph.num_nodes * (1 / (1 - self.add_ratio) - 1))
         added = torch.randint(graph.num_nodes, (2, num_added), device=device)
-        edge_index = torch.cat([graph.edge_index[:, kept], added], 1)
-        weight = torch.cat([graph.weight[kept], graph.weight.new_ones(num_added)])
+        edge_index = torch.cat([graph.edge_index[:, sample], added], 1)
+        weight = torch.cat([graph.weight[sample], graph.weight.new_ones(num_added)])
         # An added edge that exists already must not count twice: keep the first of each.
         flat = edge_index[1] * graph.num_nodes + edge_index[0]
         unique, inverse = torch.unique(flat, return_inverse=True)

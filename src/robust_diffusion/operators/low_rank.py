@@ -62,13 +62,13 @@ def truncated_svd(graph: Graph, rank: int) -> LowRank:
         else:
             u, s, vt = np.linalg.svd(matrix.toarray())
     largest = np.argsort(-s, kind="stable")[:rank]
-    kept = largest[s[largest] > 1e-10 * max(s.max(initial=0.0), 1e-30)]
+    top = largest[s[largest] > 1e-10 * max(s.max(initial=0.0), 1e-30)]
 
     def tensor(values: Any) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(weight.device)
 
-    is_cut = len(kept) == rank < graph.num_nodes
-    return LowRank(tensor(u[:, kept]), tensor(s[kept]), tensor(vt[kept].T), is_cut=is_cut)
+    is_cut = len(top) == rank < graph.num_nodes
+    return LowRank(tensor(u[:, top]), tensor(s[top]), tensor(vt[top].T), is_cut=is_cut)
 
 
 def low_rank_product(

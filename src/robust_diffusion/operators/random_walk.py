@@ -46,9 +46,9 @@ def return_probabilities(graph: Graph, steps: int) -> Float[Tensor, "n k"]:
     if weight.requires_grad and torch.is_grad_enabled():
         return _return_probabilities(graph, steps)
     key = "return probabilities", steps, weight.dtype
-    kept = graph.indexes.kept if graph.unweighted else partial(_KNOWN.kept, weight)
+    cached = graph.indexes.kept if graph.unweighted else partial(_KNOWN.kept, weight)
     with torch.no_grad():
-        return kept(key, lambda: _return_probabilities(graph, steps))
+        return cached(key, lambda: _return_probabilities(graph, steps))
 
 
 def pagerank_graph(

@@ -141,8 +141,8 @@ class _StandIn(torch.autograd.Function):
         with torch.enable_grad():
             made = ctx.make()  # again: what was made before is in a graph that may be gone
         sources = [source for source in ctx.saved_tensors if source.requires_grad]
-        found = iter(torch.autograd.grad(made, sources, grad))
-        parts = (next(found) if source.requires_grad else None for source in ctx.saved_tensors)
+        gradients = iter(torch.autograd.grad(made, sources, grad))
+        parts = (next(gradients) if source.requires_grad else None for source in ctx.saved_tensors)
         return None, None, None, *parts
 
 

@@ -1,4 +1,4 @@
-"""Agreement with the paper: entries outside the tolerance, how many are within; datasets."""
+"""Agreement with the paper: entries within and outside the tolerance, and dataset statistics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
 
 
 def render_agreement(variants: Mapping[str, Sequence[PaperTable]]) -> str:
-    """Counts per variant and table, and every entry outside the tolerance, in Markdown."""
+    """Render counts per variant and table, and every entry outside the tolerance, as Markdown."""
     found = {name: agreement(tables) for name, tables in variants.items()}
     numbers = sorted({number for one in found.values() for number in one.entries["table"]})
     header = ["Variant", *(f"Table {number}" for number in numbers), "All", "Once each"]

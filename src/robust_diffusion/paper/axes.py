@@ -113,7 +113,7 @@ AXES = (
 
 @cache
 def choice(axis: str, value: str) -> Choice:
-    """Meaning of a value of a layout's axis; an unknown axis or name is a `ConfigError`."""
+    """Look up a value of a layout's axis; an unknown axis or name is a `ConfigError`."""
     named = NAMED.get(check_choice("table.axis", axis, AXES), {})
     if axis not in NUMBERED or value in named:
         return named[check_choice(f"table.{axis}", value, named)]

@@ -14,7 +14,7 @@ from robust_diffusion.results.runs import Runs
 
 
 class PrintPaperTable(PrintResults):
-    """The paper's table of an experiment, once per variant that the sweep ran."""
+    """Print the paper's table of an experiment, once per variant that the sweep ran."""
 
     def show_sweep(self, config: DictConfig, records: list[Record]) -> Iterator[Tagged]:
         """Print the table from all records, and yield it for W&B."""
@@ -28,7 +28,7 @@ class PrintPaperTable(PrintResults):
             yield to_frame(table), [fidelity, scale]
 
     def tables(self, experiment: str, records: list[Record], scale: str) -> Iterator[Tagged]:
-        """The paper's table, once per variant that is in the records."""
+        """Yield the paper's table, once per variant in the records."""
         cells = by_experiment(records, scale=scale).get(experiment, [])
         for number in (n for n in table_numbers() if experiment == f"table-{n}"):
             for fidelity in sorted({record["fidelity"] for record in cells}):

@@ -21,9 +21,9 @@ ACCURACY = "accuracy in %"
 def draw_charts(
     tables: Mapping[int, PaperTable], counted: Runs
 ) -> Iterator[tuple[str, str, Figure]]:
-    """Name, caption and figure of every chart for which there are records.
+    """Yield name, caption and figure of every chart that has records.
 
-    `tables` are those of `build_tables`, made of the records counted.
+    `tables` is the result of `build_tables` on the counted records.
     """
 
     def points(*numbers: int, x: str = "injected") -> pd.DataFrame:
@@ -76,7 +76,7 @@ def _point(entry: Entry, x: str) -> dict[str, Any]:
 
 
 def _periods(counted: Runs) -> pd.DataFrame:
-    """Flows along their integration period; a network without one, such as the MLP, is a point."""
+    """Return flows by integration period; a network without one, such as the MLP, is a point."""
     found: dict[tuple[str, str, str, float], list[Record]] = {}
     for record in counted.of("t-end"):
         if is_tested(record):
@@ -98,7 +98,7 @@ def _periods(counted: Runs) -> pd.DataFrame:
 
 
 def _draw(points: pd.DataFrame, x: str, y: str, *, line: str = "-") -> Figure:
-    """A panel per `panel`, in it each `series`; names on the y axis go from top to bottom."""
+    """Draw one panel per `panel` with its `series`; names on the y axis go from top to bottom."""
     panels, names = points.groupby("panel", sort=False), list(dict.fromkeys(points["series"]))
     columns, rows = min(2, len(panels)), -(-len(panels) // 2)
     looks = [look_of(name, place) for place, name in enumerate(names)]

@@ -59,7 +59,7 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
 
     @property
     def is_factor(self) -> bool:
-        """True if effects are logarithms of factors, false if they are points of accuracy."""
+        """Return whether effects are logarithms of factors instead of points of accuracy."""
         return "measure" in self.select
 
     @model_validator(mode="after")
@@ -73,7 +73,7 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
 
     @cached_property
     def comparisons(self) -> Comparisons:
-        """Every comparison; an unknown axis or value is a `ConfigError`."""
+        """Return every comparison; an unknown axis or value is a `ConfigError`."""
         found = []
         for chosen in _combinations(self.each):
             common, left, right = dict(self.select), dict(self.left), dict(self.right)
@@ -104,7 +104,7 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
 
     @cached_property
     def related(self) -> dict[str, "Claim"]:
-        """The same claim with an MLP on the right, and under the worst case of each model.
+        """Return the same claim with an MLP on the right, and under the worst case of each model.
 
         Only accuracies at the default settings and budget have these.
         """
@@ -336,11 +336,8 @@ def _tested(
         samples = {one: evidence(one) for one in terms}
         if claim.of == "spread":
             # The mean distance from the median measures the spread: Brown and Forsythe 1974.
-            medians = {g: median(s.values()) for g, s in samples.items() if isinstance(s, dict)}
-            samples = {
-                g: {seed: abs(x - medians[g]) for seed, x in s.items()} if g in medians else None
-                for g, s in samples.items()
-            }
+            recorded = {g: _from_median(s) for g, s in samples.items() if isinstance(s, dict)}
+            samples = dict.fromkeys(terms) | recorded
         found = _estimate(terms, samples, claims.min_seeds)
         if found is None:
             known = any(sample is not None for sample in samples.values())
@@ -357,6 +354,11 @@ def _tested(
         if finding.estimate and next(corrected) > claims.alpha:
             finding.state = "undecided"
     return findings
+
+
+def _from_median(sample: Mapping[int, float]) -> dict[int, float]:
+    center = median(sample.values())
+    return {seed: abs(value - center) for seed, value in sample.items()}
 
 
 def _estimate(terms: Terms, samples: Mapping[Group, Sample], min_seeds: int) -> Estimate | None:

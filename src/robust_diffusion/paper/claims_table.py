@@ -16,7 +16,7 @@ from robust_diffusion.system.markdown import markdown_table
 
 
 def legend(alpha: float, worst_of: str) -> str:
-    """Explain a run and the columns; the worst cases are of one variant."""
+    """Explain an entry and the columns; the worst cases belong to one variant."""
     return (
         f"{RULE} Supported: every comparison holds, significantly (at {100 * alpha:g} %) on the "
         "claimed side of the margin; contradicted: one lies significantly on the other; "

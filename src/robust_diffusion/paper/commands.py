@@ -1,4 +1,4 @@
-"""`robust-diffusion table`, `claims`, `report` and `figure`: what the records say."""
+"""`robust-diffusion table`, `claims`, `report` and `figure`: views of the records."""
 
 import argparse
 import logging
@@ -51,9 +51,8 @@ def run_table_command(arguments: Sequence[str]) -> None:
     add_records_option(parser)
     add("--format", choices=list(_FORMATS), default="markdown", help=default)
     _add_variant_options(parser)
-    data_dir = os.environ.get("ROBUST_DIFFUSION_DATA") or "data"
-    where = "data directory of table 4 (default: ROBUST_DIFFUSION_DATA, else data)"
-    add("--data-dir", default=data_dir, help=where)
+    text = "data directory of table 4 (default: ROBUST_DIFFUSION_DATA, else data)"
+    add("--data-dir", default=os.environ.get("ROBUST_DIFFUSION_DATA") or "data", help=text)
     add("--out", type=Path, help="file to write to (default: standard output)")
     chosen = parser.parse_args(arguments)
     if chosen.number == _DATASETS:
@@ -208,7 +207,7 @@ def _draw(chosen: argparse.Namespace) -> None:
 
 
 def _add_variant_options(parser: argparse.ArgumentParser) -> None:
-    """Let a command take the scale of the runs, and the variant, whose records count."""
+    """Add the options for the scale and the variant of the records that count."""
     add_scale_option(parser)
     told = "variant of the paper (default: paper)"
     parser.add_argument("--fidelity", choices=FIDELITIES, default="paper", help=told)

@@ -1,4 +1,4 @@
-"""A layout fitted to records: stand-ins, and the user's own graphs, attacks and models."""
+"""A layout fitted to records: replacement datasets, and the user's graphs, attacks and models."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from robust_diffusion.records.records import CLEAN, Record, has_values, is_timin
 
 
 def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
-    """The layout of what was run: with stand-ins, and with rows and columns of the user's own.
+    """Return the layout of what was run, with replacement datasets and the user's rows and columns.
 
     Times are of the paper's dataset if that was timed, else of the one timed last. Accuracies of a
     stand-in follow those of the dataset that it stands in for. Every other dataset, attack and
@@ -61,7 +61,7 @@ def _with_stand_ins(lines: Sequence[Line], stand_ins: Mapping[str, Choice]) -> l
 
 
 def _grow(lines: list[Line], axis: str, found: Mapping[str, Choice]) -> None:
-    """Insert, for each value that the lines lack, the same lines of that value."""
+    """Insert the same lines for each value that the lines lack."""
     old = list(lines)
     have = {line.keys[axis] for line in old if axis in line.keys}
     for value in (v for v in found if have and v not in have):
@@ -80,7 +80,7 @@ def _fits(line: Line, record: Record) -> bool:
 
 
 def _choice(axis: str, name: str) -> Choice:
-    """Meaning of a name; one that no table of the paper has stands for itself."""
+    """Look up a name; one that no table of the paper has stands for itself."""
     record = {axis: name} if axis == "dataset" else {}
     return NAMED[axis].get(name) or Choice(name, name, {axis: name}, record)
 

@@ -72,7 +72,7 @@ class Line:
         return {path: value for of in self.choices.values() for path, value in of.record.items()}
 
     def at(self, axis: str, chosen: Choice) -> "Line":
-        """The same line at another value of one of its axes."""
+        """Return the line at another value of one of its axes."""
         return replace(self, choices={**self.choices, axis: chosen})
 
 
@@ -131,7 +131,7 @@ def table_numbers() -> list[int]:
 
 
 def load_layout(number: int) -> Layout:
-    """The layout of a table."""
+    """Load the layout of a table."""
     path = CONFIG_DIR / "experiment" / f"table-{number}.yaml"
     experiment = _read(path) if path.is_file() else {}
     if "table" not in experiment:
@@ -167,7 +167,7 @@ def printed_rows(table: str) -> list[dict[str, str]]:
 
 
 def printed_number(where: Mapping[str, str]) -> Reported:
-    """The one entry with these texts in its columns.
+    """Return the one entry with these texts in its columns.
 
     None, or more than one, is a `ConfigError`.
     """
@@ -202,13 +202,13 @@ def _grid(section: Mapping[str, Any]) -> Grid:
 
 
 def _product(axes: Mapping[str, Any]) -> list[Line]:
-    """Every combination of the axes' values, the first axis slowest."""
+    """Return every combination of the axes' values, the first axis slowest."""
     values = [_choices(axis, given) for axis, given in axes.items()]
     return [Line(dict(zip(axes, chosen, strict=True))) for chosen in product(*values)]
 
 
 def _choices(axis: str, values: Any) -> Sequence[Choice]:
-    """One choice per value; a mapping gives each value its label."""
+    """Return one choice per value; a mapping gives each value its label."""
     if isinstance(values, Mapping):
         return [replace(choice(axis, str(v)), label=str(label)) for v, label in values.items()]
     return [choice(axis, str(v)) for v in (values if isinstance(values, list) else [values])]

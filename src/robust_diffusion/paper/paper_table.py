@@ -1,4 +1,4 @@
-"""One of the paper's tables, measured numbers beside the published ones, and remarks on it."""
+"""One of the paper's tables: measured and published numbers, and remarks."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ _Attacked = Sequence[tuple[str, Record]]
 
 
 def title_of(layout: Layout, records: Runs) -> str:
-    """Number, words and label of a fitted layout, and what its numbers are worth."""
+    """Return the title of a fitted layout: number, words, label, and what the numbers are worth."""
     title = f"{layout.name} ({layout.label}), arXiv:2209.07754"
     if other := _stand_in(layout):
         title += f"; dataset={other} as a stand-in"
@@ -59,7 +59,7 @@ def title_of(layout: Layout, records: Runs) -> str:
 
 
 def remarks(layout: Layout, entries: Sequence[Entry], records: Runs) -> list[str]:
-    """Remarks on a table as a whole, a sentence each, from its fitted layout and all entries."""
+    """Return the remarks on a table, one sentence each, from its fitted layout and all entries."""
     if layout.kind == "budgets":
         return ["Edges are counted per injected node, as GRB's attacks do."]
     shown = [(entry.graph, run.record) for entry in entries for run in entry.runs]
@@ -192,7 +192,7 @@ def _budget(attacked: _Attacked) -> list[str]:
 
 
 def _options(layout: Layout, cells: Sequence[Record]) -> Mapping[str, int]:
-    """Number of runs that asked for each option that neither table nor experiment says."""
+    """Count the runs with options that neither table nor experiment names."""
     lines = [line for grid in layout.grids for line in (*grid.rows, *grid.columns)]
     own = {path for line in (layout.fixed, *lines) for path in line.record}
     own = {path.removeprefix("config.").removeprefix("model.") for path in own} | layout.swept
@@ -209,7 +209,7 @@ def _options(layout: Layout, cells: Sequence[Record]) -> Mapping[str, int]:
 
 
 def _is_default(key: str, record: Record, cells: Sequence[Record]) -> bool:
-    """True if a run that did not ask for the option has the same value there."""
+    """Return whether a run without the option has the same value."""
     value = value_at(record, f"config.{key}")
     # Datasets and models have defaults of their own, which those of a variant do not depend on.
     kinds = () if key.startswith("fidelity.") else ("dataset", "model", "flow")
@@ -245,7 +245,7 @@ class PaperTable:
 
 
 def build_tables(records: Runs) -> dict[int, PaperTable]:
-    """Every table of the paper, by its number; as `build_table`."""
+    """Build every table of the paper, by number; see `build_table`."""
     return {number: build_table(load_layout(number), records) for number in table_numbers()}
 
 

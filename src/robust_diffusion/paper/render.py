@@ -1,4 +1,4 @@
-"""A paper's table as Markdown that also reads as plain text, LaTeX, HTML, CSV and a data frame."""
+"""Formats of a paper's table: Markdown (readable as text), LaTeX, HTML, CSV, data frame."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,7 +61,7 @@ ENVIRONMENT = Environment(
 
 
 def to_frame(table: PaperTable) -> "pd.DataFrame":
-    """One row per entry, with every number; the same columns for every table."""
+    """Return one row per entry with every number; all tables have the same columns."""
     common = {
         "table": table.layout.number,
         "label": table.layout.label,
@@ -97,12 +97,12 @@ def to_frame(table: PaperTable) -> "pd.DataFrame":
 
 
 def render_csv(table: PaperTable) -> str:
-    """The data frame as text, with a header."""
+    """Render the data frame as CSV with a header."""
     return to_frame(table).to_csv(index=False)
 
 
 def render_markdown(table: PaperTable) -> str:
-    """Title, remarks, the table and its notes.
+    """Render title, remarks, the table and its notes.
 
     Each row of the paper becomes two, measured and reported, and a third where they can be
     compared: the difference with its corrected p-value, or the factor of times.
@@ -118,14 +118,14 @@ def render_markdown(table: PaperTable) -> str:
 
 
 def render_html(table: PaperTable) -> str:
-    """A `<figure>`: the caption with remarks, a table per grid, and the notes."""
+    """Render a `<figure>`: the caption with remarks, a table per grid, and the notes."""
     template = ENVIRONMENT.get_template("table.html.jinja")
     grids = [rows for _, rows in _grids(table, IN_HTML)]
     return template.render(table=table, grids=grids, notes=list(_notes(table)))
 
 
 def render_latex(table: PaperTable) -> str:
-    """A `table` environment with booktabs rules, best in red and second best in blue.
+    """Render a `table` environment with booktabs rules, best in red and second best in blue.
 
     Its cells are those of `render_markdown`; remarks and notes go beneath the table.
     """
@@ -160,7 +160,7 @@ def _in_latex(grid: Grid, rows: list[list[str]]) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """The text for LaTeX to print as it is; a question mark for what it has no sign for."""
+    """Escape a text for LaTeX; a character without a symbol becomes a question mark."""
     # Every other quotation mark opens.
     for i in range(text.count('"')):
         text = text.replace('"', "''" if i % 2 else "``", 1)
@@ -172,7 +172,7 @@ def _ranked(table: PaperTable) -> bool:
 
 
 def _notes(table: PaperTable) -> dict[str, int]:
-    """The marks of a table by number, from 1 in order of appearance; equal ones share theirs."""
+    """Number the marks of a table from 1 in order of appearance; equal marks share a number."""
     texts = dict.fromkeys(mark.text for _, _, entry in table for mark in entry.marks)
     return {text: number for number, text in enumerate(texts, start=1)}
 
@@ -180,7 +180,7 @@ def _notes(table: PaperTable) -> dict[str, int]:
 def _grids(
     table: PaperTable, formats: Mapping[int, str], escaped: Callable[[str], str] = str
 ) -> Iterator[tuple[Grid, list[list[str]]]]:
-    """Each grid with its header and rows, as every format shows them."""
+    """Yield each grid with its header and rows, as every format shows them."""
     notes, timed = _notes(table), table.layout.kind == "time"
     decimals = 2 if table.layout.kind == "accuracy" else 0
     paper, comparison = ("RTX 3090", "factor") if timed else ("printed", "difference")
@@ -209,7 +209,7 @@ def _grids(
 
 
 def _measured(entry: Entry, decimals: int) -> str:
-    """The measured number, or in a few words why there is none."""
+    """Format the measured number, or say in a few words why there is none."""
     if entry.quartiles is not None and entry.mean is not None:
         places = places_for(entry.mean, digits=3)
         return "{:.{d}f} ({:.{d}f}–{:.{d}f})".format(entry.mean, *entry.quartiles, d=places)
@@ -219,7 +219,7 @@ def _measured(entry: Entry, decimals: int) -> str:
 
 
 def _compared(entry: Entry, decimals: int) -> str:
-    """Measured against reported: a difference with its p-value, or a factor of times."""
+    """Format measured against reported: a difference with its p-value, or a factor of times."""
     if entry.factor is not None:
         return f"×{entry.factor:.{places_for(entry.factor, digits=2)}f}"
     p = "" if entry.p_holm is None else f" (p {p_value(entry.p_holm)})"
@@ -227,7 +227,7 @@ def _compared(entry: Entry, decimals: int) -> str:
 
 
 def _unrepeated(labels: Sequence[str], above: Sequence[str]) -> list[str]:
-    """Labels of a row, without those that the row above has already."""
+    """Return the labels of a row without those that the row above already has."""
     # The last label tells rows apart, and one below a label that changed is said again.
     kept = next(i for i, of in enumerate(labels) if of != above[i] or i == len(labels) - 1)
     return [*[""] * kept, *labels[kept:]]

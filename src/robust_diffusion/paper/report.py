@@ -1,4 +1,4 @@
-"""The report: one page of what records say, which loads nothing and runs no script."""
+"""The report: one HTML page of the records that loads nothing and runs no script."""
 
 import json
 import logging
@@ -59,15 +59,16 @@ def render_report(
     ]
     return ENVIRONMENT.get_template("report.html.jinja").render(
         smoke=scale == "smoke",
-        facts={"This page": f"--scale {scale} --fidelity {fidelity}", **_facts(records)},
+        options=f"--scale {scale} --fidelity {fidelity}",
+        provenance=_provenance(records),
         pictures=pictures,
         sections=sections,
         tables=[Markup(render_html(table)) for table in measured],  # noqa: S704 - escaped  # nosec B704
     )
 
 
-def _facts(records: Sequence[Record]) -> dict[str, str]:
-    """Facts about the run, by name: options, code, machine."""
+def _provenance(records: Sequence[Record]) -> dict[str, str]:
+    """Return how many runs there are, and what computed them: code, machine, packages."""
     latest = list(latest_by_run(records).values())
 
     def counts(*keys: str) -> str:
@@ -76,8 +77,9 @@ def _facts(records: Sequence[Record]) -> dict[str, str]:
 
     versions = [v for r in latest for v in dict(r.get("versions") or {}).items()]
     failed = sum("error" in record for record in latest)
+    finished = len(latest) - failed
     return {
-        "Cells": f"{len(latest) - failed} finished, {failed} failed; {counts('scale', 'fidelity')}",
+        "Runs": f"{finished} runs finished, {failed} failed; {counts('scale', 'fidelity')}",
         **{key.capitalize(): counts(key) for key in ("code", "revision", "processor")},
         "Packages": ", ".join(sorted({f"{name} {version}" for name, version in versions})),
         "Newest record": max((str(r["time"]) for r in latest if "time" in r), default="-"),

@@ -1,4 +1,4 @@
-"""Experiments beside the paper's tables, each shown as one table: settings, worst cases, pairs."""
+"""Experiments outside the paper's tables, each shown as one table: settings, worst cases, pairs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -9,8 +9,7 @@ from robust_diffusion.results.comparison import compare, describe_comparison
 from robust_diffusion.results.effects import show_effects
 from robust_diffusion.results.paired import compare_worst_cases
 from robust_diffusion.results.table import ResultTable, rank, summarize
-from robust_diffusion.results.targets import show_targets
-from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
+from robust_diffusion.results.worst_case import recorded_on, show_targets, show_worst_cases
 
 _WORST_CASES = (
     *("worst-case", "worst-case-models", "worst-case-splits", "worst-case-graphs"),

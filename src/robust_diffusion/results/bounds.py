@@ -1,4 +1,4 @@
-"""Accuracies under attack that other records show to be no bounds: another attack does more."""
+"""Accuracies under attack that are no bounds because another recorded attack does more harm."""
 
 import math
 import statistics
@@ -17,14 +17,14 @@ EPS = 1e-6
 
 
 def stronger_attacks(entry: Entry, records: Runs) -> Iterator[Mark]:
-    """Marks of an entry under an attacker who knows the model, where another attack does more.
+    """Yield marks of a white-box entry if another attack does more harm.
 
-    The other attack was made on the same trained models within the same budget, by an attacker who
-    knows them, or on a surrogate: at most one mark for each, of the attack that does most.
+    The other attack had the same trained models and budget, and is white-box or transferred: at
+    most one mark for each, of the attack that does most.
 
     Args:
         entry: Measured; clean, black-box and timed ones get no marks.
-        records: Among which the other attacks are.
+        records: Runs that hold the other attacks.
     """
     lower: dict[bool, dict[str, dict[int, float]]] = {}
     for run in entry.runs:
@@ -46,7 +46,7 @@ def stronger_attacks(entry: Entry, records: Runs) -> Iterator[Mark]:
 def _stronger(run: Run, graph: str, records: Runs) -> Iterator[tuple[Record, str, float]]:
     """Run, name and accuracy in % of each attack that does more; those of its own run left out.
 
-    These stand beside it in its table.
+    Its table already shows those.
     """
     allowed, injects = run.record["budget"]["declared"], _injects(run.record, graph)
     for other in records.by_model.get(trained_model(run.record), ()):
@@ -69,12 +69,12 @@ def _name(record: Record, attack: str) -> str:
 
 
 def _knows(record: Record) -> bool:
-    """True of a run whose attacker knows the model; not of threat models that are the user's."""
+    """Return whether the attacker knows the model; false for a user's threat models."""
     return KIND.get(str(record.get("threat"))) in SEEN
 
 
 def _is_within(other: Record, attack: str, allowed: Mapping[str, Any], *, injects: bool) -> bool:
-    """True of an attack that kept another one's budget, and injects or modifies as that does.
+    """Return whether an attack is of the same kind as another and kept its budget.
 
     Args:
         other: The attack's run.
@@ -101,6 +101,6 @@ def _injects(record: Record, attack: str) -> bool:
 
 
 def _limit(declared: Mapping[str, Any], key: str) -> float:
-    """A limit of a budget; infinity where there is none."""
+    """Return a limit of a budget, infinity if there is none."""
     value = declared.get(key)
     return value if isinstance(value, int | float) else math.inf

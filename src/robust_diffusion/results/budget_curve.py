@@ -1,4 +1,4 @@
-"""Worst case against budget: lowest accuracy by injected nodes, beside an MLP."""
+"""Worst case against budget: lowest accuracy by injected nodes, next to an MLP."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ _POINT = 0.01
 
 
 def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
-    """Worst case of each model by budget, and signs that it is no bound.
+    """Return the worst case of each model by budget, and flags that say it is not a bound.
 
     Args:
         records: Runs under any threat models, of one limit on edges in all.
@@ -57,14 +57,13 @@ def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def _stalled(curve: pd.DataFrame) -> str:
-    """Seeds on which more budget has no more effect, and the figures of the first."""
+    """Return the seeds on which more budget does no more harm, and the figures of the first."""
     points: dict[tuple[Any, str], list[tuple[int, float]]] = {}
     for draw, split, *point in curve[["draw", "split", "nodes", "worst"]].dropna().to_numpy():
         points.setdefault((draw, split), []).append((point[0], point[1]))
     found = [
         (draw, detail)
         for (draw, _), of in sorted(points.items())
-        if len(of) > 1
         if (detail := budget_without_effect(of))
     ]
     seeds: list[Any] = sorted({draw for draw, _ in found})
@@ -72,9 +71,9 @@ def _stalled(curve: pd.DataFrame) -> str:
 
 
 def budget_without_effect(accuracies: Sequence[tuple[int, float]]) -> str:
-    """Return the figures of an attack that does no more with more budget, else "".
+    """Return the figures of an attack that does no more harm with more budget, else "".
 
-    An attack that left no accuracy cannot do more.
+    An attack that already reached 0 cannot do more.
 
     Args:
         accuracies: Per budget, in injected nodes, the accuracy in 0..1; at least two budgets.
@@ -87,9 +86,9 @@ def budget_without_effect(accuracies: Sequence[tuple[int, float]]) -> str:
 
 
 def show_budgets(records: Sequence[Record]) -> ResultTable:
-    """The worst case of each model by injected nodes as text, beside the MLP.
+    """Format the worst case of each model by injected nodes, next to the MLP.
 
-    Curves of equal edges per injected node stand together, the highest above the MLP first.
+    Curves of equal edges per injected node are grouped, the highest above the MLP first.
 
     Args:
         records: Of the run, failed runs included.
@@ -134,7 +133,7 @@ def _entry(row: "pd.Series[Any]") -> str:
 
 
 def _signs(curve: pd.DataFrame) -> Iterator[str]:
-    """Flags of a curve, those of single budgets with their injected nodes."""
+    """Return the flags of a curve, those of single budgets with their injected nodes."""
     if stalled := curve["stalled"].iloc[0]:
         yield f"budget_without_effect: {stalled}"
     for flags, of in curve[curve["flags"] != ""].groupby("flags"):

@@ -47,7 +47,7 @@ def differing_keys(rows: Sequence[Mapping[str, str]], first: Sequence[str] = ())
 def spent_ranges(
     records: Iterable[Record], graphs: Iterable[str] | None = None
 ) -> dict[str, Range]:
-    """Range of each count that all attacks, or those of `graphs`, spent; zeros left out."""
+    """Return the range of each count above 0 that all attacks, or those of `graphs`, spent."""
     return ranges(
         {count: used for count, used in by_count.items() if used}
         for record in records
@@ -58,16 +58,16 @@ def spent_ranges(
 
 
 def describe_spent(spent: Mapping[str, Range]) -> str:
-    """Spent counts in words, such as `50 nodes, 2500 edges`."""
+    """Describe spent counts in words, such as `50 nodes, 2500 edges`."""
     return ", ".join(
         f"{as_text(spent[key])} {word}" for key, word in _COUNTS.items() if key in spent
     )
 
 
 def describe_limits(declared: Mapping[str, Range], spent: Iterable[str]) -> str:
-    """Declared limits in words, those alone that bind attacks that spent such counts.
+    """Describe the declared limits that bind attacks which spent these counts.
 
-    Attacks that spent nothing are taken for injections.
+    Attacks that spent nothing count as injections.
     """
     counts = set(spent)
     texts = INJECTION_LIMITS if "injected_nodes" in counts or not counts else {}
@@ -79,7 +79,7 @@ def describe_limits(declared: Mapping[str, Range], spent: Iterable[str]) -> str:
 
 
 def describe_budget(records: Sequence[Record]) -> str:
-    """Spent counts of all attacks, and the declared limits unless an injection used them up."""
+    """Describe what all attacks spent, and the declared limits unless an injection used them up."""
     spent = spent_ranges(records)
     declared = ranges(record["budget"]["declared"] for record in records)
     limits = describe_limits(declared, spent)
@@ -93,12 +93,12 @@ def describe_budget(records: Sequence[Record]) -> str:
 
 
 def describe_cuts(records: Iterable[Record]) -> list[str]:
-    """Smoke runs and trainings that were cut short, one phrase each."""
+    """Describe smoke runs and shortened trainings, one phrase each."""
     return list(dict.fromkeys(chain.from_iterable(map(_cuts, records))))
 
 
 def ranges(counts: Iterable[Mapping[str, Any]]) -> dict[str, Range]:
-    """Per key its smallest and largest value, where that is a number."""
+    """Return the smallest and largest value of each key with numbers."""
     values: dict[str, list[float]] = {}
     for count in counts:
         for key, value in count.items():
@@ -108,7 +108,7 @@ def ranges(counts: Iterable[Mapping[str, Any]]) -> dict[str, Range]:
 
 
 def as_text(bounds: Range) -> str:
-    """A range as text: counts whole, shares and widths to four digits."""
+    """Format a range: counts as integers, shares and widths to four digits."""
     low, high = (f"{x:.0f}" if float(x).is_integer() else f"{x:.4g}" for x in bounds)
     return low if low == high else f"{low} to {high}"
 

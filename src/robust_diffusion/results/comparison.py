@@ -1,4 +1,4 @@
-"""Effect of each option of a sweep: every setting beside the one it departs from."""
+"""Effect of each option of a sweep: every setting compared with the one it departs from."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -101,7 +101,7 @@ def _results(runs: Sequence[Record], on: str) -> tuple[list[Setting], list[Accur
 
 
 def _compared(run: Record) -> Setting:
-    """Return the overrides of a run without what makes no other setting, or what it ignores."""
+    """Return the overrides that define a run's setting."""
     parts = {key: key.split(".")[0].split("/")[0] for key in run["overrides"]}
     return {
         key: run["overrides"][key]
@@ -112,7 +112,7 @@ def _compared(run: Record) -> Setting:
 
 
 def _base(of: int, settings: Sequence[Setting], order: Sequence[int]) -> int | None:
-    """The setting that one departs from, by its place."""
+    """Return the index of the setting that one departs from."""
     own = settings[of]
 
     def nearness(other: int) -> tuple[int, int]:
@@ -124,13 +124,13 @@ def _base(of: int, settings: Sequence[Setting], order: Sequence[int]) -> int | N
 
 
 def _below(base: int | None, bases: Mapping[int, int | None]) -> list[int]:
-    """Settings that depart from one, each before those that depart from it."""
+    """Return the settings that depart from one, each before those that depart from it."""
     own = [i for i, of in bases.items() if of == base]
     return [found for i in own for found in (i, *_below(i, bases))]
 
 
 def describe_comparison(frame: pd.DataFrame, *, on: str = "test") -> str:
-    """A sentence on the numbers that `compare` gave with this `on`."""
+    """Describe in a sentence the numbers that `compare` returned with this `on`."""
     nodes = {"test": "on the test graphs", "validation": "on clean validation nodes"}[on]
     changed = any(column.startswith(CHANGE) for column in frame.columns)
     changes = (
@@ -168,7 +168,7 @@ def _in_order(settings: Sequence[Setting]) -> list[int]:
 
 
 def _named(setting: Setting, known: Setting) -> str:
-    """Options beyond the known, without names of groups and classes that would only lengthen it."""
+    """Name the options beyond the known ones, without redundant names of groups and classes."""
     own = {key: value for key, value in setting.items() if key not in known}
     named = ", ".join(
         f"{key.rpartition('.')[2]}={re.sub(r'_target_:[^,}]*,?', '', value)}"

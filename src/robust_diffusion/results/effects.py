@@ -1,4 +1,4 @@
-"""Main effects of a two-level factorial, each switch averaged over all settings of the others."""
+"""Main effects of a two-level factorial: each switch, averaged over all settings of the others."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from robust_diffusion.results.table import ResultTable, summarize
 
 
 def show_effects(records: Sequence[Record]) -> ResultTable:
-    """Main effect of each option that takes two values, in points of accuracy.
+    """Estimate the main effect of each two-valued option, in points of accuracy.
 
     Least squares of accuracy on the options, coded -1/2 for the value that was run first and +1/2
     for the other, and on the seeds; options that always change together are one. Only seeds that

@@ -1,4 +1,4 @@
-"""Entries of a table: seeds, mean, deviation, marks, rank, comparison with a reported number."""
+"""Entries of a table: seeds, mean, deviation, marks, rank, comparison with a published number."""
 
 import math
 import statistics
@@ -25,7 +25,7 @@ BAND = 2.0
 
 @dataclass(frozen=True)
 class Reported:
-    """A number that a publication reports, as far as it does."""
+    """Number that a publication reports; missing parts are `None`."""
 
     mean: float | None = None  # in the table's unit, as the deviation
     std: float | None = None
@@ -34,7 +34,7 @@ class Reported:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that a reader of an entry has to know, in one line.
+    """Remark on an entry, in one line.
 
     It is a `warning` of an attack; seeds that `failed` or had `no data`; fewer `seeds` than other
     entries; results of several versions of the `code`; runs of other `settings` left out; or a
@@ -141,7 +141,7 @@ def measure(
     comparable: bool,
     timed: bool = False,
 ) -> Entry:
-    """An entry of accuracies in %, or of times in ms, not yet tested or ranked; see `Entry`."""
+    """Return an entry of accuracies in % or times in ms, not yet tested or ranked; see `Entry`."""
     runs = tuple(
         Run(seed, _value(record, graph, timed=timed), record)
         for seed, record in found.finished.items()
@@ -225,7 +225,7 @@ def _declared(record: Record) -> tuple[int, int]:
 
 
 def named_seeds(seeds: Sequence[int]) -> str:
-    """Seeds in words."""
+    """Name seeds in words."""
     return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
 
 
@@ -257,7 +257,7 @@ def compare_entries(entries: Sequence[Entry], *, runs: int) -> None:
 def rank_entries(rows: Entries, best: Best) -> None:
     """Rank the best and the second best entry of each row or column.
 
-    An entry under a misled attack is no bound, and takes no rank.
+    An entry whose attack was misled is not a bound and gets no rank.
     """
     lines = {"row": rows, "column": zip(*rows, strict=True), "none": []}[best]
     for line in map(list, lines):

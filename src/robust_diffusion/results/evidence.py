@@ -1,4 +1,4 @@
-"""Evidence of a recorded run: each of its attacks, by who made it, knowing what."""
+"""Evidence of a recorded run: its attacks, by what the attacker knew."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -26,9 +26,9 @@ ENSEMBLES = frozenset([THOROUGH, "auto_modification"])
 
 
 def outcomes_of(recorded: Record) -> dict[str, dict[str, Any]]:
-    """The columns of `frame` from `accuracy` to `by`, of each attack of a finished run.
+    """Return the columns `accuracy` to `by` of `frame` for each attack of a finished run.
 
-    An attack on a surrogate that is the victim itself is white-box.
+    An attack on a surrogate with the model's weights is white-box.
     """
     found: dict[str, dict[str, Any]] = {}
     for record in _by_knowledge(recorded):
@@ -61,7 +61,7 @@ def _by_knowledge(record: Record) -> Iterator[Record]:
 
 
 def _outcome(record: Record, attack: str) -> dict[str, Any]:
-    """An attack's accuracy, the same by kind of evidence, and the attack in words."""
+    """Return an attack's accuracy, also by kind of evidence, and the attack in words."""
     reached = record["accuracy"][attack]
     outcome = {"accuracy": reached, "by": attack_in_words(record, attack)}
     if attack in ENSEMBLES:
@@ -90,14 +90,14 @@ def _surrogates(record: Record) -> str:
 
 
 def _parts(record: Record, attack: str) -> Mapping[str, float]:
-    """Accuracy that each part of an attack on the model itself reached; none of other attacks."""
+    """Return the accuracy that each part of a direct attack reached; empty for other attacks."""
     seen = attack not in CHANCE and KIND.get(record.get("threat", "")) in SEEN
     parts: Mapping[str, float] = record.get("parts", {}).get(attack, {}) if seen else {}
     return parts
 
 
 def attack_in_words(record: Record, attack: str) -> str:
-    """An attack with its most harmful part, or the threat model of its run."""
+    """Name an attack with its most harmful part, or the threat model of its run."""
     if attack in CHANCE:
         return attack
     parts = _parts(record, attack)

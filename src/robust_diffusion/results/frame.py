@@ -1,4 +1,4 @@
-"""Recorded results as one tidy frame, of which tables, curves and comparisons are views."""
+"""Recorded results as one tidy frame; tables, curves and comparisons are views of it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -66,11 +66,11 @@ _BUDGETS: dict[str, Budget] = {}
 
 
 def frame(records: Iterable[Record]) -> pd.DataFrame:
-    """Recorded results: one row per run and test graph, that is per attack and the clean graph.
+    """Return recorded results: one row per run and test graph, clean or attacked.
 
     Args:
-        records: As `read_records` gives them. The latest finished record of a run counts, or else
-            its latest failure.
+        records: From `read_records`. The latest finished record of a run counts, or else its
+            latest failure.
 
     Returns:
         The columns of `COLUMNS`, in the order of the records, then one column per setting in which
@@ -116,7 +116,7 @@ def _differing(settings: "pd.Series[Any]") -> pd.DataFrame:
 
 
 def _common(record: Record) -> dict[str, Any]:
-    """Columns that all rows of a run share."""
+    """Return the columns that all rows of a run share."""
     config = record.get("config", {})
     # What a failed run declares need not be a budget.
     limits = None if "error" in record else record.get("budget", {}).get("declared")
@@ -152,7 +152,7 @@ def declared_budget(limits: Mapping[str, Any]) -> Budget:
 
 
 def _results(record: Record) -> Iterator[dict[str, Any]]:
-    """Columns of each row's own graph."""
+    """Yield the columns that differ between the graphs of a run."""
     if "error" in record:
         yield {"error": record["error"]}
     elif is_timing(record):

@@ -9,7 +9,7 @@ MINUS = "\N{MINUS SIGN}"
 
 
 def mean_and_std(values: Iterable[float | None]) -> tuple[float, float]:
-    """Mean and sample standard deviation of the values that are there, NaN where undefined.
+    """Return mean and sample standard deviation of the present values, NaN if undefined.
 
     They are added in ascending order, so that rounding does not depend on the order of records.
     """
@@ -20,7 +20,7 @@ def mean_and_std(values: Iterable[float | None]) -> tuple[float, float]:
 
 
 def spread(mean: float | None, std: float | None, decimals: int) -> str:
-    """A mean with its deviation if there is one, `None` or NaN if not; a dash without a mean."""
+    """Format a mean with its deviation, if there is one; a dash without a mean."""
     if mean is None or math.isnan(mean):
         return "-"
     return f"{mean:.{decimals}f}" + (
@@ -34,11 +34,11 @@ def places_for(value: float, *, digits: int) -> int:
 
 
 def signed(value: float, decimals: int) -> str:
-    """A number with its sign, unless it rounds to nothing."""
+    """Format a number with its sign, unless it rounds to 0."""
     rounded = round(value, decimals)
     return f"{rounded:+.{decimals}f}".replace("-", MINUS) if rounded else f"{0:.{decimals}f}"
 
 
 def p_value(p: float) -> str:
-    """A p-value to two digits."""
+    """Format a p-value to two digits."""
     return "< 0.001" if p < 0.001 else f"{p:.2g}"

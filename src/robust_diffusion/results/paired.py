@@ -1,6 +1,7 @@
 """Two models compared by their worst cases, seed by seed."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -9,7 +10,7 @@ from robust_diffusion.records.records import Record
 from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.evidence import THOROUGH
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
-from robust_diffusion.results.numbers import signed, spread
+from robust_diffusion.results.numbers import mean_and_std, signed, spread
 from robust_diffusion.results.significance import LEVEL, Estimate, one_sample_p, starred
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
@@ -25,7 +26,7 @@ _NAMES = ["dataset", "variant", "budget"]
 
 
 def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> ResultTable:
-    """Accuracy of two models, clean, under transferred attacks, and at its lowest.
+    """Compare two models: clean, under transferred attacks, and in their worst case.
 
     Differences are taken between models of one seed and split. They are tested by Student's t-test
     of their mean; a star marks what is significant by Holm's method over the table.
@@ -51,10 +52,11 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
         flags = {
             name: sorted(codes[key]) for name, codes in zip((first, second), marks, strict=True)
         }
-        for kind, pairs in _accuracies(of_both.sort_values(["draw", "split"])).items():
+        by_seed = of_both.sort_values(["draw", "split"]).to_dict("records")
+        for kind, pairs in _accuracies(by_seed).items():
             changes.append([round(a - b, 9) for a, b in pairs])
             means = {
-                name: spread(pd.Series(values).mean(), pd.Series(values).std(), 2)
+                name: spread(*mean_and_std(values), 2)
                 + (" !" if kind.startswith("worst") and flags[name] else "")
                 for name, values in zip((first, second), zip(*pairs, strict=True), strict=True)
             }
@@ -83,31 +85,24 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
     return ResultTable(title, shown, [*told, "accuracy", "by seed"], notes)
 
 
-def _accuracies(both: pd.DataFrame) -> dict[str, list[tuple[float, float]]]:
+def _accuracies(pairs: Sequence[Mapping[Any, Any]]) -> dict[str, list[tuple[float, float]]]:
     """Pairs of accuracies in % by kind, of the seeds on which both models have one."""
-    transfers = (both["transfers"], both["transfers of other"])
-    shared = set.intersection(*({name for tried in of for name in tried} for of in transfers))
-    columns = {"clean": (both["clean"], both["clean of other"])}
-    for name in sorted(shared):
-        first, second = (
-            pd.Series([each.get(name) for each in of], dtype=float) for of in transfers
-        )
-        columns[f"transfer from {name}" if name else "transfer"] = (first, second)
-    by_version = both.groupby(both.apply(_versions, axis=1))
-    for version, pairs in sorted(by_version, reverse=True):
-        kind = f"worst, {THOROUGH} {version}" if by_version.ngroups > 1 else "worst"
-        columns[kind] = (pairs["worst"], pairs["worst of other"])
-    found = {
-        kind: [(100 * a, 100 * b) for a, b in zip(own, other, strict=True) if a >= 0 and b >= 0]
-        for kind, (own, other) in columns.items()
-    }
-    return {kind: pairs for kind, pairs in found.items() if pairs}
-
-
-def _versions(pair: "pd.Series[Any]") -> str:
-    """Return the versions of `auto` that attacked a pair."""
-    versions = (pair["version"], pair["version of other"])
-    return " and ".join(dict.fromkeys(str(version) for version in versions if version))
+    found = {"clean": [(of["clean"], of["clean of other"]) for of in pairs]}
+    transfers = [(of["transfers"], of["transfers of other"]) for of in pairs]
+    shared = [{name for tried in side for name in tried} for side in zip(*transfers, strict=True)]
+    for name in sorted(set.intersection(*shared)):
+        kind = f"transfer from {name}" if name else "transfer"
+        found[kind] = [(a.get(name, math.nan), b.get(name, math.nan)) for a, b in transfers]
+    versions = [
+        " and ".join(dict.fromkeys(str(v) for v in (of["version"], of["version of other"]) if v))
+        for of in pairs
+    ]
+    for version in sorted(set(versions), reverse=True):
+        kind = f"worst, {THOROUGH} {version}" if len(set(versions)) > 1 else "worst"
+        alike = (of for of, own in zip(pairs, versions, strict=True) if own == version)
+        found[kind] = [(of["worst"], of["worst of other"]) for of in alike]
+    known = {k: [(100 * a, 100 * b) for a, b in of if a >= 0 and b >= 0] for k, of in found.items()}
+    return {kind: of for kind, of in known.items() if of}
 
 
 def _interval(change: Sequence[float]) -> str:

@@ -28,7 +28,7 @@ class Runs:
     def among(
         cls, records: Iterable[Record], *, scale: str = "full", fidelity: str | None = None
     ) -> "Runs":
-        """Return those of some records."""
+        """Return the runs among some records."""
         return cls(by_experiment(records, scale=scale), scale, fidelity)
 
     def of(self, experiment: str) -> list[Record]:
@@ -54,7 +54,7 @@ class Runs:
 
 
 class Selection(NamedTuple):
-    """Runs of one entry, which differ in their seed alone."""
+    """Runs of one entry, which differ only in their seed."""
 
     finished: Mapping[int, Record]  # by seed, the latest
     failed: Mapping[int, Record]  # by seed, where none finished

@@ -1,4 +1,4 @@
-"""Effects, their confidence intervals and tests, and the one rule by which these are corrected."""
+"""Effects, their confidence intervals and tests, and the rule that corrects them."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -38,7 +38,7 @@ class Estimate:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Estimate":
-        """That of the mean of values, one per seed, by Student's t."""
+        """Estimate the mean of values, one per seed, by Student's t."""
         error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
         # Equal numbers can differ from their mean by a rounding error.
         varies = min(values) < max(values)
@@ -46,7 +46,7 @@ class Estimate:
 
     @classmethod
     def sum(cls, means: Iterable[tuple[float, float, float, int]]) -> "Estimate":
-        """That of a sum of weight, mean, deviation and number of independent samples, by Welch's t.
+        """Estimate a weighted sum of means of independent samples, by Welch's t.
 
         Reference: Welch 1947, Biometrika 34; Satterthwaite 1946 (degrees of freedom).
         """
@@ -58,14 +58,14 @@ class Estimate:
         return cls._of(effect, math.sqrt(total), freedom, int(counts.min()))
 
     def p(self, bound: float = 0.0) -> float | None:
-        """Two-sided p-value of the effect being another than a bound; `None` if nothing varies."""
+        """Return the two-sided p-value of a difference from a bound; `None` if nothing varies."""
         if self.error == 0:
             return None
         return 2 * float(special.stdtr(self.freedom, -abs(self.effect - bound) / self.error))
 
 
 def welch_p(values: Sequence[float], mean: float, std: float, runs: int) -> float | None:
-    """Two-sided p-value of Welch's t-test of measured values, one per seed.
+    """Return the two-sided p-value of Welch's t-test of measured values, one per seed.
 
     They are tested against a mean reported with its sample standard deviation over `runs` values.
     `None` with fewer than two values on a side, or no spread on either.
@@ -78,7 +78,7 @@ def welch_p(values: Sequence[float], mean: float, std: float, runs: int) -> floa
 
 
 def one_sample_p(values: Sequence[float], mean: float) -> float | None:
-    """Two-sided p-value of Student's t-test against a mean that was reported without a deviation.
+    """Return the two-sided p-value of Student's t-test against a mean reported without deviation.
 
     `None` with fewer than two values, or values without spread.
     """
@@ -86,9 +86,9 @@ def one_sample_p(values: Sequence[float], mean: float) -> float | None:
 
 
 def starred(p_values: Sequence[float | None]) -> list[str]:
-    """P-values of one claim's comparisons as text, a star where significant by Holm's method.
+    """Format the p-values of one claim's comparisons, with a star if significant by Holm's method.
 
-    A dash where there is no test.
+    A missing test is a dash.
     """
     corrected = iter(holm([p for p in p_values if p is not None]))
     return [
@@ -98,7 +98,7 @@ def starred(p_values: Sequence[float | None]) -> list[str]:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values corrected for their number, in the order given, each at most 1.
+    """Correct p-values for their number by Holm's method; each is at most 1.
 
     The i-th smallest of m is multiplied by m - i + 1, none becomes smaller than one before it.
 

@@ -1,4 +1,4 @@
-"""Result table at the end of a run."""
+"""Result table at the end of a run or sweep."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ ALWAYS_SHOWN = ("dataset", "model", "flow")
 
 @dataclass(frozen=True)
 class ResultTable:
-    """Accuracy in % per test graph, a row for each combination of what was swept, seeds aside."""
+    """Accuracy in % per test graph, with one row per swept combination except seeds."""
 
     title: str  # what all rows have in common
     cells: pd.DataFrame  # the columns of `keys`, then `seeds`, then one of text per test graph
@@ -32,7 +32,7 @@ class ResultTable:
 
 
 def summarize(records: Sequence[Record]) -> ResultTable:
-    """Mean +- sample standard deviation over seeds, of each combination that one run swept.
+    """Tabulate mean +- sample standard deviation over seeds for each swept combination.
 
     Failed runs, those with an `error`, show as `failed` in their row.
 
@@ -58,9 +58,9 @@ def summarize(records: Sequence[Record]) -> ResultTable:
 
 
 def rank(records: Sequence[Record]) -> ResultTable:
-    """Accuracy on the clean validation nodes of each combination that was swept, best first.
+    """Rank the swept combinations by accuracy on the clean validation nodes, best first.
 
-    It is what hyper-parameters are chosen by; the test nodes do not come into it. Its last column
+    Hyper-parameters are chosen by it, without the test nodes. Its last column
     is `validation`, in %, and failed runs come last.
 
     Raises:
@@ -84,7 +84,7 @@ def _by_setting(
 ) -> tuple[dict[tuple[str, ...], list[Record]], list[str]]:
     """Return a run per seed of each setting, and the columns of a setting.
 
-    Of several runs of a seed the latest finished one counts, or else the latest failure.
+    If a seed has several runs, the latest finished one counts, or else the latest failure.
     """
     records = [record for record in records if "run" in record]
     if not records:
@@ -104,7 +104,7 @@ def _by_setting(
 def _line(
     keys: Sequence[str], setting: Sequence[str], runs: Sequence[Record]
 ) -> tuple[dict[str, Any], int]:
-    """The first columns of a row, and the number of its failed seeds."""
+    """Return the first columns of a row, and the number of its failed seeds."""
     failed = sum("error" in run for run in runs)
     return dict(zip(keys, setting, strict=True)) | {"seeds": len(runs) - failed}, failed
 
@@ -137,7 +137,9 @@ def flag_notes(records: Sequence[Record]) -> list[str]:
                 weak.setdefault(NUMBER.sub("", line), (line, {}))[1][graph] = None
     if weak:
         said = "; ".join(f"{', '.join(graphs)}: {line}" for line, graphs in weak.values())
-        notes.append(f"May be weak: {said}. threat=white_box attack=auto attacks the model itself.")
+        transferred = any(record.get("threat") == "black_box" for record in records)
+        advice = " threat=white_box attack=auto attacks the model itself." if transferred else ""
+        notes.append(f"May be weak: {said}.{advice}")
     return list(dict.fromkeys(notes))
 
 
@@ -164,7 +166,7 @@ def _cell(values: Sequence[float], failed: int) -> str:
 
 
 def _time(records: Iterable[Record], failed: int) -> str:
-    """The median, and in brackets the quartiles; of several seeds their means."""
+    """Format the median with the quartiles in brackets; means over several seeds."""
     times = [(r["seconds"]["diffusion"], r["timing"]["q1"], r["timing"]["q3"]) for r in records]
     if not times:
         return _with_failures("", failed)

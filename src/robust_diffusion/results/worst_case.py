@@ -12,7 +12,7 @@ import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import settings_of
-from robust_diffusion.records.records import CLEAN, Record, is_tested
+from robust_diffusion.records.records import CLEAN, Record, is_tested, latest_by_run
 from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
 from robust_diffusion.results.evidence import ENSEMBLES, KIND, SEEN, THOROUGH
 from robust_diffusion.results.frame import (
@@ -21,7 +21,7 @@ from robust_diffusion.results.frame import (
     named_by_settings,
     narrow_frame,
 )
-from robust_diffusion.results.numbers import mean_and_std, spread
+from robust_diffusion.results.numbers import MINUS, mean_and_std, spread
 from robust_diffusion.results.table import ResultTable
 
 SHOWN = ["clean", "chance", "transfer", "white_box", "adaptive", "worst"]
@@ -87,7 +87,7 @@ def _attacked(record: Record) -> tuple[Any, ...]:
 
 
 def worst_cases(found: pd.DataFrame, *, all_versions: bool = False) -> pd.DataFrame:
-    """Everything that was tried on each trained model within one budget, brought together.
+    """Combine everything that was tried on each trained model within one budget.
 
     Of the models of one dataset, variant, name and budget, only those count that were attacked as
     thoroughly as any of them: by the newest version of `auto` that knows the model, else by any
@@ -107,25 +107,26 @@ def worst_cases(found: pd.DataFrame, *, all_versions: bool = False) -> pd.DataFr
         control; `tried`, the number of seeds of all versions; `above_mlp`, in points, of a control
         of one seed and split.
     """
-    columns = found[found["accuracy"].notna()][[*MODEL, *_READ]]
-    rows: dict[tuple[Any, ...], list[Any]] = {}
-    for row in columns.itertuples(index=False):
-        rows.setdefault(row[: len(MODEL)], []).append(row)
-    models = [dict(zip(MODEL, key, strict=True)) | _tried(of) for key, of in rows.items()]
-    models = _deepest(models, lambda model: model["seen"] + model["thorough"])
-    draws: dict[tuple[Any, ...], set[Any]] = {}
-    for model in models:
-        draws.setdefault(_at(model, _KEY), set()).add(model["draw"])
-    line = {_at(of, PAIRED): of["clean"] for of in models if of["model"] == CONTROL}
-    for model in models:
-        model["tried"] = len(draws[_at(model, _KEY)])
-        model["above_mlp"] = 100 * (model["worst"] - line.get(_at(model, PAIRED), math.nan))
-        if model["model"] == CONTROL:
-            model["version"] = 0
+    trained: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Any]]] = {}
+    for row in found[found["accuracy"].notna()][[*MODEL, *_READ]].itertuples(index=False):
+        alike = trained.setdefault(row[: len(_KEY)], {})
+        alike.setdefault(row[: len(MODEL)], []).append(row)
+    groups = [
+        [dict(zip(MODEL, model, strict=True)) | _tried(rows) for model, rows in alike.items()]
+        for alike in trained.values()
+    ]
+    groups = [_deepest(of, lambda model: model["seen"] + model["thorough"]) for of in groups]
+    controls = (model for of in groups for model in of if model["model"] == CONTROL)
+    line = {_at(control, PAIRED): control["clean"] for control in controls}
+    for of in groups:
+        for model in of:
+            model["tried"] = len({other["draw"] for other in of})
+            model["above_mlp"] = 100 * (model["worst"] - line.get(_at(model, PAIRED), math.nan))
     if not all_versions:
-        models = _deepest(models, itemgetter("version"))
+        groups = [_deepest(of, itemgetter("version")) for of in groups]
     measured = [*SHOWN, "transfers", "by", "flags", "seen", "thorough", "version"]
-    return pd.DataFrame(models, columns=[*MODEL, *measured, "tried", "above_mlp"])
+    columns = [*MODEL, *measured, "tried", "above_mlp"]
+    return pd.DataFrame([model for of in groups for model in of], columns=columns)
 
 
 def _tried(rows: Sequence[Any]) -> dict[str, Any]:
@@ -133,10 +134,8 @@ def _tried(rows: Sequence[Any]) -> dict[str, Any]:
     attacked = [row for row in rows if row.attack != CLEAN]
     seen = [row for row in attacked if any(getattr(row, kind) >= 0 for kind in SEEN)]
     version = max((int(row.version) for row in seen if row.attack in ENSEMBLES), default=0)
-    lowest = {
-        kind: _lowest(getattr(row, kind) for row in attacked)
-        for kind in ("chance", "transfer", *SEEN)
-    }
+    kinds = ("chance", "transfer", *SEEN)
+    lowest = {kind: _lowest(getattr(row, kind) for row in attacked) for kind in kinds}
     worst = _lowest(row.accuracy for row in attacked)
     at_worst = [row for row in attacked if row.accuracy == worst]
     transferred = [row for row in attacked if row.transfer >= 0]
@@ -158,28 +157,24 @@ def _tried(rows: Sequence[Any]) -> dict[str, Any]:
         "flags": flags,
         "seen": bool(seen),
         "thorough": version > 0,
-        "version": version,
+        "version": 0 if rows[0].model == CONTROL else version,
     }
 
 
 def _lowest(values: Iterable[float]) -> float:
-    """Return the lowest of the values that are there; NaN if none is."""
+    """Return the lowest of the present values, NaN without any."""
     return min((value for value in values if value >= 0), default=math.nan)
 
 
-def _at(model: Mapping[str, Any], columns: Iterable[str]) -> tuple[Any, ...]:
+def _at(model: Mapping[Any, Any], columns: Iterable[str]) -> tuple[Any, ...]:
     return tuple(model[column] for column in columns)
 
 
 def _deepest(
     models: Sequence[dict[str, Any]], depth: Callable[[Mapping[str, Any]], int]
 ) -> list[dict[str, Any]]:
-    """Return the models as deep as any of the same dataset, variant, name and budget."""
-    most: dict[tuple[Any, ...], int] = {}
-    for model in models:
-        key = _at(model, _KEY)
-        most[key] = max(depth(model), most.get(key, 0))
-    return [model for model in models if depth(model) == most[_at(model, _KEY)]]
+    most = max(map(depth, models))
+    return [model for model in models if depth(model) == most]
 
 
 def lowest_within(models: pd.DataFrame, alike: Sequence[str] = ()) -> pd.DataFrame:
@@ -216,7 +211,7 @@ def all_of(sets: Iterable[frozenset[str]]) -> frozenset[str]:
 
 
 def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
-    """Clean accuracy, each kind of evidence, the worst case, and what of it is above an MLP.
+    """Tabulate clean accuracy, each kind of evidence, the worst case, and its distance to an MLP.
 
     Args:
         models: Result of `worst_cases`.
@@ -231,7 +226,7 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
         any flag was raised; `flags`; and `by`, the attack that most often reached the worst case,
         empty where none cost any accuracy.
     """
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    groups: dict[tuple[Any, ...], list[Mapping[Any, Any]]] = {}
     for model in models.to_dict("records"):
         groups.setdefault(_at(model, _KEY), []).append(model)
     rows = [dict(zip(_KEY, key, strict=True)) | _row(of) for key, of in groups.items()]
@@ -243,7 +238,7 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values(list(order), ascending=list(order.values()), ignore_index=True)
 
 
-def _row(models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _row(models: Sequence[Mapping[Any, Any]]) -> dict[str, Any]:
     flags = sorted(all_of(model["flags"] for model in models))
     of_transfer = Counter(name for model in models for name in model["transfers"])
     newest = {name: name.partition(f"; {THOROUGH} ")[2].zfill(3) for name in of_transfer}
@@ -268,7 +263,7 @@ def _row(models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def most_frequent(models: Sequence[Mapping[str, Any]]) -> str:
+def most_frequent(models: Sequence[Mapping[Any, Any]]) -> str:
     """Return the attack that most often reached the worst case, "" where none cost accuracy."""
     hurt = Counter(model["by"] for model in models if model["worst"] < model["clean"])
     attack = max(sorted(hurt), key=hurt.__getitem__, default="")
@@ -278,7 +273,7 @@ def most_frequent(models: Sequence[Mapping[str, Any]]) -> str:
 
 
 def show_worst_cases(records: Sequence[Record]) -> ResultTable:
-    """The worst cases of a run as text, a model that is flagged marked as no bound.
+    """Format the worst cases of a run; a flagged model is marked as not a bound.
 
     Args:
         records: Of the run, failed runs included.
@@ -316,12 +311,69 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     return ResultTable("; ".join([title, *describe_cuts(records)]), shown, texts, notes)
 
 
+def show_targets(records: Sequence[Record]) -> ResultTable:
+    """Each model's clean accuracy and worst case at each set of targets, as text.
+
+    The last row has Kendall's rank correlation (tau-b) of the models with that at the first set,
+    where at least two models differ in both. Target choice can change a ranking, arXiv:2605.05534.
+
+    Args:
+        records: Runs of one dataset and budget; failed ones count for nothing.
+    """
+    latest = latest_by_run(records).values()
+    sets = dict.fromkeys(str(record.get("difficulty")) for record in latest)
+    found = {name: [of for of in latest if str(of.get("difficulty")) == name] for name in sets}
+    tables = {name: _by_model(of) for name, of in found.items()}
+    tables = {name: table for name, table in tables.items() if not table.empty}
+    if not tables:
+        return ResultTable("no finished run", pd.DataFrame({"model": []}), ["model"], [])
+    first, *_ = tables.values()
+    notes = [
+        f"! {model}, {name}: not a bound: {flags}"
+        for name, table in tables.items()
+        for model, flags in table["flags"].items()
+        if flags
+    ]
+    cells = pd.DataFrame(index=first.index)
+    for name, table in tables.items():
+        rows = table.reindex(cells.index)[["clean", "worst", "flags"]].fillna({"flags": ""})
+        cells[name] = [
+            f"{spread(clean, None, 1)} to {spread(worst, None, 1)}{' !' * bool(flags)}"
+            for clean, worst, flags in rows.itertuples(index=False)
+        ]
+    cells.loc["Kendall's tau"] = [
+        " to ".join(_tau(table[of], first[of]) for of in ("clean", "worst"))
+        for table in tables.values()
+    ]
+    cells.insert(0, "seeds", [*first["seeds"].astype(str), ""])
+    title = (
+        f"{', '.join(first['dataset'].unique())}: clean accuracy and the lowest that any attack "
+        f"reached, in %, by targets, within {limits_in_words(first['budget'].iloc[0])}"
+    )
+    cells = cells.rename_axis("model").reset_index()
+    return ResultTable("; ".join([title, *describe_cuts(records)]), cells, ["model"], notes)
+
+
+def _by_model(records: Sequence[Record]) -> pd.DataFrame:
+    """Rows of `worst_case_table` by the name of the model, the most accurate first."""
+    table = worst_case_table(worst_cases(narrow_frame(records)))
+    return table if table.empty else table.set_index("model").sort_values("clean", ascending=False)
+
+
+def _tau(values: "pd.Series[float]", others: "pd.Series[float]") -> str:
+    """Return Kendall's tau-b; `scipy.stats`, which has it too, takes a second to import."""
+    pairs = pd.concat([values, others], axis=1, join="inner").dropna().to_numpy()
+    first, second = (np.sign(np.subtract.outer(column, column)) for column in pairs.T)
+    ties = np.sqrt((first**2).sum() * (second**2).sum())
+    return f"{(first * second).sum() / ties:.2f}".replace("-", MINUS) if ties else "-"
+
+
 def limits_in_words(budget: Budget) -> str:
-    """Limits of an injection; of a modification, where no node may be injected."""
+    """Describe the limits of an injection, or of a modification if no node may be injected."""
     kind = "injected_nodes" if budget.max_injected_nodes else "changed_nodes"
     return describe_limits(ranges([asdict(budget)]), [kind])
 
 
 def differing(frame: pd.DataFrame, columns: Iterable[str]) -> list[str]:
-    """The columns in which rows differ."""
+    """Return the columns in which rows differ."""
     return [column for column in columns if len(set(frame[column])) > 1]

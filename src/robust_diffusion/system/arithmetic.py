@@ -79,22 +79,22 @@ def set_up_arithmetic() -> None:
         RobustDiffusionError: NumPy's products are not those of OpenBLAS for this environment, or
             the variable for roots is set to something else.
     """
-    found = active_settings()
-    if found.get(ROOTS, "exact") != "exact":
-        raise RobustDiffusionError(f"{ROOTS}={found[ROOTS]}: set it to exact, or unset it")
+    settings = active_settings()
+    if settings.get(ROOTS, "exact") != "exact":
+        raise RobustDiffusionError(f"{ROOTS}={settings[ROOTS]}: set it to exact, or unset it")
     if are_libraries_pinned():
         _require_openblas()
         _replace(*PRODUCTS.items())
-    if ROOTS in found:
+    if ROOTS in settings:
         _replace(*ROOTS_AND_TANGENTS.items())
 
 
 def _require_openblas() -> None:
     blas = ThreadpoolController().select(user_api="blas")
-    found = [f"{of['internal_api']} for {of.get('architecture', 'all')}" for of in blas.info()]
-    if "openblas for Haswell" not in found:
+    names = [f"{lib['internal_api']} for {lib.get('architecture', 'all')}" for lib in blas.info()]
+    if "openblas for Haswell" not in names:
         raise RobustDiffusionError(
-            f"portable arithmetic: NumPy multiplies matrices by {', '.join(found) or 'no library'}"
+            f"portable arithmetic: NumPy multiplies matrices by {', '.join(names) or 'no library'}"
             ", not by openblas for Haswell; install NumPy from PyPI, on an x86 processor with AVX2"
         )
     blas.limit(limits=1)  # more threads may sum in another order
@@ -168,9 +168,9 @@ def _result(x: Tensor) -> Tensor:
     return x.new_empty(0, dtype=torch.get_default_dtype() if whole else x.dtype)
 
 
-def _in_place(replacement: Replacement, own: Replacement) -> Replacement:
-    def run(x: Tensor, *given: float) -> Tensor:
-        return x.copy_(replacement(x, *given)) if _is_real(x) else own(x, *given, out=x)
+def _in_place(replacement: Replacement, original: Replacement) -> Replacement:
+    def run(x: Tensor, *args: float) -> Tensor:
+        return x.copy_(replacement(x, *args)) if _is_real(x) else original(x, *args, out=x)
 
     return run
 

@@ -182,10 +182,10 @@ def describe(error: BaseException, words: Collection[str] = ()) -> str:
             return f"{group}={option}: unknown; use one of {', '.join(options)}"
         case OverrideParseException(override=str(override)):
             key, _, value = override.partition("=")
-            said = f"{override}: cannot be read; write key=value"
+            text = f"{override}: cannot be read; write key=value"
             if value:
-                return f"{said}, and quote a value of other signs: {key}='\"...\"'"
-            return f"{said}, or one of {', '.join(words)}" if words and key.isidentifier() else said
+                return f"{text}, and quote a value of other signs: {key}='\"...\"'"
+            return f"{text}, or one of {', '.join(words)}" if words and key.isidentifier() else text
         case ConfigCompositionException(
             __cause__=ConfigKeyError() | ConfigAttributeError() as cause
         ):
@@ -204,16 +204,16 @@ def describe(error: BaseException, words: Collection[str] = ()) -> str:
 
 
 def _unforeseen(error: BaseException, *, runs: bool) -> str:
-    said = " ".join(str(error).split())
+    text = " ".join(str(error).split())
     if isinstance(error, ModuleNotFoundError) and (extra := _extra(error)):
         return f"{error.name}: not installed; pip install 'robust-diffusion[{extra}]'"
     if _is_of_memory(error):
-        return f"out of memory{f' ({said[:200]})' if said else ''}; take a smaller graph or model"
+        return f"out of memory{f' ({text[:200]})' if text else ''}; take a smaller graph or model"
     if isinstance(error, OSError) and _is_of_the_machine(error):
         place = str(error.filename or "results")
         remedy = "name another folder by paths.outputs" if runs else "name another place"
         if place == OUTPUT:
             remedy = "redirect it elsewhere"
         full = "free space, or " if error.errno in FULL else ""
-        return f"{place}: {error.strerror or said}; {full}{remedy}"
-    return f"{type(error).__name__}: {said}"
+        return f"{place}: {error.strerror or text}; {full}{remedy}"
+    return f"{type(error).__name__}: {text}"

@@ -69,6 +69,6 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, *outer)
         signal.signal(signal.SIGALRM, before)
         raise TrainingError(
-            f"time_limit={seconds:g}: the run was not done after as many seconds; raise it, or "
-            "make the run smaller"
+            f"time_limit={seconds:g}: the run was not done after {seconds:g} s; raise the limit, "
+            "or make the run smaller"
         ) from None

@@ -37,9 +37,9 @@ def keep_freed_memory() -> bool:
         return False
     if _share_taken() < KEPT_BELOW:
         # The first without limit, the second none: all memory comes from the heap.
-        kept = bool(library.mallopt(TRIM_THRESHOLD, -1)) and bool(library.mallopt(MMAP_MAX, 0))
+        is_set = bool(library.mallopt(TRIM_THRESHOLD, -1)) and bool(library.mallopt(MMAP_MAX, 0))
         _tell_once("keeps the memory that it frees")
-        return kept
+        return is_set
     for option, value in ITS_OWN.items():
         library.mallopt(option, value)
     library.malloc_trim(0)

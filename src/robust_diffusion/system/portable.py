@@ -26,8 +26,8 @@ def active_settings() -> dict[str, str]:
 
 def named_in(processor: str) -> dict[str, str]:
     """The variables of `PORTABLE` in a record's `processor`: `AMD, AVX2, MKL_CBWR=COMPATIBLE`."""
-    found = dict(part.split("=", 1) for part in processor.split(", ") if "=" in part)
-    return {key: value for key, value in found.items() if key in PORTABLE}
+    settings = dict(part.split("=", 1) for part in processor.split(", ") if "=" in part)
+    return {key: value for key, value in settings.items() if key in PORTABLE}
 
 
 def are_libraries_pinned() -> bool:

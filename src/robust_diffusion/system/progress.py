@@ -85,13 +85,13 @@ class Progress:
         self._next = now + LINE_SECONDS
         if self.total and left is None and (computed := self.done - self.free):
             left = (now - self._start) / computed * (self.total - self.done)
-        told = list(filter(None, [self._note, "" if left is None else f"{about(left)} left"]))
+        notes = list(filter(None, [self._note, "" if left is None else f"{about(left)} left"]))
         if not self._bar.disable:
             self._bar.total = self.total
-            self._bar.set_postfix_str(", ".join(told), refresh=False)
+            self._bar.set_postfix_str(", ".join(notes), refresh=False)
             return bool(self._bar.update(steps))
         done = f"{self.done} of {self.total}" if self.total else f"{self.done}"
-        line = ", ".join([f"{done} {self._unit}".strip(), *told])
+        line = ", ".join([f"{done} {self._unit}".strip(), *notes])
         log.info("%s: %s", self._name, line)
         return True
 

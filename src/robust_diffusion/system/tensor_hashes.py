@@ -67,5 +67,5 @@ class ByTensor:
             # Normal tensors even when first asked for in inference mode: training may come next.
             with torch.inference_mode(mode=False):
                 known[key] = compute()
-        found: _T = known[key]
-        return found
+        result: _T = known[key]
+        return result

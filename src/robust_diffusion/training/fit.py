@@ -245,18 +245,18 @@ class Fit:
     def _build_trainer(self, **arguments: Any) -> pl.Trainer:
         # Lightning's own bar counts batches, and an epoch has one.
         arguments["enable_progress_bar"] = False
-        given: Mapping[str, Any] = getattr(self._trainer, "keywords", {})
-        for key in arguments.keys() & given.keys() & SET_BY_FIT:
+        keywords: Mapping[str, Any] = getattr(self._trainer, "keywords", {})
+        for key in arguments.keys() & keywords.keys() & SET_BY_FIT:
             raise ConfigError(
-                f"trainer.{key}={given[key]}: a fit sets it by itself; drop it"
+                f"trainer.{key}={keywords[key]}: a fit sets it by itself; drop it"
                 + (f", or set {self.key}.{key}" if hasattr(self, key) else "")
             )
-        if "precision" in given:
-            check_choice("trainer.precision", str(given["precision"]), PRECISIONS)
+        if "precision" in keywords:
+            check_choice("trainer.precision", str(keywords["precision"]), PRECISIONS)
         try:
             trainer = self._trainer(**arguments)
         except (MisconfigurationException, ImportError, TypeError, ValueError) as error:
-            shown = [f"trainer.{k}={v}" for k, v in given.items() if k not in UNREPORTED]
+            shown = [f"trainer.{k}={v}" for k, v in keywords.items() if k not in UNREPORTED]
             reason = " ".join(str(error).split()).rstrip(".!")
             raise ConfigError(f"{', '.join(shown)}: {reason}; trainer=cpu runs anywhere") from error
         if not trainer.limit_train_batches or not trainer.limit_val_batches:

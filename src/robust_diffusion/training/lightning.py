@@ -80,10 +80,10 @@ class EpochProgressBar(pl.Callback):
         most = trainer.max_epochs
         self._progress.total = min([*ends, *([most] if most and most > 0 else [])], default=None)
         if self._progress(1):  # reading a metric is a host sync on a GPU
-            found = trainer.callback_metrics
+            logged = trainer.callback_metrics
             shown = {"train": "train_accuracy", "val": "val_accuracy"}
-            told = [f"{k} {100 * found[v].item():.1f} %" for k, v in shown.items() if v in found]
-            self._progress(note=", ".join(told))
+            notes = [f"{k} {100 * logged[v].item():.1f} %" for k, v in shown.items() if v in logged]
+            self._progress(note=", ".join(notes))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Close the bar."""
@@ -162,11 +162,11 @@ class Outcome(pl.Callback):
         assert isinstance(checkpoint, ModelCheckpoint)
         score = checkpoint.best_model_score
         if trainer.is_global_zero and score is not None:
-            found = {"epochs": trainer.current_epoch, "score": score.item()}
-            write_whole(self._path, json.dumps(found), option="training:")
+            summary = {"epochs": trainer.current_epoch, "score": score.item()}
+            write_whole(self._path, json.dumps(summary), option="training:")
 
     def read(self) -> tuple[int, float]:
         """Epochs, and the best score; the file is removed."""
-        found = json.loads(self._path.read_text(encoding="utf-8"))
+        summary = json.loads(self._path.read_text(encoding="utf-8"))
         self._path.unlink()
-        return found["epochs"], found["score"]
+        return summary["epochs"], summary["score"]

@@ -193,11 +193,11 @@ def first_non_finite(model: nn.Module, forward: Any) -> str:
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
             return f"parameter {name} is not finite"
-    found: list[str] = []
+    layers: list[str] = []
 
     def look(name: str, _: nn.Module, __: Any, output: Any) -> None:
         if isinstance(output, Tensor) and not torch.isfinite(output).all():
-            found.append(name)
+            layers.append(name)
 
     named = [(name, module) for name, module in model.named_modules() if name]
     handles = [module.register_forward_hook(partial(look, name)) for name, module in named]
@@ -208,4 +208,4 @@ def first_non_finite(model: nn.Module, forward: Any) -> str:
         for handle in handles:
             handle.remove()
     # Inner layers finish before the layers that hold them, so the first found is the innermost.
-    return f"the output of {found[0]} is not finite" if found else "the logits are not finite"
+    return f"the output of {layers[0]} is not finite" if layers else "the logits are not finite"

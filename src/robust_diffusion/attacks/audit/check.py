@@ -98,8 +98,8 @@ class Violations(list[Violation]):
         """
         count, names = offenders if isinstance(offenders, int) else offenders.size(-1), list[str]()
         if isinstance(offenders, Tensor):
-            first = offenders[..., :_SHOWN].t().tolist()
-            names = [f"{of[0]}-{of[1]}" if offenders.ndim == 2 else f"node {of}" for of in first]
+            rows = offenders[..., :_SHOWN].t().tolist()
+            names = [f"{row[0]}-{row[1]}" if offenders.ndim == 2 else f"node {row}" for row in rows]
         if values is not None:
             shown = values[: len(names)].tolist()
             names = [f"{name} ({value:.7g})" for name, value in zip(names, shown, strict=True)]
@@ -155,10 +155,10 @@ def audit(
     """
     check_choice("kind", kind, get_args(ViolationKind))
     (x, edge_index), (reference, clean_edges) = graph_parts(perturbed), graph_parts(clean)
-    found = Violations()
+    violations = Violations()
     if x.ndim != 2 or x.size(1) != reference.size(1):
-        found.add("features_shape", 1, shape=tuple(x.shape), width=reference.size(1))
-        return list(found)
+        violations.add("features_shape", 1, shape=tuple(x.shape), width=reference.size(1))
+        return list(violations)
     n, m = reference.size(0), x.size(0)
     edges = UndirectedEdges(edge_index, m, max(n, m))
     original = UndirectedEdges(clean_edges, n, max(n, m))
@@ -167,29 +167,29 @@ def audit(
         targets[target_nodes.cpu()] = True
     bad, is_injection = ~x.isfinite(), kind == "injection"
     differs = int(x.dtype != reference.dtype)
-    found.add("features_dtype", differs, dtype=x.dtype, allowed=reference.dtype)
-    found.add("not_finite", bad.any(1).nonzero()[:, 0], count=int(bad.sum()))
-    found += edges.violations
+    violations.add("features_dtype", differs, dtype=x.dtype, allowed=reference.dtype)
+    violations.add("not_finite", bad.any(1).nonzero()[:, 0], count=int(bad.sum()))
+    violations += edges.violations
     allowed = "only adds some" if is_injection else "keeps them"
     wrong = int(m < n or (m > n and not is_injection))
-    found.add("num_nodes", wrong, nodes=m, clean=n, kind=kind, allowed=allowed)
+    violations.add("num_nodes", wrong, nodes=m, clean=n, kind=kind, allowed=allowed)
     limits = feature_limits or (reference.min().item(), reference.max().item())
     moved = (x[: min(n, m)] != reference[: min(n, m)]).any(1).nonzero()[:, 0]
     added, removed = edges.ends(edges.without(original)), original.ends(original.without(edges))
     if is_injection:
-        found.add("original_features", moved)
-        found.add("original_edges_added", added[:, added[1] < n])
-        found.add("original_edges_removed", removed)
+        violations.add("original_features", moved)
+        violations.add("original_edges_added", added[:, added[1] < n])
+        violations.add("original_edges_removed", removed)
         most = max_injected_nodes, max_edges_per_injected_node, max_injected_edges
-        _check_new_nodes(found, edges.ends(), targets, m - n, *most)
-        _check_limits(found, x[n:], torch.arange(n, max(n, m)), limits)
-        return list(found)
-    _check_moved(found, moved, targets, node_ratio)
-    _check_epsilon(found, moved, reference[moved], x[moved], epsilon)
-    _check_limits(found, x[moved], moved, limits, reference[moved])
+        _check_new_nodes(violations, edges.ends(), targets, m - n, *most)
+        _check_limits(violations, x[n:], torch.arange(n, max(n, m)), limits)
+        return list(violations)
+    _check_moved(violations, moved, targets, node_ratio)
+    _check_epsilon(violations, moved, reference[moved], x[moved], epsilon)
+    _check_limits(violations, x[moved], moved, limits, reference[moved])
     attacked = torch.cat([targets, targets.new_zeros(max(n, m) - n)])
-    _check_flips(found, added, removed, attacked, original.ends(), edge_ratio)
-    return list(found)
+    _check_flips(violations, added, removed, attacked, original.ends(), edge_ratio)
+    return list(violations)
 
 
 class UndirectedEdges:
@@ -202,32 +202,32 @@ class UndirectedEdges:
 
     def __init__(self, edge_index: Tensor, num_nodes: int, base: int) -> None:
         self.base, self.ids = base, torch.empty(0, dtype=torch.int64)
-        self.violations = found = Violations()
+        self.violations = violations = Violations()
         is_list = edge_index.ndim == 2 and edge_index.size(0) == 2
-        found.add("edges_shape", int(not is_list), shape=tuple(edge_index.shape))
+        violations.add("edges_shape", int(not is_list), shape=tuple(edge_index.shape))
         if is_list and edge_index.dtype != torch.int64:
-            found.add("edges_dtype", 1, dtype=edge_index.dtype)
+            violations.add("edges_dtype", 1, dtype=edge_index.dtype)
         if not is_list or edge_index.dtype not in INTEGERS:
             return
         edges = edge_index.detach().cpu().long()
         wrong = ((edges < 0) | (edges >= num_nodes)).any(0)
-        found.add("index_out_of_range", edges[:, wrong], last=num_nodes - 1)
+        violations.add("index_out_of_range", edges[:, wrong], last=num_nodes - 1)
         loops = ~wrong & (edges[0] == edges[1])
-        found.add("self_loop", edges[0, loops])
+        violations.add("self_loop", edges[0, loops])
         src, dst = edges[:, ~(wrong | loops)]
         directed = _sorted(src * base + dst)
         again = torch.zeros(directed.numel(), dtype=torch.bool)
         again[1:] = directed[1:] == directed[:-1]
-        found.add("duplicate_edge", self.ends(directed[again]))
+        violations.add("duplicate_edge", self.ends(directed[again]))
         directed = directed[~again]
         src, dst = self.ends(directed)
         there, back = directed[src < dst], _sorted((dst * base + src)[src > dst])
         self.ids = there
         if torch.equal(there, back):
             return
-        upwards, downwards = there[~_contains(back, there)], back[~_contains(there, back)]
-        found.add("one_way_edge", torch.cat([self.ends(upwards), self.ends(downwards).flip(0)], 1))
-        self.ids = _sorted(torch.cat([there, downwards]))
+        up, down = there[~_contains(back, there)], back[~_contains(there, back)]
+        violations.add("one_way_edge", torch.cat([self.ends(up), self.ends(down).flip(0)], 1))
+        self.ids = _sorted(torch.cat([there, down]))
 
     def ends(self, ids: Int[Tensor, " k"] | None = None) -> Int[Tensor, "2 k"]:
         """Both ends of edges, the smaller node first; of all edges if none are named."""
@@ -253,7 +253,7 @@ def _contains(haystack: Tensor, needles: Tensor) -> Tensor:
 
 
 def _check_new_nodes(
-    found: Violations,
+    violations: Violations,
     ends: Int[Tensor, "2 e"],
     targets: Bool[Tensor, " n"],
     new: int,
@@ -269,24 +269,24 @@ def _check_new_nodes(
     away = ends[:, ends[0] < n]
     away = away[:, ~targets[away[0]]]
     if max_nodes is not None and new > max_nodes:
-        found.add("injected_nodes", new, most=max_nodes)
-    found.add("edges_per_injected_node", over + n, degree[over], most=per_node)
+        violations.add("injected_nodes", new, most=max_nodes)
+    violations.add("edges_per_injected_node", over + n, degree[over], most=per_node)
     if in_all is not None and ends.size(1) > in_all:
-        found.add("injected_edges", ends.size(1), most=in_all)
-    found.add("not_a_target", away)
+        violations.add("injected_edges", ends.size(1), most=in_all)
+    violations.add("not_a_target", away)
 
 
 def _check_moved(
-    found: Violations, moved: Tensor, targets: Bool[Tensor, " n"], node_ratio: float | None
+    violations: Violations, moved: Tensor, targets: Bool[Tensor, " n"], node_ratio: float | None
 ) -> None:
     most = _limit(node_ratio, total := int(targets.sum()))
-    found.add("changed_elsewhere", moved[~targets[moved]])
+    violations.add("changed_elsewhere", moved[~targets[moved]])
     too_many = moved if moved.numel() > most else 0
-    found.add("changed_nodes", too_many, most=most, ratio=node_ratio, total=total)
+    violations.add("changed_nodes", too_many, most=most, ratio=node_ratio, total=total)
 
 
 def _check_epsilon(
-    found: Violations, moved: Tensor, before: Tensor, after: Tensor, epsilon: float | None
+    violations: Violations, moved: Tensor, before: Tensor, after: Tensor, epsilon: float | None
 ) -> None:
     if epsilon is None:
         return
@@ -296,11 +296,11 @@ def _check_epsilon(
     over = change > allowed + rounding * torch.maximum(after.abs(), before.abs())
     rows = over.any(1)
     largest = change[rows].max(1).values if rows.any() else None
-    found.add("epsilon", moved[rows], largest, count=int(over.sum()), most=epsilon)
+    violations.add("epsilon", moved[rows], largest, count=int(over.sum()), most=epsilon)
 
 
 def _check_flips(
-    found: Violations,
+    violations: Violations,
     added: Tensor,
     removed: Tensor,
     attacked: Bool[Tensor, " m"],
@@ -309,15 +309,15 @@ def _check_flips(
 ) -> None:
     flipped = torch.cat([added, removed], 1)
     limit = _limit(edge_ratio, at_targets := int(attacked[there].any(0).sum()))
-    found.add("flipped_elsewhere", flipped[:, ~attacked[flipped].any(0)])
+    violations.add("flipped_elsewhere", flipped[:, ~attacked[flipped].any(0)])
     if flipped.size(1) > limit:
         spent = {"added": added.size(1), "removed": removed.size(1)}
         allowed = {"most": limit, "ratio": edge_ratio, "total": at_targets}
-        found.add("flipped_edges", flipped, None, **spent, **allowed)
+        violations.add("flipped_edges", flipped, None, **spent, **allowed)
 
 
 def _check_limits(
-    found: Violations,
+    violations: Violations,
     x: Tensor,
     numbers: Tensor,
     limits: Sequence[float],
@@ -339,7 +339,7 @@ def _check_limits(
     worst = values[rows].gather(1, beyond[rows].argmax(1, keepdim=True))[:, 0]
     low, high = limits
     count = int((beyond > 0).sum())
-    found.add("feature_limits", numbers[rows], worst, count=count, low=low, high=high)
+    violations.add("feature_limits", numbers[rows], worst, count=count, low=low, high=high)
 
 
 def _outwards(limit: float, dtype: torch.dtype, sign: int) -> float:

@@ -46,8 +46,8 @@ def perturbed_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     for name in ("adj*.npz", *(f"adj*{suffix}" for suffix in PICKLES), f"graph-*{_OWN}"):
-        if found := sorted(path.glob(name)):
-            return found
+        if paths := sorted(path.glob(name)):
+            return paths
     raise DataError(
         f"{path}: holds no perturbed graph; name a folder with adj.pkl or adj.npz and "
         f"features.npy, or with graph-*{_OWN}"

@@ -143,8 +143,8 @@ class InjectionAttacker:
         """True if this is the view of the last call, perhaps as another copy of it."""
         if self._clean is None:
             return False
-        known, given = clean_graph(self._clean)[1], clean_graph(data)[1]
-        return known is given or torch.equal(known, given)
+        known, edges = clean_graph(self._clean)[1], clean_graph(data)[1]
+        return known is edges or torch.equal(known, edges)
 
     def _draw(self, data: Data) -> None:
         x, edge_index = clean_graph(data)

@@ -72,11 +72,11 @@ class Climb:
     edges: SharingName  # how the new nodes share out their edges
     steps: StepRule  # loss and steps
     placement: Placement  # edges of the new nodes
-    found: Found  # the most harmful features so far
+    best: Found  # the most harmful features so far
 
     def behind(self, other: "Climb") -> float:
         """Accuracy, in 0..1, that it leaves more than another one."""
-        return (self.found.right - other.found.right) / self.problem.targets.numel()
+        return (self.best.right - other.best.right) / self.problem.targets.numel()
 
 
 class AutoInjection(Ensemble):
@@ -164,16 +164,16 @@ class AutoInjection(Ensemble):
             def compute(now: Climb = now) -> tuple[Placement, Found]:
                 problem, placement, steps = now.problem, now.placement, now.steps
                 rows, edges = problem.fixed_rows.followed_by, placement.edges(problem.edge_index)
-                start, count = now.found.features, round(share * self.num_steps)
-                found = climb(problem, rows, edges, start, steps, limits, count)
+                start, count = now.best.features, round(share * self.num_steps)
+                best = climb(problem, rows, edges, start, steps, limits, count)
                 refit = round(REFIT_SHARE * self.num_steps)
                 return reallocate(
-                    problem, placement, found, steps, limits, reallocations, refit, parts.generator
+                    problem, placement, best, steps, limits, reallocations, refit, parts.generator
                 )
 
             after = _run(parts, now.name, now.problem, now.placement, compute)
             if after is not None and not after[1].is_flat:
-                able.append(replace(now, placement=after[0], found=after[1]))
+                able.append(replace(now, placement=after[0], best=after[1]))
         return able
 
 
@@ -218,13 +218,13 @@ def _climbs(
     for words, edges, placement in placements:
         start = STARTS["real"](problem, placement.rows, parts.budget.limits, parts.generator)
         for loss in _LOSSES:
-            found = Found(start, problem.targets.numel(), 0.0)
+            initial = Found(start, problem.targets.numel(), 0.0)
             name = f"{form}: {edges}, {loss}{words}"
-            yield Climb(name, problem, edges, StepRule(loss=loss), placement, found)
+            yield Climb(name, problem, edges, StepRule(loss=loss), placement, initial)
 
 
 def _best(climbs: Sequence[Climb], count: int) -> list[Climb]:
-    return sorted(climbs, key=lambda climb: climb.found.right)[:count]
+    return sorted(climbs, key=lambda climb: climb.best.right)[:count]
 
 
 def _best_of_each_sharing(climbs: Sequence[Climb]) -> list[Climb]:
@@ -248,8 +248,8 @@ def _run(
     """Edges and features that a part found; `None` if it was dropped."""
 
     def packed() -> Artifact:
-        placement, found = compute()
-        return found.packed(chosen=placement.chosen)
+        placement, best = compute()
+        return best.packed(chosen=placement.chosen)
 
     def placed(artifact: Artifact) -> Placement:
         return replace(placement, chosen=artifact.tensors["chosen"])
@@ -258,8 +258,8 @@ def _run(
         edges = placed(artifact).edges(parts.judge.edge_index)
         return torch.cat([parts.judge.x, artifact.tensors["features"]]), edges
 
-    kept = parts.run(name, problem, packed, graph)
-    return None if kept is None else (placed(kept), Found.unpacked(kept))
+    artifact = parts.run(name, problem, packed, graph)
+    return None if artifact is None else (placed(artifact), Found.unpacked(artifact))
 
 
 @dataclass(eq=False)
@@ -314,9 +314,9 @@ class _Search:
             logits = self.problem.logits(self.problem.fixed_rows.followed_by(new), self.edges)
         loss = tanh_margin(logits, labels)
         right = int((logits.argmax(1) == labels).sum())
-        found = Found(new, right, loss.mean().item())
-        if found.rank < self.best.rank:
-            self.best = found
+        candidate = Found(new, right, loss.mean().item())
+        if candidate.rank < self.best.rank:
+            self.best = candidate
         return self.chosen @ loss
 
     def goals(self) -> Iterator[Float[Tensor, "k f"]]:
@@ -332,9 +332,9 @@ class _Search:
             ]
         )
         counts = self.chosen @ torch.nn.functional.one_hot(labels, num_classes).to(x.dtype)
-        own = means[counts.argmax(1)]
+        source = means[counts.argmax(1)]
         for mean in means:
-            yield torch.where(mean > own, high, low)
+            yield torch.where(mean > source, high, low)
 
     def mutated(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
         """Each node with some features mirrored between the limits, or crossed with another."""

@@ -70,9 +70,9 @@ def apart(problem: Problem, graph: _State, degrees: Degrees, generator: Generato
     largest = labels == labels.mode().values
     if len(degrees) < 2 or largest.all():
         return classes(problem, graph, degrees, generator)
-    own = round(len(degrees) * int(largest.sum()) / targets.numel())
-    own = min(max(own, 1), len(degrees) - 1)
-    parts = ((largest, degrees[:own]), (~largest, degrees[own:]))
+    count = round(len(degrees) * int(largest.sum()) / targets.numel())
+    count = min(max(count, 1), len(degrees) - 1)
+    parts = ((largest, degrees[:count]), (~largest, degrees[count:]))
     return [
         row
         for mask, of_part in parts

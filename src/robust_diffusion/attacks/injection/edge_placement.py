@@ -84,7 +84,7 @@ class Placement:
         weights = torch.cat([weight.new_ones(old.size(1)), weight, weight, linked])
         x = torch.cat([problem.x, features])
         margin = margins(problem.logits(x, every.edges(old), weights), problem.labels)
-        slopes = gradient(margin.sum(), weight, attack=problem.attack, of="edge weights")
+        slopes = gradient(margin.sum(), weight, attack=problem.attack, wrt="edge weights")
         gains = slopes.new_zeros(among.shape)
         gains[among] = slopes
         return gains, margin.detach()
@@ -159,7 +159,7 @@ class Placement:
 def reallocate(
     problem: Problem,
     placement: Placement,
-    found: Found,
+    fitted: Found,
     steps: StepRule,
     limits: tuple[float, float],
     num_rounds: int,
@@ -172,7 +172,7 @@ def reallocate(
     that leaves more targets right than the best is walked on from if it is close, so that edges
     which are wrong together can change together.
     """
-    best = now = (placement, found)
+    best = now = (placement, fitted)
     tries = 0
     for _ in range(num_rounds):
         if best[1].right == 0:
@@ -182,8 +182,8 @@ def reallocate(
         edges = edges.allotted(problem, features, LEFT_OUT[tries % len(LEFT_OUT)], generator)
         index = edges.edges(problem.edge_index)
         fits = [
-            climb(problem, problem.fixed_rows.followed_by, index, features, of, limits, num_steps)
-            for of in (replace(steps, loss="tanh_margin"), replace(steps, loss="masked"))
+            climb(problem, problem.fixed_rows.followed_by, index, features, rule, limits, num_steps)
+            for rule in (replace(steps, loss="tanh_margin"), replace(steps, loss="masked"))
         ]
         new = min(fits, key=lambda fit: fit.right)
         tries = 0 if new.right < best[1].right else tries + 1

@@ -224,6 +224,6 @@ def similarity(new: Float[Tensor, "k f"], around: Float[Tensor, "k f"]) -> Float
     length = around.norm(dim=1).clamp_min(1e-12)
     squared, floor = new.square().sum(1), (0.1 * length).square()
     # Not the norm's own gradient, which does not exist at 0.
-    own = torch.where(squared > floor, squared, floor).sqrt()
-    scale: Tensor = own * length
+    new_length = torch.where(squared > floor, squared, floor).sqrt()
+    scale: Tensor = new_length * length
     return (new * around).sum(1) / scale

@@ -171,8 +171,8 @@ class AutoModification(Ensemble):
         def move(
             by: tuple[_Choice, LossName], num_steps: int, start: Artifact | None = None
         ) -> Artifact | None:
-            name, given = f"{form}: features by {', '.join(by)}", (edges, parts.budget, by)
-            moved = partial(moved_features, problem, *given, num_steps, start)
+            name, args = f"{form}: features by {', '.join(by)}", (edges, parts.budget, by)
+            moved = partial(moved_features, problem, *args, num_steps, start)
             return _run(parts, name, problem, moved)
 
         able = {}
@@ -266,11 +266,11 @@ def search(
             break
         count = max(1, round(most / 2 * (1 - step / num_steps)))
         tried = _tried(problem, x, best, count, generator)
-        kept = _kept(problem, best, most - tried.size(1), generator)
-        pairs = torch.unique(numbers_of(torch.cat([kept, tried], 1), x.size(0)))
-        found = _judged(problem, x, pairs_of(pairs, x.size(0)))
-        if found.rank < best.rank:
-            best = found
+        remaining = _kept(problem, best, most - tried.size(1), generator)
+        pairs = torch.unique(numbers_of(torch.cat([remaining, tried], 1), x.size(0)))
+        candidate = _judged(problem, x, pairs_of(pairs, x.size(0)))
+        if candidate.rank < best.rank:
+            best = candidate
     return flip(problem.edge_index, best.pairs, x.size(0))
 
 

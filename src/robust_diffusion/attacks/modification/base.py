@@ -184,14 +184,14 @@ class TargetPairs:
             listed = torch.randperm(self.total, generator=generator).to(device)
             return absent(self[listed])[:, :count]
         numbers = torch.empty(0, dtype=torch.long)
-        found = self.targets.new_empty(2, 0)
+        drawn = self.targets.new_empty(2, 0)
         for _ in range(MAX_ROUNDS):
-            if found.size(1) >= count:
+            if drawn.size(1) >= count:
                 break
             more = torch.randint(self.total, (2 * count + 1024,), generator=generator)
             numbers = _first_of_each(torch.cat([numbers, more]))
-            found = absent(self[numbers.to(device)])
-        return found[:, :count]
+            drawn = absent(self[numbers.to(device)])
+        return drawn[:, :count]
 
 
 def _first_of_each(numbers: Int[Tensor, " a"]) -> Int[Tensor, " b"]:

@@ -138,7 +138,7 @@ class Trained(nn.Module):
         known = self.train_mask
         with torch.enable_grad(), backend_set("reference"):
             now = self._drawn()
-            mean = {name: torch.zeros_like(of) for name, of in now.items()}
+            mean = {name: torch.zeros_like(p) for name, p in now.items()}
             square = dict(mean)
             for epoch in range(1, self.num_epochs + 1):
                 reached = functional_call(self.model, now, (x, edge_index, edge_weight))
@@ -146,12 +146,12 @@ class Trained(nn.Module):
                 slopes = torch.autograd.grad(
                     loss, [*now.values()], create_graph=weighs, materialize_grads=True
                 )
-                for (name, of), slope in zip([*now.items()], slopes, strict=True):
+                for (name, p), slope in zip([*now.items()], slopes, strict=True):
                     mean[name] = torch.lerp(slope, mean[name], DECAY[0])
                     square[name] = torch.lerp(slope.square(), square[name], DECAY[1])
                     root = (square[name] / (1 - DECAY[1] ** epoch) + _TINY).sqrt()
                     step = self.learning_rate * mean[name] / (1 - DECAY[0] ** epoch) / root
-                    now[name] = of - step if weighs else (of - step).detach().requires_grad_()
+                    now[name] = p - step if weighs else (p - step).detach().requires_grad_()
             logits: Tensor = functional_call(self.model, now, (x, edge_index, edge_weight))
         return logits if weighs else logits.detach()
 
@@ -166,4 +166,4 @@ class Trained(nn.Module):
                     u, _, v = torch.linalg.svd(normed.original)  # what a spectral norm divides by
                     normed[0]._u.copy_(u[:, 0])
                     normed[0]._v.copy_(v[0])
-        return {name: of.detach().requires_grad_() for name, of in self.model.named_parameters()}
+        return {name: p.detach().requires_grad_() for name, p in self.model.named_parameters()}

@@ -87,7 +87,7 @@ class Metattack(ModificationAttack):
         for _ in range(max_flips(problem, budget)):
             weight = glorot((x.size(1), int(labels.max()) + 1), generator).to(x)
             gain = self.meta_gradient(x, edges, labels, train, weight)
-            check_finite(gain.isfinite().all(), attack=self.name, of="edge weights")
+            check_finite(gain.isfinite().all(), attack=self.name, wrt="edge weights")
             there = edges[:, edges[0] < edges[1]]
             gain[there[0], there[1]] *= -1
             gain.masked_fill_(~free, -torch.inf)

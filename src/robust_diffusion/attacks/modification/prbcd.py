@@ -120,15 +120,15 @@ class BlockCoordinateAttack(ModificationAttack):
         problem.check_edge_weights()
         weight = problem.x.new_ones(problem.edge_index.size(1), requires_grad=True)
         loss = problem.loss(problem.x, problem.edge_index, weight)
-        slope = gradient(loss, weight, attack=self.name, of="edge weights")
-        check_finite(slope.isfinite().all(), attack=self.name, of="edge weights")
+        slope = gradient(loss, weight, attack=self.name, wrt="edge weights")
+        check_finite(slope.isfinite().all(), attack=self.name, wrt="edge weights")
 
     def _watched(self, loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """The loss, looked at: PyG's attack keeps the best of its losses, and none beats a NaN."""
 
         def watched(*arguments: Any) -> Tensor:
             value = loss(*arguments)
-            check_finite(value.isfinite(), attack=self.name, of="edge weights")
+            check_finite(value.isfinite(), attack=self.name, wrt="edge weights")
             return value
 
         return watched

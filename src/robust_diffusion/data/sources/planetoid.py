@@ -42,7 +42,7 @@ def load_planetoid(folder: DatasetFolder, name: str, *, split_seed: int = 0) -> 
         and n - first <= 2 * test_index.size
     )
     if not fits:
-        shapes = [of.shape for of in (known_x, test_x, known_y, test_y)]
+        shapes = [array.shape for array in (known_x, test_x, known_y, test_y)]
         raise DataError(
             f"{where}: allx, tx, ally and ty, of {shapes}, do not fit each other and the "
             f"{test_index.size} nodes {test_index.min()}..{n - 1} of test.index; fetch them again"

@@ -79,8 +79,8 @@ def _edges(
     low, high = cumulative[bounds[:-1]], cumulative[bounds[1:]]
 
     def node_at(position: NDArray[np.float64]) -> NDArray[np.int64]:
-        found = np.searchsorted(cumulative, position, side="right") - 1
-        return grouped[np.minimum(found, labels.size - 1)]
+        index = np.searchsorted(cumulative, position, side="right") - 1
+        return grouped[np.minimum(index, labels.size - 1)]
 
     total = cumulative[-1]
     # Every node cites once before the well-connected cite again, so that few nodes are isolated.

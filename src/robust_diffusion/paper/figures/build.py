@@ -1,4 +1,4 @@
-"""The paper's figures of trained models: layers in the plane, and flows far beyond their period."""
+"""The paper's figures of trained models: t-SNE of layers, and flows far beyond their period."""
 
 from collections.abc import Sequence
 from functools import partial

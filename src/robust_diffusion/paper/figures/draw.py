@@ -1,4 +1,4 @@
-"""Looks of models, and drawings: graphs with shaded edges, states over time; files of a figure."""
+"""Looks of models, drawings of graphs and of states over time, and files of figures."""
 
 import csv
 import io
@@ -200,7 +200,7 @@ def draw_stability(
 
 
 def _mark(figure: Figure, smoke: bool) -> None:
-    """Write in a corner of a smoke run's figure, in red, that it shows nothing."""
+    """Mark the figure of a smoke run in red."""
     if smoke:
         text = "smoke run: says nothing about the paper"
         figure.text(0.99, 0.01, text, color="#b00020", fontsize=7, ha="right", va="bottom")
