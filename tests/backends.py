@@ -28,6 +28,8 @@ needs_compiler = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler"
 def backend(name: Any) -> Iterator[None]:
     if name == "compiled" and not has_compiler():
         pytest.skip("no C++ compiler")
+    if name == "triton":
+        pytest.importorskip("triton", minversion="3.7")
     with backend_set(name):
         assert current_backend() == name
         yield

@@ -22,6 +22,10 @@ from hydra.core.hydra_config import HydraConfig
 from hypothesis import HealthCheck, settings
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+if not torch.cuda.is_available():
+    # Triton's interpreter runs the kernels. Triton reads this on import, and PyG imports it.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # What is first imported behind jaxtyping's hook is compiled anew in every process: seconds of it.
 for _name in (
     "tests.shapes",

@@ -1,5 +1,7 @@
 """What runs on a card, on a pretended one: no mixed devices; waits counted, as in docs/speed.md."""
 
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
@@ -169,6 +171,14 @@ def test_an_epoch_waits_once(make_datamodule: Callable[..., Any], tmp_path: Path
     more = counts[1] - counts[0]
     assert own(more) == 4, more
     assert accuracy == fit(6, pl.Trainer, accelerator="cpu")
+
+
+def test_an_epoch_of_triton_launches_fewer_than_500_kernels() -> None:
+    pytest.importorskip("triton")
+    script = Path(__file__).parents[1] / "benchmarks" / "launches.py"
+    printed = subprocess.check_output([sys.executable, script], text=True).splitlines()
+    counts = {line.split()[0]: int(line.split()[1]) for line in printed}
+    assert 0 < counts["triton"] < 500 < counts["torch"]
 
 
 CELLS = ["", "fidelity=released", "adversary=injection"]

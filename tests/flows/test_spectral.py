@@ -56,7 +56,7 @@ def assert_equal(actual: list[Tensor], expected: list[Tensor]) -> None:
         assert (one - two).abs().max() <= tolerance
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", [*BACKENDS, "triton"])
 @pytest.mark.parametrize(
     ("shape", "training", "dtype"),
     [(shape, i % 3 > 0, list(TOLERANCE)[i % 2]) for i, shape in enumerate(SHAPES)],

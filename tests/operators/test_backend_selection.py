@@ -154,3 +154,28 @@ def test_two_processes_at_once_build_it_once(quick_compiler: Callable[[], int]) 
         assert process.communicate(timeout=100)[1] == ""
         assert process.returncode == 0
     assert quick_compiler() == 1
+
+
+@pytest.mark.parametrize(
+    ("interpret", "remedy"),
+    [("0", "a CUDA device"), ("1", r"pip install 'robust-diffusion\[triton\]'")],
+)
+def test_triton_without_a_device_or_a_package_is_refused(
+    interpret: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", interpret)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(
+        sys.modules, "robust_diffusion.operators.kernels.triton_kernels", raising=False
+    )
+    monkeypatch.setattr(selection, "_triton", cache(selection._triton.__wrapped__))
+    with pytest.raises(ConfigError, match=rf"^backend=triton: [^\n]*{remedy}[^\n]*$"):
+        set_backend("triton")
+    assert selection._Setting.asked == "auto"
+
+
+@pytest.mark.usefixtures("without_compiler")
+def test_auto_leaves_triton_to_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert set_backend("auto") == current_backend("cuda") == "torch"

@@ -31,7 +31,7 @@ from robust_diffusion.operators import (
     edge_squared_distance,
     kernels_for,
 )
-from tests.backends import BACKENDS, FAST, backend, needs_compiler
+from tests.backends import BACKENDS, FAST, backend
 from tests.graphs import (
     ALL_FLOWS,
     build_flow,
@@ -244,7 +244,7 @@ def test_every_function_has_a_second_derivative_by_reference_alone(name: str) ->
                 slope.square().sum().backward()
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", [*BACKENDS, "triton"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_nan_reaches_the_same_nodes(weighted: bool, name: str) -> None:
     along = torch.arange(19)
@@ -325,10 +325,10 @@ def test_nothing_of_edges_times_channels_is_kept(cls: type[Flow], name: str) -> 
     assert kept < 4 * graph.num_edges * channels / 3
 
 
-@needs_compiler
-def test_what_does_not_fit_the_graph_is_an_error_before_memory_is_read() -> None:
+@pytest.mark.parametrize("name", ["compiled", "triton"])
+def test_what_does_not_fit_the_graph_is_an_error_before_memory_is_read(name: str) -> None:
     graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
-    with backend("compiled"), without_type_checks():
+    with backend(name), without_type_checks():
         for edges in ([[0, 5], [1, 0]], [[0, 1], [1, 3]], [[0, -1], [1, 0]]):
             with pytest.raises(DataError, match="edge_index"):
                 Graph.from_edge_index(torch.tensor(edges), num_nodes=3, self_loops=False)

@@ -1,9 +1,13 @@
 """Options and results of the sums over edges that a backend computes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jaxtyping import Float
 from torch import Tensor
+
+from robust_diffusion.errors import DataError
+from robust_diffusion.operators.graph import Graph
 
 MAX_EXPONENT = 35.0
 """Largest exponent of an edge of weight 0 above the largest score of an edge that is there.
@@ -40,3 +44,12 @@ class Diffused:
     difference: Float[Tensor, "..."]  # |z_v - z_u|^2 per edge; under `residual` A z - z per node
     norm: Float[Tensor, " n"]  # gradient norm g
     relative: Float[Tensor, " e"]  # like that of the attention, for B
+
+
+def check_sizes(graph: Graph, nodes: Sequence[Tensor], edges: Sequence[Tensor] = ()) -> None:
+    """Refuse values of other numbers of nodes or edges: pointers would lead out of the tensors."""
+    for values, size in ((nodes, graph.num_nodes), (edges, graph.num_edges)):
+        for value in values:
+            if value.size(0) != size:
+                what = "nodes" if values is nodes else "edges"
+                raise DataError(f"graph: {value.size(0)} rows of values on its {size} {what}")

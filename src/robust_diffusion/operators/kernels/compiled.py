@@ -12,7 +12,7 @@ from torch import Tensor
 
 from robust_diffusion.errors import DataError
 from robust_diffusion.operators.graph import EdgeIndexes, Graph
-from robust_diffusion.operators.kernels.base import Attended, Diffused, Modulation
+from robust_diffusion.operators.kernels.base import Attended, Diffused, Modulation, check_sizes
 from robust_diffusion.operators.kernels.calls import (
     Edges,
     KernelOptions,
@@ -45,7 +45,7 @@ class CompiledKernels(Kernels):
     def dots(self, x: Tensor, y: Tensor, graph: Graph) -> Tensor:
         """<x_u, y_v> of every edge."""
         library = self._library(x.dtype)
-        _check_sizes(graph, (x, y))
+        check_sizes(graph, (x, y))
         x, y = _padded(x), _padded(y)
         out = x.new_empty(graph.num_edges)
         ends = Projections(address(x), address(y), x.size(1), x.size(1), 1.0)
@@ -54,7 +54,7 @@ class CompiledKernels(Kernels):
 
     def softmax(self, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
         """exp(s) / sum of w exp(s) over each row."""
-        _check_sizes(graph, (), (scores, weight))
+        check_sizes(graph, (), (scores, weight))
         relative = scores.clone()
         library = self._library(scores.dtype)
         library.softmax_forward(self._edges(graph), scores.size(1), weight, relative)
@@ -63,7 +63,7 @@ class CompiledKernels(Kernels):
     def attend(self, projected: Tensor, weight: Tensor, graph: Graph) -> Attended:
         """Attention; `relative` is [e, h]."""
         library = self._library(projected.dtype)
-        _check_sizes(graph, (projected,), (weight,))
+        check_sizes(graph, (projected,), (weight,))
         heads = projected.size(3)
         padded = _padded(projected.flatten(2))
         projections = _projections(padded, projected.size(2))
@@ -98,7 +98,7 @@ class CompiledKernels(Kernels):
     ) -> tuple[Tensor, Diffused]:
         """Two passes over the edges: up to the gradient norms, then the rest."""
         library = self._library(z.dtype)
-        _check_sizes(graph, (z, projected), (weight,))
+        check_sizes(graph, (z, projected), (weight,))
         channels, heads = z.size(1), projected.size(3)
         z, padded = _padded(z), _padded(projected.flatten(2))
         projections = _projections(padded, projected.size(2))
@@ -186,14 +186,6 @@ def _check_nodes(graph: Graph) -> None:
     for nodes in (graph.src, graph.dst):
         if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < graph.num_nodes:
             raise DataError(f"edge_index: its nodes must lie in 0..{graph.num_nodes - 1}")
-
-
-def _check_sizes(graph: Graph, nodes: Sequence[Tensor], edges: Sequence[Tensor] = ()) -> None:
-    for values, size in ((nodes, graph.num_nodes), (edges, graph.num_edges)):
-        for value in values:
-            if value.size(0) != size:
-                what = "nodes" if values is nodes else "edges"
-                raise DataError(f"graph: {value.size(0)} rows of values on its {size} {what}")
 
 
 def _projections(padded: Tensor, width: int) -> Projections:

@@ -1,6 +1,7 @@
 """Choice of the backend that computes the sums over edges, one for the whole process."""
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -34,15 +35,16 @@ def set_backend(name: Backend) -> str:
 
     Args:
         name: `compiled` (C++, built with the user's compiler when first used), `torch` (PyTorch
-            alone, derivatives by hand), `reference` (operator by operator as the equations are
-            written, differentiable any number of times), or `auto`: compiled where it can be built,
-            else torch.
+            alone, derivatives by hand), `triton` (kernels for CUDA devices), `reference` (operator
+            by operator as the equations are written, differentiable any number of times), or
+            `auto`: compiled where it can be built, else torch. `auto` never takes `triton`, which
+            has not been timed on a GPU yet.
 
     Returns:
         The backend in effect.
 
     Raises:
-        ConfigError: The name is unknown, or `compiled` cannot be built here.
+        ConfigError: The name is unknown, `compiled` cannot be built here, or `triton` cannot run.
     """
     check_choice("backend", name, get_args(Backend))
     if name == "compiled":
@@ -52,6 +54,8 @@ def set_backend(name: Backend) -> str:
             raise ConfigError(
                 f"backend=compiled: {error}; install a C++ compiler or use backend=torch"
             ) from error
+    if name == "triton":
+        _triton()
     if name != _Setting.asked:  # else a sweep would try, and warn, in each of its runs
         _Setting.asked, _Setting.effective = name, None
     return current_backend()
@@ -68,11 +72,17 @@ def backend_set(name: Backend) -> Iterator[None]:
         _Setting.asked, _Setting.effective = before
 
 
-def current_backend(device: str = "cpu") -> str:
-    """The backend in effect on a type of device; the compiled kernels run on the CPU alone."""
+def current_backend(device: str | None = None) -> str:
+    """The backend in effect, on a type of device if one is named.
+
+    On other devices than theirs, `torch` replaces `compiled` (CPU) and `triton` (CUDA).
+    """
     if _Setting.effective is None:
         _Setting.effective = _resolve(_Setting.asked)
-    elsewhere = _Setting.effective == "compiled" and device != "cpu"
+    places = {"compiled": "cpu"}
+    if not _interpreted():
+        places["triton"] = "cuda"
+    elsewhere = device and device != places.get(_Setting.effective, device)
     return "torch" if elsewhere else _Setting.effective
 
 
@@ -90,12 +100,29 @@ def kernels_for(*tensors: Tensor, heads: int = 1) -> Kernels | None:
         return None
     if backend == "compiled" and heads in HEADS:
         return _compiled()
-    return _TORCH
+    return _triton() if backend == "triton" else _TORCH
 
 
 @cache
 def _compiled() -> CompiledKernels:
     return CompiledKernels()
+
+
+@cache
+def _triton() -> Kernels:
+    if not (_interpreted() or torch.cuda.is_available()):
+        raise ConfigError("backend=triton: needs a CUDA device; use backend=auto on a CPU")
+    try:
+        from robust_diffusion.operators.kernels.triton_kernels import TritonKernels
+    except ImportError as error:
+        remedy = "pip install 'robust-diffusion[triton]'"
+        raise ConfigError(f"backend=triton: needs triton; {remedy}") from error
+    return TritonKernels()
+
+
+def _interpreted() -> bool:
+    """True if Triton's interpreter runs the kernels, on any device."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def _resolve(asked: Backend) -> str:
