@@ -86,9 +86,9 @@ def validated(key: str) -> Callable[[Decorated], Decorated]:
     return decorate
 
 
-def _merged(own: Callable[..., Any], base: Callable[..., Any]) -> inspect.Signature:
+def _merged(init: Callable[..., Any], base: Callable[..., Any]) -> inspect.Signature:
     """Signature of a constructor, its `*args` and `**options` replaced by those of the base."""
-    mine, theirs = (list(parameters_of(each).values()) for each in (own, base))
+    mine, theirs = (list(parameters_of(each).values()) for each in (init, base))
     passed = {p.kind for p in mine if p.kind in STARRED}
     mine = [p for p in mine if p.kind not in STARRED]
     positional = theirs[1:] if inspect.Parameter.VAR_POSITIONAL in passed else []

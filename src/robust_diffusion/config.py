@@ -31,14 +31,14 @@ def find_published(argument: str) -> str:
     A file of that name in the current folder comes first.
     """
     option, equals, path = argument.rpartition("=")
-    own = _ROOT / path
-    named = path.startswith(f"{PUBLISHED.name}/") and not Path(path).exists() and own.exists()
-    return f"{option}{equals}{own}" if named else argument
+    file = _ROOT / path
+    named = path.startswith(f"{PUBLISHED.name}/") and not Path(path).exists() and file.exists()
+    return f"{option}{equals}{file}" if named else argument
 
 
-def _unless(given: Any, default: Any) -> Any:
+def _unless(other: Any, default: Any) -> Any:
     """`${unless:${.other},default}` in `conf/`: a default that another key overrides."""
-    return default if given is None else None
+    return default if other is None else None
 
 
 def _named_after(path: Any) -> str:
@@ -48,8 +48,8 @@ def _named_after(path: Any) -> str:
     """
     name = re.sub(r"\.(npz|pt)$", "", Path(str(path or "")).name)
     name = re.sub(r"[^\w.+ -]", "_", name).lstrip(".+ -")[:90].rstrip()
-    own = (CONFIG_DIR / "dataset" / f"{name}.yaml").is_file()
-    return f"custom_{name}" if own and name != "custom" else name or "custom"
+    taken = (CONFIG_DIR / "dataset" / f"{name}.yaml").is_file()
+    return f"custom_{name}" if taken and name != "custom" else name or "custom"
 
 
 OmegaConf.register_new_resolver("unless", _unless, replace=True)

@@ -77,8 +77,8 @@ def cell(cfg: DictConfig) -> float | None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; an expected error becomes one line and exit status 1."""
-    given = list(map(find_published, sys.argv[1:] if arguments is None else arguments))
-    sys.argv = [sys.argv[0], *(_as_override(argument) for argument in given)]
+    words = list(map(find_published, sys.argv[1:] if arguments is None else arguments))
+    sys.argv = [sys.argv[0], *(_as_override(argument) for argument in words)]
     # The console command finds a class in the current folder, as `python -m` does.
     if "" not in sys.path:
         sys.path.append("")
@@ -90,20 +90,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # conf/hydra/launcher/ray.yaml bears the name of the option of Ray's plugin, and replaces it.
     warnings.filterwarnings("ignore", r"(?s).*hydra/launcher/ray' is validated against ConfigStore")
     end_on_sigterm()
-    with boundary(() if given and given[0] in ALL_COMMANDS else ALL_COMMANDS):
-        _answer(given)
+    with boundary(() if words and words[0] in ALL_COMMANDS else ALL_COMMANDS):
+        _answer(words)
 
 
-def _answer(given: Sequence[str]) -> None:
-    if given and given[0] in ALL_COMMANDS:
-        name = given[0].replace("-", "_")
-        of_paper = given[0] in paper.PAPER_COMMANDS
+def _answer(words: Sequence[str]) -> None:
+    if words and words[0] in ALL_COMMANDS:
+        name = words[0].replace("-", "_")
+        of_paper = words[0] in paper.PAPER_COMMANDS
         path = f"{paper.__name__}.commands" if of_paper else f"{commands.__name__}.{name}"
         module = import_module(path)  # no earlier, since it takes seconds
-        getattr(module, f"run_{name}_command")(given[1:])
-    elif not {"-h", "--help"}.isdisjoint(given):
+        getattr(module, f"run_{name}_command")(words[1:])
+    elif not {"-h", "--help"}.isdisjoint(words):
         sys.stdout.write(usage(ALL_COMMANDS))
-    elif "--version" in given:
+    elif "--version" in words:
         sys.stdout.write(f"robust_diffusion {__version__}\n")
     else:
         import hydra  # late, as elsewhere here: most commands compose no configuration
@@ -112,7 +112,7 @@ def _answer(given: Sequence[str]) -> None:
         from robust_diffusion.experiment.sweeper import as_sweeps
 
         check_arguments(sys.argv[1:])
-        if not {"-m", "--multirun"}.isdisjoint(given):
+        if not {"-m", "--multirun"}.isdisjoint(words):
             sys.argv[1:] = as_sweeps(sys.argv[1:])
         decorate = hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="config")
         decorate(cell)()

@@ -47,15 +47,15 @@ class Agreement:
     @property
     def outside(self) -> pd.DataFrame:
         """Entries outside the tolerance, the furthest first: `table` and `OUTLIER`, as text."""
-        found = self.entries[~self.entries["within"]]
-        found = found.sort_values("deviations", key=lambda of: -of.abs(), kind="stable")
+        entries = self.entries[~self.entries["within"]]
+        entries = entries.sort_values("deviations", key=lambda column: -column.abs(), kind="stable")
         texts = {
-            "measured": map(spread, found["mean"], found["std"], repeat(2)),
-            "reported": map(spread, found["printed_mean"], found["printed_std"], repeat(2)),
-            "difference": map(signed, found["difference"], repeat(2)),
-            "p": ["-" if pd.isna(p) else p_value(p) for p in found["p_holm"]],
+            "measured": map(spread, entries["mean"], entries["std"], repeat(2)),
+            "reported": map(spread, entries["printed_mean"], entries["printed_std"], repeat(2)),
+            "difference": map(signed, entries["difference"], repeat(2)),
+            "p": ["-" if pd.isna(p) else p_value(p) for p in entries["p_holm"]],
         }
-        shown = found.assign(**{name: list(text) for name, text in texts.items()})
+        shown = entries.assign(**{name: list(text) for name, text in texts.items()})
         return shown[["table", *OUTLIER]].reset_index(drop=True)
 
 
@@ -85,14 +85,14 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
 
 def render_agreement(variants: Mapping[str, Sequence[PaperTable]]) -> str:
     """Render counts per variant and table, and every entry outside the tolerance, as Markdown."""
-    found = {name: agreement(tables) for name, tables in variants.items()}
-    numbers = sorted({number for one in found.values() for number in one.entries["table"]})
+    by_variant = {name: agreement(tables) for name, tables in variants.items()}
+    numbers = sorted({number for one in by_variant.values() for number in one.entries["table"]})
     header = ["Variant", *(f"Table {number}" for number in numbers), "All", "Once each"]
     header += ["Placebo", *(f"{points} point{'s' if points > 1 else ''}" for points in POINTS)]
-    counts = [[name, *_counts(one, numbers)] for name, one in found.items()]
+    counts = [[name, *_counts(one, numbers)] for name, one in by_variant.items()]
     lines = [INTRODUCTION, "", *aligned(header, counts, left=1)]
     header = ["Table", "Entry", "Here", "Paper", "Difference", "In pooled sd"]
-    for name, one in found.items():
+    for name, one in by_variant.items():
         outside = one.outside.sort_values("table", kind="stable")
         rows = [
             [str(table), f"{row}, {column}", *numbers, f"{away:+.1f}".replace("-", MINUS)]
@@ -122,11 +122,11 @@ def published_beside_measured(data_dir: str | Path) -> pd.DataFrame:
         measured = measure_graph(name, data_dir)
         for column in ("nodes", "edges", "features", "classes", "feature_range"):
             row = {"dataset": name, "statistic": column, "published": _text(published[column])}
-            found = _text(getattr(measured, column)) if isinstance(measured, Statistics) else None
-            equal = "-" if found is None else "yes" if found == row["published"] else "no"
-            if equal == "no" and found == str(published.get("in_files", {}).get(column)):
+            text = _text(getattr(measured, column)) if isinstance(measured, Statistics) else None
+            equal = "-" if text is None else "yes" if text == row["published"] else "no"
+            if equal == "no" and text == str(published.get("in_files", {}).get(column)):
                 equal = "documented"
-            rows.append(row | {"measured": found or "no data", "equal": equal})
+            rows.append(row | {"measured": text or "no data", "equal": equal})
     return pd.DataFrame(rows)
 
 
@@ -134,13 +134,13 @@ def _text(value: int | Sequence[float]) -> str:
     return str(value) if isinstance(value, int) else " .. ".join(f"{v:.2f}" for v in value)
 
 
-def _counts(found: Agreement, numbers: Sequence[int]) -> list[str]:
-    def share(of: pd.DataFrame) -> str:
-        return f"{of['within'].sum()} of {len(of)}" if len(of) else "-"
+def _counts(variant: Agreement, numbers: Sequence[int]) -> list[str]:
+    def share(rows: pd.DataFrame) -> str:
+        return f"{rows['within'].sum()} of {len(rows)}" if len(rows) else "-"
 
-    entries = found.entries
+    entries = variant.entries
     each_once = entries.drop_duplicates(SHARED, keep="last")
     shares = [share(entries[entries["table"] == number]) for number in numbers]
-    placebo = f"{100 * found.placebo.mean():.1f} %" if len(found.placebo) else "-"
+    placebo = f"{100 * variant.placebo.mean():.1f} %" if len(variant.placebo) else "-"
     near = [str((entries["difference"].abs() <= points).sum()) for points in POINTS]
     return [*shares, share(entries), share(each_once), placebo, *near]

@@ -42,8 +42,8 @@ TEST_GRAPHS = _GRAPHS | {WORST: "worst case"}
 
 
 def _pde(flow: str, **options: Any) -> dict[str, Any]:
-    own = {f"config.model.flow.{key}": value for key, value in options.items()}
-    return {"model": "graph_pde", "flow": flow} | own
+    settings = {f"config.model.flow.{key}": value for key, value in options.items()}
+    return {"model": "graph_pde", "flow": flow} | settings
 
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -76,12 +76,12 @@ STEPS = {"aggregation": "one aggregation step"}
 LIMITS = {"max_injected_nodes": "max # Nodes", "max_edges_per_injected_node": "max # Edges"}
 
 NAMED: Mapping[str, Mapping[str, Choice]] = {
-    "dataset": {n: Choice(n, of, {"dataset": n}, {"dataset": n}) for n, of in DATASETS.items()},
-    "attack": {n: Choice(n, of, {"attack": n}) for n, of in TEST_GRAPHS.items()},
-    "model": {n: Choice(n, of, {"model": n}, record) for n, (of, record) in MODELS.items()},
-    "solver": {n: Choice(n, of, {"parameter": n}, {"solver": n}) for n, of in SOLVERS.items()},
-    "step": {n: Choice(n, of, {"parameter": of}) for n, of in STEPS.items()},
-    "limit": {n: Choice(n, of, {"metric": n}) for n, of in LIMITS.items()},
+    "dataset": {n: Choice(n, t, {"dataset": n}, {"dataset": n}) for n, t in DATASETS.items()},
+    "attack": {n: Choice(n, t, {"attack": n}) for n, t in TEST_GRAPHS.items()},
+    "model": {n: Choice(n, t, {"model": n}, record) for n, (t, record) in MODELS.items()},
+    "solver": {n: Choice(n, t, {"parameter": n}, {"solver": n}) for n, t in SOLVERS.items()},
+    "step": {n: Choice(n, t, {"parameter": t}) for n, t in STEPS.items()},
+    "limit": {n: Choice(n, t, {"metric": n}) for n, t in LIMITS.items()},
     "tau": {"-": Choice("-", "-")},
     "injected": {"clean": Choice("clean", "Clean", {"attack": "clean"})},
 }

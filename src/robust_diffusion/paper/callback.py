@@ -29,8 +29,8 @@ class PrintPaperTable(PrintResults):
 
     def tables(self, experiment: str, records: list[Record], scale: str) -> Iterator[Tagged]:
         """Yield the paper's table, once per variant in the records."""
-        cells = by_experiment(records, scale=scale).get(experiment, [])
+        runs = by_experiment(records, scale=scale).get(experiment, [])
         for number in (n for n in table_numbers() if experiment == f"table-{n}"):
-            for fidelity in sorted({record["fidelity"] for record in cells}):
+            for fidelity in sorted({record["fidelity"] for record in runs}):
                 counted = Runs.among(records, scale=scale, fidelity=fidelity)
                 yield to_frame(build_table(load_layout(number), counted)), [fidelity, scale]

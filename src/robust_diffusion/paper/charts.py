@@ -28,8 +28,8 @@ def draw_charts(
 
     def points(*numbers: int, x: str = "injected") -> pd.DataFrame:
         entries = [entry for number in numbers for _, _, entry in tables[number]]
-        found = pd.DataFrame([_point(entry, x) for entry in entries if entry.mean is not None])
-        return found if found.empty else found[found["x"].notna()]
+        rows = pd.DataFrame([_point(entry, x) for entry in entries if entry.mean is not None])
+        return rows if rows.empty else rows[rows["x"].notna()]
 
     if not (models := points(1, 2, 3, 12, 13, 14)).empty:
         models = models.drop_duplicates(["panel", "series", "graph"])
@@ -77,18 +77,18 @@ def _point(entry: Entry, x: str) -> dict[str, Any]:
 
 def _periods(counted: Runs) -> pd.DataFrame:
     """Return flows by integration period; a network without one, such as the MLP, is a point."""
-    found: dict[tuple[str, str, str, float], list[Record]] = {}
+    groups: dict[tuple[str, str, str, float], list[Record]] = {}
     for record in counted.of("t-end"):
         if is_tested(record):
             model = record["flow"] if record["model"] == "graph_pde" else record["model"]
             t_end = value_at(record, "config.model.flow.t_end")
             end = t_end if isinstance(t_end, int | float) else -1
             for attack in sorted(record["accuracy"].keys() - {CLEAN}):
-                found.setdefault((record["dataset"], attack, str(model), end), []).append(record)
+                groups.setdefault((record["dataset"], attack, str(model), end), []).append(record)
     points = []
-    for (dataset, attack, model, end), cells in sorted(found.items(), key=lambda item: item[0][3]):
+    for (dataset, attack, model, end), runs in sorted(groups.items(), key=lambda item: item[0][3]):
         # One setting of each point, and each seed once.
-        chosen = [record["accuracy"] for record in select(cells, {}, attack).finished.values()]
+        chosen = [record["accuracy"] for record in select(runs, {}, attack).finished.values()]
         means = 100 * pd.DataFrame(chosen).mean()
         place = {"x": means[CLEAN], "y": means[attack], "error": None}
         panel = f"{label_of('dataset', dataset)}, {label_of('attack', attack)}"
@@ -103,7 +103,7 @@ def _draw(points: pd.DataFrame, x: str, y: str, *, line: str = "-") -> Figure:
     columns, rows = min(2, len(panels)), -(-len(panels) // 2)
     looks = [look_of(name, place) for place, name in enumerate(names)]
     sizes = [{"ms": 9 if look.marker == "|" else 4, "lw": 1} for look in looks]
-    styles = {of: look.style | size for of, look, size in zip(names, looks, sizes, strict=True)}
+    styles = {name: look.style | size for name, look, size in zip(names, looks, sizes, strict=True)}
     listed = isinstance(points["y"].iloc[0], str)
     with rc_context({**STYLE, **OPEN, "figure.labelsize": 8}):
         size = (1 + 3.5 * columns, 0.8 + (3 if listed else 2.4) * rows)

@@ -74,7 +74,7 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
     @cached_property
     def comparisons(self) -> Comparisons:
         """Return every comparison; an unknown axis or value is a `ConfigError`."""
-        found = []
+        comparisons = []
         for chosen in _combinations(self.each):
             common, left, right = dict(self.select), dict(self.left), dict(self.right)
             axes_of = {"": common, "left": left, "right": right}
@@ -86,9 +86,9 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
                 groups = [(w, [*map(group, _combinations(common | axes))]) for w, axes in sides]
                 terms = _merged((g, w / len(side)) for w, side in groups for g in side)
                 levels = (line(tuple(x for x in g if x[0] != "attack")).keys for g in terms)
-                pair = " vs ".join("/".join(of.values()) for of in levels if self.test == "differ")
-                found.append((" ".join([*words, pair]).strip(), terms))
-        return found
+                pair = " vs ".join("/".join(kv.values()) for kv in levels if self.test == "differ")
+                comparisons.append((" ".join([*words, pair]).strip(), terms))
+        return comparisons
 
     def _sides(self, left: Axes, right: Axes) -> list[list[tuple[float, Axes]]]:
         """Return weights and axes of the sides of each comparison."""
@@ -150,8 +150,8 @@ def group(axes: Axes) -> Group:
     """Return the group of an `experiment`, optionally a `measure`, and axes of the tables."""
     if "experiment" not in axes or not {"attack", "measure"} & axes.keys():
         raise ConfigError(f"expected experiment, and attack or measure; got {', '.join(axes)}")
-    line(found := tuple(sorted((axis, str(value)) for axis, value in axes.items())))
-    return found
+    line(pairs := tuple(sorted((axis, str(value)) for axis, value in axes.items())))
+    return pairs
 
 
 @cache
@@ -180,7 +180,7 @@ def _at_worst(node: Any, key: str = "") -> Any:
     if isinstance(node, dict):
         return {axis: _at_worst(value, axis) for axis, value in node.items()}
     if isinstance(node, list):
-        return list({str(value): value for value in (_at_worst(of, key) for of in node)}.values())
+        return list({str(value): value for value in (_at_worst(x, key) for x in node)}.values())
     attacked = key.endswith("attack") and node != CLEAN
     return _WORST_CASES[0] if key == "experiment" else WORST if attacked else node
 
@@ -192,7 +192,7 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
     """
     runs = Runs.among(records, fidelity=fidelity)
     mlp = runs.all_variants.get(_MLP, ())
-    tried = narrow_frame(r for of in _WORST_CASES for r in runs.of(of) if "error" not in r)
+    tried = narrow_frame(r for name in _WORST_CASES for r in runs.of(name) if "error" not in r)
 
     @cache
     def sample(group: Group) -> Sample:
@@ -204,13 +204,13 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
                 return None
             models = worst_cases(fit, all_versions=True)
             # Of a model that was itself attacked, by the version of `auto` with the most seeds.
-            versions = [of for _, of in models[models["seen"]].groupby("version")][::-1]
+            versions = [rows for _, rows in models[models["seen"]].groupby("version")][::-1]
             models = max(versions, key=len, default=models[:0]).set_index("draw")
             numbers = dict(models["worst" if graph == WORST else CLEAN])
         else:
             # An MLP sees no edge, injected ones included.
-            found, graph = (mlp, CLEAN) if name == _MLP else (runs.of(name), graph)
-            finished = select(found, wanted, graph, timed=measure == "seconds.diffusion").finished
+            asked, graph = (mlp, CLEAN) if name == _MLP else (runs.of(name), graph)
+            finished = select(asked, wanted, graph, timed=measure == "seconds.diffusion").finished
             path = measure or f"accuracy.{graph}"
             numbers = {seed: value_at(run, path) for seed, run in finished.items()}
         numbers = {seed: x for seed, x in sorted(numbers.items()) if isinstance(x, int | float)}
@@ -226,12 +226,12 @@ def published_evidence(group: Group) -> Sample:
     """Return the mean and the deviation that the paper prints."""
     axes = dict(group)
     try:
-        found = load_layout(int(axes["experiment"].removeprefix("table-"))).printed(line(group))
+        printed = load_layout(int(axes["experiment"].removeprefix("table-"))).printed(line(group))
     except ValueError:  # no table, or no such entry
         return None
-    if "measure" in axes or found.mean is None or found.std is None:
+    if "measure" in axes or printed.mean is None or printed.std is None:
         return None
-    return found.mean, found.std
+    return printed.mean, printed.std
 
 
 def variants_of(records: Sequence[Record]) -> list[str]:
@@ -314,7 +314,7 @@ def judge(
     verdict = "contradicted" if "contradicted" in states else "undecided"
     if states == {"holds"} or (claim.test == "differ" and "holds" in states):
         verdict = "supported"
-    related = {key: judge(of, evidence, claims, on) for key, of in claim.related.items()}
+    related = {key: judge(other, evidence, claims, on) for key, other in claim.related.items()}
     return Judgement(verdict, on, findings, shown, **related)
 
 
@@ -338,16 +338,16 @@ def _tested(
             # The mean distance from the median measures the spread: Brown and Forsythe 1974.
             recorded = {g: _from_median(s) for g, s in samples.items() if isinstance(s, dict)}
             samples = dict.fromkeys(terms) | recorded
-        found = _estimate(terms, samples, claims.min_seeds)
-        if found is None:
+        estimate = _estimate(terms, samples, claims.min_seeds)
+        if estimate is None:
             known = any(sample is not None for sample in samples.values())
             findings.append(Finding(label, "too few seeds" if known else "no data"))
             continue
         # Where nothing varies the effect is certain, and a tie proves nothing.
-        p_at = [float(found.effect == b) if (p := found.p(b)) is None else p for b in bounds]
-        sides = {"differ": True, "equivalent": abs(found.effect) < margin}
-        holds = sides.get(claim.test, found.effect > margin)
-        findings.append(Finding(label, "holds" if holds else "contradicted", found, max(p_at)))
+        p_at = [float(estimate.effect == b) if (p := estimate.p(b)) is None else p for b in bounds]
+        sides = {"differ": True, "equivalent": abs(estimate.effect) < margin}
+        holds = sides.get(claim.test, estimate.effect > margin)
+        findings.append(Finding(label, "holds" if holds else "contradicted", estimate, max(p_at)))
         p_values.append(max(p_at))
     corrected = iter(holm(p_values))
     for finding in findings:

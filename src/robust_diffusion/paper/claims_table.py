@@ -88,12 +88,12 @@ def to_json(verdicts: pd.DataFrame, claims: Claims) -> str:
             "name": name,
             "claim": row.pop("claim").model_dump(),
             "datasets": row.pop("datasets"),
-            "columns": {column: of and asdict(of) for column, of in row.items()},
+            "columns": {column: judged and asdict(judged) for column, judged in row.items()},
         }
         for name, row in verdicts.to_dict("index").items()
     ]
-    found = claims.model_dump(include={"alpha", "min_seeds", "elsewhere"}) | {"claims": rows}
-    return json.dumps(found, indent=2, allow_nan=False, ensure_ascii=False)
+    details = claims.model_dump(include={"alpha", "min_seeds", "elsewhere"}) | {"claims": rows}
+    return json.dumps(details, indent=2, allow_nan=False, ensure_ascii=False)
 
 
 def _counts(claim: Claim, judgement: Judgement) -> str:
@@ -101,8 +101,8 @@ def _counts(claim: Claim, judgement: Judgement) -> str:
     counts = Counter(finding.state for finding in judgement.findings)
     parts = f" part{'s' if counts.total() > 1 else ''}" if claim.over == "average" else ""
     others = ("contradicted", "too few seeds", "no data")
-    found = [f"{counts[state]} {state}" for state in others if counts[state]]
-    return ", ".join([f"{counts['holds']} of {counts.total()}{parts} hold", *found])
+    rest = [f"{counts[state]} {state}" for state in others if counts[state]]
+    return ", ".join([f"{counts['holds']} of {counts.total()}{parts} hold", *rest])
 
 
 def _effect(claim: Claim, shown: Finding, number: int) -> str:

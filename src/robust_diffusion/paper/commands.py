@@ -122,7 +122,7 @@ def run_claims_command(arguments: Sequence[str]) -> None:
     counted = "; ".join(f"{name}: {counts(name)}" for name in variants)
     if not tested(verdicts):
         counted += f". No record tests any.{published('claims')[:-1]}"
-    titles = {str(name): f"{name}: {of.quote}" for name, of in verdicts["claim"].items()}
+    titles = {str(name): f"{name}: {claim.quote}" for name, claim in verdicts["claim"].items()}
     table = claims_table(verdicts, titles)
     elsewhere = "".join(f'- "{quote}": {where}\n' for quote, where in claims.elsewhere.items())
     sys.stdout.write(
@@ -209,10 +209,10 @@ def _draw(chosen: argparse.Namespace) -> None:
 def _add_variant_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the scale and the variant of the records that count."""
     add_scale_option(parser)
-    told = "variant of the paper (default: paper)"
-    parser.add_argument("--fidelity", choices=FIDELITIES, default="paper", help=told)
+    text = "variant of the paper (default: paper)"
+    parser.add_argument("--fidelity", choices=FIDELITIES, default="paper", help=text)
 
 
-def _add_path(parser: argparse.ArgumentParser, option: str, default: Path, of: str) -> None:
-    told = f"{of} (default: %(default)s)".strip()
-    parser.add_argument(option, type=Path, default=default, help=told)
+def _add_path(parser: argparse.ArgumentParser, option: str, default: Path, purpose: str) -> None:
+    text = f"{purpose} (default: %(default)s)".strip()
+    parser.add_argument(option, type=Path, default=default, help=text)

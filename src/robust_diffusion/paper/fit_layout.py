@@ -18,31 +18,31 @@ def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
     table is of one dataset or model, and only others were run, it becomes one of the newest. Runs
     come in the order in which they were last asked for.
     """
-    fixed, own = layout.fixed, layout.fixed.keys.get("dataset", "")
+    fixed, dataset = layout.fixed, layout.fixed.keys.get("dataset", "")
     if layout.kind != "accuracy":
         timed = [r["dataset"] for r in records if "error" not in r and is_timing(r)]
-        if layout.kind == "budgets" or own in timed or not timed:
+        if layout.kind == "budgets" or dataset in timed or not timed:
             return layout
         # Beside the times that are printed of the paper's dataset.
         here = replace(_choice("dataset", timed[-1]), printed=fixed.printed)
         return replace(layout, fixed=fixed.at("dataset", here))
     datasets = {record["dataset"] for record in records if "error" not in record}
-    stand_ins = {name: choice("dataset", of) for name, of in STAND_INS.items() if of in datasets}
-    if own in stand_ins and own not in datasets:
-        fixed = fixed.at("dataset", stand_ins[own])
-    found: dict[str, dict[str, Choice]] = {"dataset": {}, "attack": {}, "model": {}}
+    stand_ins = {name: choice("dataset", sub) for name, sub in STAND_INS.items() if sub in datasets}
+    if dataset in stand_ins and dataset not in datasets:
+        fixed = fixed.at("dataset", stand_ins[dataset])
+    recorded: dict[str, dict[str, Choice]] = {"dataset": {}, "attack": {}, "model": {}}
     for axis, one in (each for record in records for each in _choices(record)):
-        found[axis][one.value] = one
+        recorded[axis][one.value] = one
     for axis in ("dataset", "model"):
-        if found[axis] and fixed.keys.get(axis) not in (None, *found[axis]):
-            fixed = replace(fixed.at(axis, list(found[axis].values())[-1]), own=True)
+        if recorded[axis] and fixed.keys.get(axis) not in (None, *recorded[axis]):
+            fixed = replace(fixed.at(axis, list(recorded[axis].values())[-1]), added=True)
 
     def fitted(lines: Sequence[Line]) -> tuple[Line, ...]:
         grown = _with_stand_ins(lines, stand_ins)
-        for axis, choices in found.items():
+        for axis, choices in recorded.items():
             _grow(grown, axis, choices)
         # Of the user's own lines those of which there is a record.
-        return tuple(x for x in grown if not x.own or any(_fits(x, record) for record in records))
+        return tuple(x for x in grown if not x.added or any(_fits(x, record) for record in records))
 
     def on(grid: Grid) -> Grid:
         return replace(grid, rows=fitted(grid.rows), columns=fitted(grid.columns))
@@ -52,26 +52,26 @@ def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
 
 def _with_stand_ins(lines: Sequence[Line], stand_ins: Mapping[str, Choice]) -> list[Line]:
     """Return the lines, with those of a stand-in after each dataset's block."""
-    found: list[Line] = []
+    grown: list[Line] = []
     for dataset, group in groupby(lines, key=lambda line: line.keys.get("dataset", "")):
-        found += (block := list(group))
+        grown += (block := list(group))
         if other := stand_ins.get(dataset):
-            found += [line.at("dataset", other) for line in block]
-    return found
+            grown += [line.at("dataset", other) for line in block]
+    return grown
 
 
-def _grow(lines: list[Line], axis: str, found: Mapping[str, Choice]) -> None:
+def _grow(lines: list[Line], axis: str, choices: Mapping[str, Choice]) -> None:
     """Insert the same lines for each value that the lines lack."""
     old = list(lines)
     have = {line.keys[axis] for line in old if axis in line.keys}
-    for value in (v for v in found if have and v not in have):
+    for value in (v for v in choices if have and v not in have):
         for line in old:
-            own = replace(line.at(axis, found[value]), own=True)
-            if own not in lines:
+            new = replace(line.at(axis, choices[value]), added=True)
+            if new not in lines:
                 # Behind the last of the lines that are the same on all axes before this one.
-                before = dict(takewhile(lambda key: key[0] != axis, own.keys.items())).items()
+                before = dict(takewhile(lambda key: key[0] != axis, new.keys.items())).items()
                 alike = [i for i, x in enumerate(lines) if before <= x.keys.items()]
-                lines.insert(alike[-1] + 1, own)
+                lines.insert(alike[-1] + 1, new)
 
 
 def _fits(line: Line, record: Record) -> bool:
@@ -99,10 +99,10 @@ def _choices(record: Record) -> Iterator[tuple[str, Choice]]:
     yield "dataset", _choice("dataset", str(record["dataset"]))
     yield from (("attack", _choice("attack", name)) for name in _attacks(record))
     known, model, flow = NAMED["model"].values(), record["model"], record.get("flow")
-    if found := [of for of in known if has_values(record, of.record)]:
-        yield "model", found[0]
+    if matches := [entry for entry in known if has_values(record, entry.record)]:
+        yield "model", matches[0]
     elif model != "graph_pde":
         yield "model", replace(_choice("model", model), record={"model": model})
-    elif all(of.record.get("flow") != flow for of in known):
+    elif all(entry.record.get("flow") != flow for entry in known):
         name = f"{model} {flow}" if flow in MODELS else str(flow)  # it may be called as a model is
         yield "model", Choice(name, name, {"model": name}, {"model": model, "flow": flow})

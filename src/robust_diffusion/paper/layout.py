@@ -35,11 +35,11 @@ class Line:
     """A row or a column, or what all entries of a table have in common."""
 
     choices: Mapping[str, Choice] = field(default_factory=dict)  # by axis
-    own: bool = False  # the paper has no such row or column
+    added: bool = False  # the paper has no such row or column
 
     def __or__(self, other: "Line") -> "Line":
         """Both; where they differ, the other counts."""
-        return Line({**self.choices, **other.choices}, self.own or other.own)
+        return Line({**self.choices, **other.choices}, self.added or other.added)
 
     @property
     def keys(self) -> dict[str, str]:
@@ -60,7 +60,7 @@ class Line:
     def printed(self) -> dict[str, str]:
         """Column of `printed.csv` -> its text there."""
         texts: dict[str, str] = {}
-        for column, text in (each for of in self.choices.values() for each in of.printed.items()):
+        for column, text in (each for c in self.choices.values() for each in c.printed.items()):
             # Two axes may each have a part of the paper's parameter, as in "implicit_adams;tau=2".
             both = column == "parameter" and column in texts
             texts[column] = f"{texts[column]};{text}" if both else text
@@ -69,7 +69,7 @@ class Line:
     @property
     def record(self) -> dict[str, Any]:
         """Dotted path in a record -> value."""
-        return {path: value for of in self.choices.values() for path, value in of.record.items()}
+        return {path: value for c in self.choices.values() for path, value in c.record.items()}
 
     def at(self, axis: str, chosen: Choice) -> "Line":
         """Return the line at another value of one of its axes."""
@@ -118,7 +118,7 @@ class Layout:
 
     def printed(self, entry: Line) -> Reported:
         """The published entry; of a stand-in, or of what the paper does not have, there is none."""
-        if entry.own or entry.printed.get("dataset") in STAND_INS.values():
+        if entry.added or entry.printed.get("dataset") in STAND_INS.values():
             return NOT_PRINTED
         return printed_number({"table": self.label, **entry.printed})
 
@@ -171,12 +171,12 @@ def printed_number(where: Mapping[str, str]) -> Reported:
 
     None, or more than one, is a `ConfigError`.
     """
-    found = [row for row in printed_rows(where["table"]) if where.items() <= row.items()]
-    if len(found) != 1:
+    rows = [row for row in printed_rows(where["table"]) if where.items() <= row.items()]
+    if len(rows) != 1:
         wanted = ", ".join(f"{column}={text}" for column, text in where.items())
-        raise ConfigError(f"table: {len(found)} printed numbers with {wanted}; name exactly one")
-    nodes, edges = found[0]["budget_nodes"], found[0]["budget_edges"]
-    mean, std = (float(found[0][key]) if found[0][key] else None for key in ("mean", "std"))
+        raise ConfigError(f"table: {len(rows)} printed numbers with {wanted}; name exactly one")
+    nodes, edges = rows[0]["budget_nodes"], rows[0]["budget_edges"]
+    mean, std = (float(rows[0][key]) if rows[0][key] else None for key in ("mean", "std"))
     is_count = nodes.isdigit() and edges.isdigit()
     return Reported(mean, std, (int(nodes), int(edges)) if is_count else None)
 
@@ -203,7 +203,7 @@ def _grid(section: Mapping[str, Any]) -> Grid:
 
 def _product(axes: Mapping[str, Any]) -> list[Line]:
     """Return every combination of the axes' values, the first axis slowest."""
-    values = [_choices(axis, given) for axis, given in axes.items()]
+    values = [_choices(axis, choices) for axis, choices in axes.items()]
     return [Line(dict(zip(axes, chosen, strict=True))) for chosen in product(*values)]
 
 

@@ -52,7 +52,7 @@ def title_of(layout: Layout, records: Runs) -> str:
     title = f"{layout.name} ({layout.label}), arXiv:2209.07754"
     if other := _stand_in(layout):
         title += f"; dataset={other} as a stand-in"
-    if layout.fixed.own:
+    if layout.fixed.added:
         title += f"; of {', '.join(f'{axis}={value}' for axis, value in layout.fixed.keys.items())}"
     smoke = records.scale == "smoke"
     return f"{title}; SMOKE RUN, not comparable with the paper" if smoke else title
@@ -63,15 +63,15 @@ def remarks(layout: Layout, entries: Sequence[Entry], records: Runs) -> list[str
     if layout.kind == "budgets":
         return ["Edges are counted per injected node, as GRB's attacks do."]
     shown = [(entry.graph, run.record) for entry in entries for run in entry.runs]
-    cells = list({id(record): record for _, record in shown}.values())
+    runs = list({id(record): record for _, record in shown}.values())
     states = Counter(entry.state for entry in entries)
     lines = [SMOKE] if records.scale == "smoke" else []
     if layout.kind == "time":
-        lines += _times(layout, cells, states)
+        lines += _times(layout, runs, states)
     lines.append(f"Entries: {', '.join(f'{n} {state}' for state, n in states.items())}.")
-    if cells:
+    if runs:
         attacked = [(graph, record) for graph, record in shown if graph != CLEAN]
-        lines.append(_setting(cells, attacked, records.fidelity or "paper"))
+        lines.append(_setting(runs, attacked, records.fidelity or "paper"))
         lines += _budget(attacked) if attacked else []
     if comparisons := sum(entry.p is not None for entry in entries):
         lines.append(
@@ -79,18 +79,18 @@ def remarks(layout: Layout, entries: Sequence[Entry], records: Runs) -> list[str
             'assumed behind them (the paper says "5 to 10"); Student\'s where no deviation is '
             f"printed; Holm-corrected over the table's {comparisons} comparisons."
         )
-    if options := _options(layout, cells):
-        said = (f"{option} in {n} of {len(cells)} runs" for option, n in options.items())
-        lines.append(f"Options beyond the table's: {'; '.join(said)}.")
-    if len(codes := {record.get("code") for record in cells} - {None}) > 1:
-        named = _list(record.get("code") for record in cells)
+    if options := _options(layout, runs):
+        counts = (f"{option} in {n} of {len(runs)} runs" for option, n in options.items())
+        lines.append(f"Options beyond the table's: {'; '.join(counts)}.")
+    if len(codes := {record.get("code") for record in runs} - {None}) > 1:
+        named = _list(record.get("code") for record in runs)
         lines.append(f"Runs of {len(codes)} versions of the code: {named}.")
     if layout.kind == "accuracy":
         datasets = {entry.keys["dataset"] for entry in entries}
         lines += [
-            f"{DATASETS[other]} stands in for the paper's {DATASETS[own]}, which is another graph; "
+            f"{DATASETS[other]} stands in for the paper's {DATASETS[key]}, which is another graph; "
             "the paper has no number of it."
-            for own, other in STAND_INS.items()
+            for key, other in STAND_INS.items()
             if other in datasets
         ]
     if set(states) == {"not run"}:
@@ -101,8 +101,8 @@ def remarks(layout: Layout, entries: Sequence[Entry], records: Runs) -> list[str
         lines.append(f"{command} runs it.{published(view) * (records.scale != 'smoke')}")
         variants = {run["fidelity"] for run in records.all_variants.get(layout.experiment, ())}
         lines += [
-            f"Records of another variant are there: --fidelity {of} shows them."
-            for of in sorted(variants - {records.fidelity, None})
+            f"Records of another variant are there: --fidelity {name} shows them."
+            for name in sorted(variants - {records.fidelity, None})
         ]
     return lines
 
@@ -116,17 +116,17 @@ def published(view: str) -> str:
 def _stand_in(layout: Layout) -> str | None:
     """The dataset that stands in for the table's own, if one does."""
     dataset = layout.fixed.keys.get("dataset")
-    own = dataset == layout.fixed.printed.get("dataset") and dataset not in STAND_INS.values()
-    return None if own else dataset
+    printed = dataset == layout.fixed.printed.get("dataset") and dataset not in STAND_INS.values()
+    return None if printed else dataset
 
 
-def _times(layout: Layout, cells: Sequence[Record], states: Mapping[Any, int]) -> list[str]:
+def _times(layout: Layout, runs: Sequence[Record], states: Mapping[Any, int]) -> list[str]:
     """Machine, graph, number of repeats."""
-    own = DATASETS[layout.fixed.printed["dataset"]]
-    if not cells:
+    printed = DATASETS[layout.fixed.printed["dataset"]]
+    if not runs:
         options = " or ".join(f"dataset={name}" for name in TIMED)
-        return [f"In place of {own}, {options} can be timed."] if "no data" in states else []
-    timings = [record["timing"] for record in cells]
+        return [f"In place of {printed}, {options} can be timed."] if "no data" in states else []
+    timings = [record["timing"] for record in runs]
 
     def span(key: str) -> str:
         low, high = min(t[key] for t in timings), max(t[key] for t in timings)
@@ -135,8 +135,8 @@ def _times(layout: Layout, cells: Sequence[Record], states: Mapping[Any, int]) -
     places = Counter(
         ", ".join([t["device"], *_threads(t), f"backend {t['backend']}"]) for t in timings
     )
-    named = [f"{place} ({n} of {len(cells)} runs)" for place, n in places.items()]
-    seeds = ", means over the seeds" if len({record["seed"] for record in cells}) > 1 else ""
+    named = [f"{place} ({n} of {len(runs)} runs)" for place, n in places.items()]
+    seeds = ", means over the seeds" if len({record["seed"] for record in runs}) > 1 else ""
     lines = [
         f"Timed on {'; '.join(named if len(places) > 1 else places)}.",
         f"In ms: median and, in brackets, quartiles of {span('repeats')} runs after "
@@ -148,7 +148,7 @@ def _times(layout: Layout, cells: Sequence[Record], states: Mapping[Any, int]) -
     ]
     if other := _stand_in(layout):
         name = DATASETS.get(other, other)
-        lines.insert(0, f"{name} stands in for {own}; the printed times are {own}'s.")
+        lines.insert(0, f"{name} stands in for {printed}; the printed times are {printed}'s.")
     return lines
 
 
@@ -157,16 +157,16 @@ def _threads(timing: Mapping[str, Any]) -> list[str]:
     return [f"{number} thread{'s' * (number > 1)}"] if timing["kind"] == "cpu" else []
 
 
-def _setting(cells: Sequence[Record], attacked: _Attacked, fidelity: str) -> str:
+def _setting(runs: Sequence[Record], attacked: _Attacked, fidelity: str) -> str:
     """Test nodes, threat model, variant and seeds."""
-    difficulty = _list(record.get("difficulty") for record in cells if not is_timing(record))
+    difficulty = _list(record.get("difficulty") for record in runs if not is_timing(record))
     nodes = f"{difficulty.capitalize()} test nodes, " if difficulty else ""
     threat = ""
     if attacked:
         surrogates = _list(name for _, record in attacked for name in record.get("surrogates", []))
         on = f" on {surrogates}" if surrogates else ""
         threat = f"threat model {_list(record.get('threat') for _, record in attacked)}{on}, "
-    seeds = sorted({record["seed"] for record in cells})
+    seeds = sorted({record["seed"] for record in runs})
     number = f"{len(seeds)} seed{'s' * (len(seeds) > 1)} ({_list(seeds)})"
     return f"{nodes}{threat}fidelity={fidelity}, {number}."
 
@@ -178,8 +178,8 @@ def _budget(attacked: _Attacked) -> list[str]:
         attack: spent_ranges([record for name, record in attacked if name == attack], [attack])
         for attack in dict.fromkeys(attack for attack, _ in attacked)
     }
-    limits = describe_limits(ranges(declared), {key for of in spent.values() for key in of})
-    if features := [found for budget in declared if (found := budget.get("feature_limits"))]:
+    limits = describe_limits(ranges(declared), {key for counts in spent.values() for key in counts})
+    if features := [bounds for budget in declared if (bounds := budget.get("feature_limits"))]:
         low, high = min(low for low, _ in features), max(high for _, high in features)
         limits += f", features from {low:.3g} to {high:.3g}"
     spending = "; ".join(f"{attack} {describe_spent(counts)}" for attack, counts in spent.items())
@@ -191,24 +191,24 @@ def _budget(attacked: _Attacked) -> list[str]:
     return [f"Budget of each attack: {limits}. Spent: {spending}.", *exceptions]
 
 
-def _options(layout: Layout, cells: Sequence[Record]) -> Mapping[str, int]:
+def _options(layout: Layout, runs: Sequence[Record]) -> Mapping[str, int]:
     """Count the runs with options that neither table nor experiment names."""
     lines = [line for grid in layout.grids for line in (*grid.rows, *grid.columns)]
-    own = {path for line in (layout.fixed, *lines) for path in line.record}
-    own = {path.removeprefix("config.").removeprefix("model.") for path in own} | layout.swept
-    said = own | {f"model.{key}" for key in own} | SAID_ELSEWHERE
+    paths = {path for line in (layout.fixed, *lines) for path in line.record}
+    paths = {path.removeprefix("config.").removeprefix("model.") for path in paths} | layout.swept
+    named = paths | {f"model.{key}" for key in paths} | SAID_ELSEWHERE
     return Counter(
         f"{key}={value}"
-        for record in cells
+        for record in runs
         for key, value in record.get("overrides", {}).items()
-        if key not in said
+        if key not in named
         and key.split(".")[0] not in PRESENTATION_KEYS
         and not IGNORED_KEYS.fullmatch(key)
-        and not _is_default(key, record, cells)
+        and not _is_default(key, record, runs)
     )
 
 
-def _is_default(key: str, record: Record, cells: Sequence[Record]) -> bool:
+def _is_default(key: str, record: Record, runs: Sequence[Record]) -> bool:
     """Return whether a run without the option has the same value."""
     value = value_at(record, f"config.{key}")
     # Datasets and models have defaults of their own, which those of a variant do not depend on.
@@ -217,7 +217,7 @@ def _is_default(key: str, record: Record, cells: Sequence[Record]) -> bool:
         key not in other.get("overrides", {})
         and all(other.get(kind) == record.get(kind) for kind in kinds)
         and value_at(other, f"config.{key}") == value
-        for other in cells
+        for other in runs
     )
 
 
@@ -256,14 +256,14 @@ def build_table(
 
     The rows and columns are those of some `datasets`, or of all; a line names the others.
     """
-    cells = records.of(layout.experiment)
-    layout = whole = fit_layout(layout, cells)
+    runs = records.of(layout.experiment)
+    layout = whole = fit_layout(layout, runs)
     if datasets is not None:
         layout = _cut(layout, datasets)
     grids = []
     for grid in layout.grids:
         lines = [[layout.fixed | row | column for column in grid.columns] for row in grid.rows]
-        grids.append([[_entry(layout, of, cells, records) for of in row] for row in lines])
+        grids.append([[_entry(layout, line, runs, records) for line in row] for row in lines])
     entries = [entry for of_grid in grids for row in of_grid for entry in row]
     mark_fewer_seeds(entries)
     for grid, of_grid in zip(layout.grids, grids, strict=True):
@@ -271,26 +271,26 @@ def build_table(
             compare_entries([entry for row in of_grid for entry in row], runs=ASSUMED_RUNS)
         rank_entries(of_grid, grid.best)
     filled = tuple(zip(layout.grids, grids, strict=True))
-    said = remarks(layout, entries, records)
+    texts = remarks(layout, entries, records)
     if left_out := [name for name in _datasets(whole) if name not in _datasets(layout)]:
-        said.append(f"Not run: {', '.join(left_out)}.")
-    return PaperTable(layout, filled, records, title_of(layout, records), said)
+        texts.append(f"Not run: {', '.join(left_out)}.")
+    return PaperTable(layout, filled, records, title_of(layout, records), texts)
 
 
 def _datasets(layout: Layout) -> list[str]:
-    every = (line.keys.get("dataset") for of in layout.grids for line in (*of.rows, *of.columns))
+    every = (line.keys.get("dataset") for g in layout.grids for line in (*g.rows, *g.columns))
     return list(dict.fromkeys(filter(None, every)))
 
 
 def _cut(layout: Layout, datasets: Collection[str]) -> Layout:
-    def kept(lines: Sequence[Line]) -> tuple[Line, ...]:
+    def within(lines: Sequence[Line]) -> tuple[Line, ...]:
         return tuple(line for line in lines if line.keys.get("dataset") in (None, *datasets))
 
-    grids = [replace(of, rows=kept(of.rows), columns=kept(of.columns)) for of in layout.grids]
-    return replace(layout, grids=tuple(of for of in grids if of.rows and of.columns))
+    grids = [replace(g, rows=within(g.rows), columns=within(g.columns)) for g in layout.grids]
+    return replace(layout, grids=tuple(grid for grid in grids if grid.rows and grid.columns))
 
 
-def _entry(layout: Layout, line: Line, cells: Sequence[Record], records: Runs) -> Entry:
+def _entry(layout: Layout, line: Line, runs: Sequence[Record], records: Runs) -> Entry:
     printed = layout.printed(line)
     if layout.kind == "budgets":
         config = read_yaml(CONFIG_DIR / "dataset" / f"{line.keys['dataset']}.yaml")
@@ -298,7 +298,7 @@ def _entry(layout: Layout, line: Line, cells: Sequence[Record], records: Runs) -
         return Entry(line.keys, CLEAN, printed, "measured", mean=limit)
     timed, comparable = layout.kind == "time", records.scale != "smoke"
     graph = CLEAN if timed else line.printed["attack"]
-    found = select(cells, line.record, graph, timed=timed)
-    entry = measure(line.keys, graph, printed, found, comparable=comparable, timed=timed)
+    selection = select(runs, line.record, graph, timed=timed)
+    entry = measure(line.keys, graph, printed, selection, comparable=comparable, timed=timed)
     entry.marks += stronger_attacks(entry, records)
     return entry

@@ -132,7 +132,7 @@ def render_latex(table: PaperTable) -> str:
     legend = " Best in red, second best in blue." if _ranked(table) else ""
     remarks = [f"{table.title}.", *table.lines]
     remarks += [f"[{number}] {text}" for text, number in _notes(table).items()]
-    grids = ("\n".join(_in_latex(*of)) for of in _grids(table, IN_LATEX, _escaped))
+    grids = ("\n".join(_in_latex(*grid)) for grid in _grids(table, IN_LATEX, _escaped))
     caption = _escaped(table.layout.caption + legend)
     lines = [
         PREAMBLE,
@@ -229,8 +229,8 @@ def _compared(entry: Entry, decimals: int) -> str:
 def _unrepeated(labels: Sequence[str], above: Sequence[str]) -> list[str]:
     """Return the labels of a row without those that the row above already has."""
     # The last label tells rows apart, and one below a label that changed is said again.
-    kept = next(i for i, of in enumerate(labels) if of != above[i] or i == len(labels) - 1)
-    return [*[""] * kept, *labels[kept:]]
+    start = next(i for i, label in enumerate(labels) if label != above[i] or i == len(labels) - 1)
+    return [*[""] * start, *labels[start:]]
 
 
 def _shortened(reason: str) -> str:

@@ -51,7 +51,7 @@ def render_report(
     tables = build_tables(counted)
     measured = [table for table in tables.values() if any(e.runs for _, _, e in table)]
     sections = [*_claims(records, fidelity), *_deviations(measured)] if scale == "full" else []
-    sections += [*studies(records, scale=scale, own=True), *_failed(records)]
+    sections += [*studies(records, scale=scale, custom=True), *_failed(records)]
     # An image from any source neither runs scripts nor loads anything.
     pictures = [
         (name, caption, f"data:image/svg+xml;base64,{b64encode(svg).decode('ascii')}")
@@ -72,8 +72,8 @@ def _provenance(records: Sequence[Record]) -> dict[str, str]:
     latest = list(latest_by_run(records).values())
 
     def counts(*keys: str) -> str:
-        found = Counter(" ".join(str(r.get(key, "not recorded")) for key in keys) for r in latest)
-        return ", ".join(f"{name} ({count})" for name, count in sorted(found.items()))
+        tally = Counter(" ".join(str(r.get(key, "not recorded")) for key in keys) for r in latest)
+        return ", ".join(f"{name} ({count})" for name, count in sorted(tally.items()))
 
     versions = [v for r in latest for v in dict(r.get("versions") or {}).items()]
     failed = sum("error" in record for record in latest)
@@ -95,14 +95,14 @@ def _claims(records: Sequence[Record], fidelity: str) -> Sections:
 
 
 def _deviations(measured: Sequence[PaperTable]) -> Sections:
-    if measured and len(entries := (found := agreement(measured)).entries):
+    if measured and len(entries := (stats := agreement(measured)).entries):
         title = (
             f"{entries['within'].sum()} of {len(entries)} entries lie within {BAND:g} pooled "
-            f"standard deviations of the printed numbers, as do {found.placebo.sum()} of "
-            f"{len(found.placebo)} printed numbers of other models in their rows. These entries do "
+            f"standard deviations of the printed numbers, as do {stats.placebo.sum()} of "
+            f"{len(stats.placebo)} printed numbers of other models in their rows. These entries do "
             "not; p is Holm-corrected over the table."
         )
-        yield "Agreement with the paper", ResultTable(title, found.outside.round(1), [], [])
+        yield "Agreement with the paper", ResultTable(title, stats.outside.round(1), [], [])
 
 
 def _failed(records: Sequence[Record]) -> Sections:
@@ -127,7 +127,7 @@ def _drawn_before(folder: Path) -> Pictures:
     for path in sorted(folder.glob("*.svg")):
         try:
             about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-            said = [f"{key}: {about[key]}" for key in DESCRIBED if key in about]
+            facts = [f"{key}: {about[key]}" for key in DESCRIBED if key in about]
         except (OSError, ValueError, TypeError):  # the file may be missing, or hold other things
-            said = []
-        yield path.stem, "; ".join(said), path.read_bytes()
+            facts = []
+        yield path.stem, "; ".join(facts), path.read_bytes()

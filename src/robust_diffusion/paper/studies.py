@@ -47,11 +47,11 @@ COMPARED = dict.fromkeys(ON_TEST, "test") | {"tune-check": "validation"}
 
 
 def studies(
-    records: Sequence[Record], *, scale: str = "full", own: bool = False
+    records: Sequence[Record], *, scale: str = "full", custom: bool = False
 ) -> Iterator[tuple[str, ResultTable]]:
     """Name and table of each of these experiments of which there are records of that scale.
 
-    With `own` also the user's own experiments, by accuracy on the test graphs.
+    With `custom`, also the user's own experiments, by accuracy on the test graphs.
     """
     asked = by_experiment(records, scale=scale)
     for name, on in COMPARED.items():
@@ -60,7 +60,7 @@ def studies(
             title = f"**experiment={name}.** {describe_comparison(frame, on=on)}"
             yield name, ResultTable(title, frame, ["setting"], [])
     shown = {name: show for name, show in STUDIES.items() if name in asked}
-    if own:
+    if custom:
         others = asked.keys() - STUDIES.keys() - COMPARED.keys()
         shown |= {name: summarize for name in sorted(others) if not name.startswith("table-")}
     for name, show in shown.items():

@@ -53,8 +53,8 @@ def code_hash() -> str:
     Comments, docstrings, layout and the files' places do not count. Other arithmetic is other code.
     """
     settings = (f"{key}={value}" for key, value in active_settings().items())
-    files = (of for part in HASHED_PATHS for of in (_SOURCE / part, *_SOURCE.glob(f"{part}/**/*")))
-    sources = sorted(source_hash(of) for of in files if of.suffix in (".py", ".cpp", ".h"))
+    files = (f for part in HASHED_PATHS for f in (_SOURCE / part, *_SOURCE.glob(f"{part}/**/*")))
+    sources = sorted(source_hash(f) for f in files if f.suffix in (".py", ".cpp", ".h"))
     return hashlib.sha256("\0".join([*settings, *sources]).encode()).hexdigest()[:16]
 
 
@@ -117,15 +117,15 @@ def user_files(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
         is_source = parents[-2:] == ["data", "source"] and key == "path"
         file = Path(str(value))  # Hydra reads a folder's name of digits as a number
         if is_source and file.is_dir():
-            found = {of.name: file_hash(of) for of in sorted(file.glob("*")) if of.is_file()}
+            digests = {f.name: file_hash(f) for f in sorted(file.glob("*")) if f.is_file()}
         else:
             is_name = isinstance(value, str) and (file.suffix or len(file.parts) > 1)
             if key == "path" and not is_source:
                 file = Path(str(parent.get("data_dir") or ""), file)
             is_name = is_name or (is_source and value is not None)
             is_file = is_name and os.path.isfile(file)  # noqa: PTH113 - `Path` raises for long ones
-            found = {file.suffix: file_hash(file)} if is_file else {}
-        hashes |= {path: found} if found else {}
+            digests = {file.suffix: file_hash(file)} if is_file else {}
+        hashes |= {path: digests} if digests else {}
     return hashes
 
 
@@ -137,8 +137,8 @@ def user_code(config: Mapping[str, Any]) -> dict[str, str]:
     Imports are read from the source, so that nothing is run; data that the code reads, and imports
     by a computed name, are not seen. A module is hashed once per process, as it is loaded once.
     """
-    targets = (of for of in targets_of(config) if of.split(".")[0] not in _LIBRARIES)
-    return dict(sorted(item for of in targets for item in _module_hashes(of).items()))
+    targets = (target for target in targets_of(config) if target.split(".")[0] not in _LIBRARIES)
+    return dict(sorted(item for target in targets for item in _module_hashes(target).items()))
 
 
 def targets_of(config: Mapping[str, Any]) -> list[str]:
@@ -159,17 +159,17 @@ def _module_hashes(target: str) -> dict[str, str]:
     _, spec = next(modules_of(target), ("", None))
     if spec is None:
         return {}  # as instantiating it will say
-    own = Path((spec.submodule_search_locations or [spec.origin or ""])[0])
-    root = own if own.parent.name in INSTALLED else own.parent
+    package = Path((spec.submodule_search_locations or [spec.origin or ""])[0])
+    root = package if package.parent.name in INSTALLED else package.parent
     waiting, hashes = [target], dict[str, str]()
     while waiting:
-        for name, found in modules_of(waiting.pop()):
-            file = Path(found.origin or "")
+        for name, module in modules_of(waiting.pop()):
+            file = Path(module.origin or "")
             # A virtual environment may lie in the folder of the project.
             inside = file.is_relative_to(root) and not {*file.relative_to(root).parts} & INSTALLED
-            if found.has_location and inside and name not in hashes:
+            if module.has_location and inside and name not in hashes:
                 hashes[name] = source_hash(file)
-                waiting += (of for of in _imports(name, file) if of.split(".")[0] not in _LIBRARIES)
+                waiting += (m for m in _imports(name, file) if m.split(".")[0] not in _LIBRARIES)
     return hashes
 
 
@@ -227,7 +227,7 @@ def object_key(value: Any, parents: tuple[int, ...] = ()) -> Any:
         return "a parent"
     key = partial(object_key, parents=(*parents, id(value)))
     if isinstance(value, Mapping):
-        names = (of if isinstance(of, str) else json.dumps(key(of)) for of in value)
+        names = (name if isinstance(name, str) else json.dumps(key(name)) for name in value)
         return dict(zip(names, map(key, value.values()), strict=True))
     if isinstance(value, Set):  # whose order is another one in each process
         return sorted(map(key, value), key=json.dumps)
@@ -262,7 +262,7 @@ def _attributes(value: Any) -> dict[str, Any]:
             parts = value.__reduce_ex__(2)  # from which `pickle` would build it
         except Exception:  # of anyone's class
             return {"reduced": f"{PROCESS} {id(value)}"}
-        return {"reduced": [list(of) if isinstance(of, Iterator) else of for of in parts]}
+        return {"reduced": [list(part) if isinstance(part, Iterator) else part for part in parts]}
     attributes, children = dict(value.__dict__), dict[str, Any]()
     plain: tuple[type, ...] = (type(None), int, float, str, torch.dtype)
     if isinstance(value, torch.nn.Module):

@@ -62,9 +62,9 @@ def record_header(cfg: DictConfig) -> Record:
 def overrides_of(hydra: Any) -> dict[str, str]:
     """The overrides of a command line, by key, but for those that change no result."""
     # A sweeper escapes the colons of a value.
-    given = (of.replace("\\:", ":").lstrip("+").partition("=") for of in hydra.overrides.task)
+    parts = (text.replace("\\:", ":").lstrip("+").partition("=") for text in hydra.overrides.task)
     return {
         key: value
-        for key, equals, value in given
+        for key, equals, value in parts
         if equals and not key.startswith("paths.") and key != "force"
     }

@@ -101,25 +101,25 @@ def attributed(record: Mapping[str, Any]) -> dict[str, Any]:
         and attacked.get(name, {}).get("clean") == record["accuracy"]["clean"]
     ]
     flags, warnings = record.get("flags", {}), record.get("warnings", {})
-    found: dict[str, Any] = {"same_weights": same, "surrogate_flags": {}}
+    keys: dict[str, Any] = {"same_weights": same, "surrogate_flags": {}}
     if same:
-        return found
+        return keys
     for key, by_graph in (("flags", flags), ("warnings", warnings)):
-        found[key] = {}
+        keys[key] = {}
         for graph, lines in by_graph.items():
             codes = flags.get(graph, lines)
-            kept = [
+            on_model = [
                 line
                 for code, line in zip(codes, lines, strict=False)
                 if graph == "victim"
                 or code in OF_ANY_MODEL
                 or not (graph in flags or code.startswith(ON_SURROGATES))
             ]
-            if kept:
-                found[key][graph] = kept
-            if key == "flags" and (moved := [code for code in codes if code not in kept]):
-                found["surrogate_flags"][graph] = moved
-    return found
+            if on_model:
+                keys[key][graph] = on_model
+            if key == "flags" and (moved := [code for code in codes if code not in on_model]):
+                keys["surrogate_flags"][graph] = moved
+    return keys
 
 
 def schema_1(line: bytes) -> dict[str, Any]:

@@ -20,13 +20,13 @@ PACKAGES = (
 
 def versions() -> dict[str, str]:
     """Version of Python and of each package that shapes a result."""
-    found = {"python": platform.python_version()}
+    by_package = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            by_package[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            by_package[package] = "not installed"
+    return by_package
 
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

@@ -168,31 +168,31 @@ def latest_by_run(records: Iterable[Record]) -> dict[str, Record]:
     """
     latest: dict[str, Record] = {}
     for record in records:
-        cell = record.get("run")
-        if cell is None or "reference" in record:
+        run = record.get("run")
+        if run is None or "reference" in record:
             continue
-        if "error" not in record or "error" in latest.get(cell, record):
-            latest[cell] = record
+        if "error" not in record or "error" in latest.get(run, record):
+            latest[run] = record
     return latest
 
 
-def records_of(path: str | Path, cell: str) -> list[Record]:
+def records_of(path: str | Path, run: str) -> list[Record]:
     """Every line of a run, by its id: records, failures and references."""
     # A file of records grows long; only the lines of this run are parsed.
-    lines = read_records(path, containing=f'"run": "{cell}"', missing_ok=True)
-    return [line for line in lines if line.get("run") == cell]
+    lines = read_records(path, containing=f'"run": "{run}"', missing_ok=True)
+    return [line for line in lines if line.get("run") == run]
 
 
-def finished_record(path: str | Path, cell: str) -> Record | None:
+def finished_record(path: str | Path, run: str) -> Record | None:
     """The latest finished record of a run, by its id, if there is one."""
-    found = latest_by_run(records_of(path, cell)).get(cell)
-    return None if found is None or "error" in found else found
+    record = latest_by_run(records_of(path, run)).get(run)
+    return None if record is None or "error" in record else record
 
 
 def reference_to(record: Record) -> Record:
     """The line by which an experiment asks for a run that another run has recorded."""
-    kept = ("run", "experiment", "scale", "overrides", "directory", "job", "time")
-    return {key: record[key] for key in kept if key in record} | {"reference": True}
+    keys = ("run", "experiment", "scale", "overrides", "directory", "job", "time")
+    return {key: record[key] for key in keys if key in record} | {"reference": True}
 
 
 def experiments_asking(records: Iterable[Record]) -> dict[str, list[str]]:
@@ -224,18 +224,18 @@ def by_experiment(
     latest, missing = latest_by_run(records), set[str]()
     asked: dict[str, dict[str, Record]] = {}
     for line in records:
-        cell = line.get("run")
-        if cell is None or scale not in (None, line.get("scale", "full")):
+        run = line.get("run")
+        if run is None or scale not in (None, line.get("scale", "full")):
             continue
-        if cell not in latest:
-            missing.add(cell)
+        if run not in latest:
+            missing.add(run)
         else:
             runs = asked.setdefault(str(line.get("experiment")), {})
-            first = runs.pop(cell, {}).get("first", len(runs))
+            first = runs.pop(run, {}).get("first", len(runs))
             place = {"overrides": line.get("overrides", {}), "job": line.get("job", 0)}
-            runs[cell] = latest[cell] | place | {"first": first}
-    for cell in sorted(missing):
-        log.warning("run %s: only a reference is there, its record is not; left out", cell)
+            runs[run] = latest[run] | place | {"first": first}
+    for run in sorted(missing):
+        log.warning("run %s: only a reference is there, its record is not; left out", run)
     return {name: list(runs.values()) for name, runs in asked.items()}
 
 
@@ -361,22 +361,22 @@ def _parsed(line: bytes) -> Record | None:
     ending = _CHECKSUM.search(line)
     if ending is None or int(ending[1], 16) != zlib.crc32(line[: ending.start()]):
         return None
-    found = _loaded(line[: ending.start()] + b"}")
-    return found if found is not None and found.pop("schema", SCHEMA) == SCHEMA else None
+    record = _loaded(line[: ending.start()] + b"}")
+    return record if record is not None and record.pop("schema", SCHEMA) == SCHEMA else None
 
 
 def is_of_schema_1(line: bytes) -> bool:
     """Return whether a line is a record without a schema, as version 0.2 and before wrote them."""
-    found = None if b'"schema"' in line else _loaded(line)
-    return found is not None and "cell" in found
+    record = None if b'"schema"' in line else _loaded(line)
+    return record is not None and "cell" in record
 
 
 def _loaded(line: bytes) -> Record | None:
     try:
-        found = from_json(line, allow_inf_nan=False)  # more than twice as fast as json
+        record = from_json(line, allow_inf_nan=False)  # more than twice as fast as json
     except ValueError:
         return None
-    return found if isinstance(found, dict) and misfit(AnyRecord, found) is None else None
+    return record if isinstance(record, dict) and misfit(AnyRecord, record) is None else None
 
 
 def problem_of(record: Record) -> str | None:
@@ -387,7 +387,7 @@ def problem_of(record: Record) -> str | None:
     return misfit(Failed if "error" in record else finished, record)
 
 
-def check_records(found: Mapping[Path, Sequence[Record]]) -> list[Record]:
+def check_records(records_by_path: Mapping[Path, Sequence[Record]]) -> list[Record]:
     """The records of some files, in their order, if tables can be made of them.
 
     References and lines without a run pass. What a later record of the same run has
@@ -396,9 +396,9 @@ def check_records(found: Mapping[Path, Sequence[Record]]) -> list[Record]:
     Raises:
         DataError: Something that tables need is not there, or is not what a run leaves.
     """
-    latest = latest_by_run(chain.from_iterable(found.values()))
+    latest = latest_by_run(chain.from_iterable(records_by_path.values()))
     checked = []
-    for path, records in found.items():
+    for path, records in records_by_path.items():
         for record in records:
             if (problem := problem_of(record)) is None:
                 checked.append(record)

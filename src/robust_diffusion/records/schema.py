@@ -141,5 +141,5 @@ def first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     message = first["msg"].removeprefix("Value error, ")  # of a validator, which names the value
     named = first["type"] in ("missing", "value_error")
-    given = "" if named else f", not {reprlib.repr(first['input'])}"
-    return f"{'.'.join(map(str, first['loc'])) or 'text'}: {message}{given}"
+    got = "" if named else f", not {reprlib.repr(first['input'])}"
+    return f"{'.'.join(map(str, first['loc'])) or 'text'}: {message}{got}"

@@ -62,12 +62,12 @@ class ArtifactStore:
         path = self.path(kind, key)
         cache_key = json.loads(_cache_key(kind, key))
         with suppress(DataError):  # looked at again where no one else can be mending it
-            if (found := self._read(path, cache_key)) is not None and not self.refresh:
-                return found, True
+            if (stored := self._read(path, cache_key)) is not None and not self.refresh:
+                return stored, True
         with self._locked(path):
             try:
-                if (found := self._read(path, cache_key)) is not None and not self.refresh:
-                    return found, True
+                if (stored := self._read(path, cache_key)) is not None and not self.refresh:
+                    return stored, True
             except DataError as error:
                 with self._writing(path):
                     log.warning("%s; moved to %s and recomputed", error, _set_aside(path).name)

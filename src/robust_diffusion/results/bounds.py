@@ -32,10 +32,10 @@ def stronger_attacks(entry: Entry, records: Runs) -> Iterator[Mark]:
             continue
         for other, attack, reached in _stronger(run, entry.graph, records):
             transferred = not _knows(other) and attack not in CHANCE
-            found = lower.setdefault(transferred, {}).setdefault(_name(other, attack), {})
-            found[run.seed] = min(reached, found.get(run.seed, math.inf))
+            lowest = lower.setdefault(transferred, {}).setdefault(_name(other, attack), {})
+            lowest[run.seed] = min(reached, lowest.get(run.seed, math.inf))
     for transferred, attacks in sorted(lower.items()):
-        means = {name: statistics.fmean(found.values()) for name, found in attacks.items()}
+        means = {name: statistics.fmean(by_seed.values()) for name, by_seed in attacks.items()}
         name = min(means, key=lambda name: (means[name], -len(attacks[name])))
         text = "weaker than transfer: " if transferred else ""
         text += f"{name} reaches {means[name]:.2f} % on the same models"

@@ -49,7 +49,7 @@ def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
         return table
     # Nothing that is injected has an effect on the control.
     curves = models[models["model"] != CONTROL].groupby(CURVE)
-    stalled = {curve: _stalled(of) for curve, of in curves}
+    stalled = {curve: _stalled(points) for curve, points in curves}
     named = table[CURVE].itertuples(index=False, name=None)
     table["stalled"] = [stalled.get(name, "") for name in named]
     table["bound"] &= table["stalled"] == ""
@@ -61,13 +61,13 @@ def _stalled(curve: pd.DataFrame) -> str:
     points: dict[tuple[Any, str], list[tuple[int, float]]] = {}
     for draw, split, *point in curve[["draw", "split", "nodes", "worst"]].dropna().to_numpy():
         points.setdefault((draw, split), []).append((point[0], point[1]))
-    found = [
+    stalled = [
         (draw, detail)
-        for (draw, _), of in sorted(points.items())
-        if (detail := budget_without_effect(of))
+        for (draw, _), pairs in sorted(points.items())
+        if (detail := budget_without_effect(pairs))
     ]
-    seeds: list[Any] = sorted({draw for draw, _ in found})
-    return f"{found[0][1]} ({named_seeds(seeds)})" if found else ""
+    seeds: list[Any] = sorted({draw for draw, _ in stalled})
+    return f"{stalled[0][1]} ({named_seeds(seeds)})" if stalled else ""
 
 
 def budget_without_effect(accuracies: Sequence[tuple[int, float]]) -> str:
@@ -136,5 +136,5 @@ def _signs(curve: pd.DataFrame) -> Iterator[str]:
     """Return the flags of a curve, those of single budgets with their injected nodes."""
     if stalled := curve["stalled"].iloc[0]:
         yield f"budget_without_effect: {stalled}"
-    for flags, of in curve[curve["flags"] != ""].groupby("flags"):
-        yield f"{flags} with {', '.join(map(str, of['nodes']))} injected"
+    for flags, rows in curve[curve["flags"] != ""].groupby("flags"):
+        yield f"{flags} with {', '.join(map(str, rows['nodes']))} injected"

@@ -87,8 +87,8 @@ def describe_budget(records: Sequence[Record]) -> str:
         return f"at most {limits}"
     nodes, each = (declared.get(key, (0, 0)) for key in list(INJECTION_LIMITS)[:2])
     whole = {"injected_nodes": nodes, "injected_edges": (nodes[0] * each[0], nodes[1] * each[1])}
-    told = {count: used for count, used in spent.items() if count in _COUNTS}
-    used_up = told == whole and "max_injected_edges" not in declared
+    counts = {count: used for count, used in spent.items() if count in _COUNTS}
+    used_up = counts == whole and "max_injected_edges" not in declared
     return f"spent {describe_spent(spent)}" + ("" if used_up else f" of at most {limits}")
 
 
@@ -104,7 +104,7 @@ def ranges(counts: Iterable[Mapping[str, Any]]) -> dict[str, Range]:
         for key, value in count.items():
             if isinstance(value, int | float):
                 values.setdefault(key, []).append(value)
-    return {key: (min(found), max(found)) for key, found in values.items()}
+    return {key: (min(numbers), max(numbers)) for key, numbers in values.items()}
 
 
 def as_text(bounds: Range) -> str:

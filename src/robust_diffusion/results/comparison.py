@@ -54,21 +54,21 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
     departs = any(base is not None for base in bases.values())
     rows = []
     for i in _below(None, bases):
-        own, base = accuracy[i], bases[i]
+        scores, base = accuracy[i], bases[i]
         known, before = ({}, {}) if base is None else (settings[base], accuracy[base])
-        row = {"setting": _named(settings[i], known), "seeds": str(len({*chain(*own.values())}))}
+        row = {"setting": _named(settings[i], known), "seeds": str(len({*chain(*scores.values())}))}
         # Equal differences of floats are not quite equal, and would look like a spread of 1e-14.
         changes = {
             graph: [
                 round((reached - before[graph][seed]) * 100, 9)
-                for seed, reached in sorted(own.get(graph, {}).items())
+                for seed, reached in sorted(scores.get(graph, {}).items())
                 if seed in before.get(graph, {})
             ]
             for graph in graphs
         }
         p_values = starred([one_sample_p(change, 0.0) for change in changes.values()])
         for (graph, change), p in zip(changes.items(), p_values, strict=True):
-            row[graph] = spread(*mean_and_std(100 * x for x in own.get(graph, {}).values()), 2)
+            row[graph] = spread(*mean_and_std(100 * x for x in scores.get(graph, {}).values()), 2)
             if departs:
                 text = signed(sum(change) / len(change), 2) if change else ""
                 row[CHANGE + graph] = text if p == "-" else f"{text} (p {p})"
@@ -111,22 +111,22 @@ def _compared(run: Record) -> Setting:
     }
 
 
-def _base(of: int, settings: Sequence[Setting], order: Sequence[int]) -> int | None:
+def _base(index: int, settings: Sequence[Setting], order: Sequence[int]) -> int | None:
     """Return the index of the setting that one departs from."""
-    own = settings[of]
+    setting = settings[index]
 
     def nearness(other: int) -> tuple[int, int]:
-        alike = [own.get(key) == settings[other].get(key) for key in KINDS]
+        alike = [setting.get(key) == settings[other].get(key) for key in KINDS]
         return sum(alike), len(settings[other])
 
-    fewer = [other for other in order if settings[other].items() < own.items()]
+    fewer = [other for other in order if settings[other].items() < setting.items()]
     return max(fewer, key=nearness, default=None)
 
 
 def _below(base: int | None, bases: Mapping[int, int | None]) -> list[int]:
     """Return the settings that depart from one, each before those that depart from it."""
-    own = [i for i, of in bases.items() if of == base]
-    return [found for i in own for found in (i, *_below(i, bases))]
+    children = [i for i, parent in bases.items() if parent == base]
+    return [index for i in children for index in (i, *_below(i, bases))]
 
 
 def describe_comparison(frame: pd.DataFrame, *, on: str = "test") -> str:
@@ -157,8 +157,8 @@ def _in_order(settings: Sequence[Setting]) -> list[int]:
         except ValueError:
             return 1, met(key, value)
 
-    def places(of: int) -> tuple[list[int], int, list[tuple[int, float]]]:
-        setting = settings[of]
+    def places(index: int) -> tuple[list[int], int, list[tuple[int, float]]]:
+        setting = settings[index]
         kinds = [met(kind, setting.get(kind)) for kind in KINDS]
         options = sorted(setting.keys() - set(KINDS))
         values = [place(option, setting[option]) for option in options]
@@ -169,10 +169,10 @@ def _in_order(settings: Sequence[Setting]) -> list[int]:
 
 def _named(setting: Setting, known: Setting) -> str:
     """Name the options beyond the known ones, without redundant names of groups and classes."""
-    own = {key: value for key, value in setting.items() if key not in known}
+    options = {key: value for key, value in setting.items() if key not in known}
     named = ", ".join(
         f"{key.rpartition('.')[2]}={re.sub(r'_target_:[^,}]*,?', '', value)}"
-        for key, value in own.items()
+        for key, value in options.items()
     )
     shared = ", ".join(f"{key}={value}" for key, value in known.items())
     return ": ".join(filter(None, [shared, named])) or "(baseline)"

@@ -136,7 +136,7 @@ def measure(
     keys: Mapping[str, str],
     graph: str,
     reported: Reported,
-    found: Selection,
+    selection: Selection,
     *,
     comparable: bool,
     timed: bool = False,
@@ -144,18 +144,18 @@ def measure(
     """Return an entry of accuracies in % or times in ms, not yet tested or ranked; see `Entry`."""
     runs = tuple(
         Run(seed, _value(record, graph, timed=timed), record)
-        for seed, record in found.finished.items()
+        for seed, record in selection.finished.items()
     )
     values = [run.value for run in runs]
     return Entry(
         keys=keys,
         graph=graph,
         reported=reported,
-        state=_state(found),
+        state=_state(selection),
         runs=runs,
         mean=statistics.fmean(values) if values else None,
         std=statistics.stdev(values) if len(values) > 1 else None,
-        marks=list(_marks(found, runs, graph, reported.budget if comparable else None)),
+        marks=list(_marks(selection, runs, graph, reported.budget if comparable else None)),
         comparable=comparable,
         timed=timed,
         quartiles=(_quartile(runs, "q1"), _quartile(runs, "q3")) if timed and runs else None,
@@ -170,12 +170,12 @@ def _quartile(runs: Sequence[Run], key: str) -> float:
     return 1e3 * statistics.fmean(run.record["timing"][key] for run in runs)
 
 
-def _state(found: Selection) -> _State:
-    if found.finished:
+def _state(selection: Selection) -> _State:
+    if selection.finished:
         return "measured"
-    if not found.failed:
+    if not selection.failed:
         return "not run"
-    return "no data" if all(map(_lacks_data, found.failed.values())) else "failed"
+    return "no data" if all(map(_lacks_data, selection.failed.values())) else "failed"
 
 
 def _lacks_data(record: Record) -> bool:
@@ -183,10 +183,10 @@ def _lacks_data(record: Record) -> bool:
 
 
 def _marks(
-    found: Selection, runs: Sequence[Run], graph: str, budget: tuple[int, int] | None
+    selection: Selection, runs: Sequence[Run], graph: str, budget: tuple[int, int] | None
 ) -> Iterator[Mark]:
     failures: dict[tuple[MarkKind, str], list[int]] = {}
-    for seed, record in found.failed.items():
+    for seed, record in selection.failed.items():
         kind: MarkKind = "no data" if _lacks_data(record) else "failed"
         failures.setdefault((kind, record["error"]), []).append(seed)
     # What failed comes first, since it says more than data that are not there.
@@ -196,12 +196,12 @@ def _marks(
     codes = sorted({str(run.record.get("code")) for run in runs})
     if len(codes) > 1:
         yield Mark("code", f"seeds of {len(codes)} versions of the code: {', '.join(codes)}")
-    if found.left_out:
-        runs_word = "run" if found.left_out == 1 else "runs"
-        yield Mark("settings", f"{found.left_out} {runs_word} of other settings left out")
+    if selection.left_out:
+        runs_word = "run" if selection.left_out == 1 else "runs"
+        yield Mark("settings", f"{selection.left_out} {runs_word} of other settings left out")
     if budget is not None and graph != CLEAN:
-        for own in sorted({_declared(run.record) for run in runs} - {budget}):
-            text = "budget {} x {}, reported {} x {}".format(*own, *budget)
+        for declared in sorted({_declared(run.record) for run in runs} - {budget}):
+            text = "budget {} x {}, reported {} x {}".format(*declared, *budget)
             yield Mark("budget", text)
 
 
@@ -213,10 +213,10 @@ def _warnings(runs: Sequence[Run], graph: str) -> Iterator[Mark]:
             kind_of_line.setdefault(line, []).append(run.seed)
     for lines in warned.values():
         (line, seeds), *others = lines.items()
-        said = named_seeds(seeds)
+        text = named_seeds(seeds)
         if others:
-            said += f"; with other numbers {named_seeds([s for _, more in others for s in more])}"
-        yield Mark("warning", f"{graph}: {line} ({said}); not a bound")
+            text += f"; with other numbers {named_seeds([s for _, more in others for s in more])}"
+        yield Mark("warning", f"{graph}: {line} ({text}); not a bound")
 
 
 def _declared(record: Record) -> tuple[int, int]:

@@ -30,13 +30,13 @@ def outcomes_of(recorded: Record) -> dict[str, dict[str, Any]]:
 
     An attack on a surrogate with the model's weights is white-box.
     """
-    found: dict[str, dict[str, Any]] = {}
+    outcomes: dict[str, dict[str, Any]] = {}
     for record in _by_knowledge(recorded):
         for attack in record["accuracy"].keys() - {CLEAN}:
-            both = [_outcome(record, attack), *([found[attack]] if attack in found else [])]
+            both = [_outcome(record, attack), *([outcomes[attack]] if attack in outcomes else [])]
             lowest, *others = sorted(both, key=lambda outcome: (outcome["accuracy"], outcome["by"]))
-            found[attack] = {k: v for of in (*others, lowest) for k, v in of.items()}
-    return found
+            outcomes[attack] = {k: v for outcome in (*others, lowest) for k, v in outcome.items()}
+    return outcomes
 
 
 def _by_knowledge(record: Record) -> Iterator[Record]:
@@ -48,14 +48,14 @@ def _by_knowledge(record: Record) -> Iterator[Record]:
     if not same:
         yield record
         return
-    own, parts = record["attacked"][same[0]], record.get("parts", {})
-    own_parts = {a: parts.get(f"{a}/{same[0]}", parts.get(a, {})) for a in own}
-    yield record | {"threat": "white_box", "accuracy": own, "parts": own_parts}
+    acc, parts = record["attacked"][same[0]], record.get("parts", {})
+    own_parts = {a: parts.get(f"{a}/{same[0]}", parts.get(a, {})) for a in acc}
+    yield record | {"threat": "white_box", "accuracy": acc, "parts": own_parts}
     others = [name for name in record["config"]["threat"]["surrogates"] if name not in same]
     mean, lower = record.get("mean_accuracy", {}), record["accuracy"]
-    if len(others) == 1 and mean.keys() >= own.keys():  # a mean of more does not tell them apart
+    if len(others) == 1 and mean.keys() >= acc.keys():  # a mean of more does not tell them apart
         accuracy = {
-            a: lower[a] if lower[a] < own[a] else max(own[a], 2 * mean[a] - own[a]) for a in own
+            a: lower[a] if lower[a] < acc[a] else max(acc[a], 2 * mean[a] - acc[a]) for a in acc
         }
         yield record | {"accuracy": accuracy, "surrogates": others}
 
@@ -72,8 +72,8 @@ def _outcome(record: Record, attack: str) -> dict[str, Any]:
     if kind == "transfer":
         outcome["surrogates"] = _surrogates(record)
     for part, lowest in (_parts(record, attack) or {"": reached}).items():
-        of = "adaptive" if part.startswith("adaptive") else kind
-        outcome[of] = min(lowest, outcome.get(of, 1.0))
+        key = "adaptive" if part.startswith("adaptive") else kind
+        outcome[key] = min(lowest, outcome.get(key, 1.0))
     return outcome
 
 

@@ -91,8 +91,8 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
         0   gcn  clean       0.8        NaN
         1   gcn    pgd       0.3        0.3
     """
-    found = narrow_frame(records)
-    return pd.concat([found, _differing(found["settings"])], axis=1)
+    rows = narrow_frame(records)
+    return pd.concat([rows, _differing(rows["settings"])], axis=1)
 
 
 def narrow_frame(records: Iterable[Record]) -> pd.DataFrame:
@@ -109,10 +109,10 @@ def narrow_frame(records: Iterable[Record]) -> pd.DataFrame:
 
 def _differing(settings: "pd.Series[Any]") -> pd.DataFrame:
     """Return one column per setting in which rows differ; missing where a row lacks the setting."""
-    paths = sorted({path for of in settings for path in of} - COLUMNS.keys())
-    columns = {path: [of.get(path) for of in settings] for path in paths}
-    kept = {path: values for path, values in columns.items() if len({*map(str, values)}) > 1}
-    return pd.DataFrame(kept, index=settings.index, dtype=object).infer_objects()
+    paths = sorted({path for row in settings for path in row} - COLUMNS.keys())
+    columns = {path: [row.get(path) for row in settings] for path in paths}
+    differing = {path: values for path, values in columns.items() if len({*map(str, values)}) > 1}
+    return pd.DataFrame(differing, index=settings.index, dtype=object).infer_objects()
 
 
 def _common(record: Record) -> dict[str, Any]:
@@ -160,8 +160,8 @@ def _results(record: Record) -> Iterator[dict[str, Any]]:
     else:
         flags, outcomes = record.get("flags", {}), outcomes_of(record)
         for graph, accuracy in record["accuracy"].items():
-            own = {"attack": graph, "accuracy": accuracy, "flags": frozenset(flags.get(graph, []))}
-            yield outcomes.get(graph, {}) | own
+            row = {"attack": graph, "accuracy": accuracy, "flags": frozenset(flags.get(graph, []))}
+            yield outcomes.get(graph, {}) | row
 
 
 def model_name(record: Record) -> str:
@@ -173,23 +173,23 @@ def model_name(record: Record) -> str:
     return ", ".join([str(flow or record["model"]), *against])
 
 
-def named_by_settings(found: pd.DataFrame) -> pd.DataFrame:
+def named_by_settings(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of a frame, `model` named with the settings in which models of one name differ.
 
     A sweep over `flow.rate`, say, trains several models of the name `grand`; no table may take the
     mean over them, let alone the lowest. Where those of one dataset, variant and name differ in
     settings, the name says so: `grand, flow.rate=0.5`. Splits are no setting but draws.
     """
-    cells = found.drop_duplicates("run").set_index("run")
+    runs = rows.drop_duplicates("run").set_index("run")
     names: dict[str, str] = {}
-    for _, alike in cells[cells["accuracy"].notna()].groupby(["dataset", "variant", "model"]):
+    for _, alike in runs[runs["accuracy"].notna()].groupby(["dataset", "variant", "model"]):
         paths = sorted({path for settings in alike["settings"] for path in settings})
-        leaves = [{path: str(of.get(path, "none")) for path in paths} for of in alike["settings"]]
-        differing = [path for path in paths if len({of[path] for of in leaves}) > 1]
-        for cell, model, of in zip(alike.index, alike["model"], leaves, strict=True):
-            names[cell] = ", ".join([model, *(f"{path}={of[path]}" for path in differing)])
-    pairs = zip(found["run"], found["model"], strict=True)
-    return found.assign(model=[names.get(cell, model) for cell, model in pairs])
+        leaves = [{path: str(row.get(path, "none")) for path in paths} for row in alike["settings"]]
+        differing = [path for path in paths if len({row[path] for row in leaves}) > 1]
+        for run, model, texts in zip(alike.index, alike["model"], leaves, strict=True):
+            names[run] = ", ".join([model, *(f"{path}={texts[path]}" for path in differing)])
+    pairs = zip(rows["run"], rows["model"], strict=True)
+    return rows.assign(model=[names.get(run, model) for run, model in pairs])
 
 
 @once_per_configuration

@@ -46,11 +46,11 @@ def thorough_runs(
         experiments: Experiments that asked for the models; `None` for all.
     """
     recorded = recorded_on(by_experiment(records, scale="full"), experiments)
-    counts = Counter((of["dataset"], of.get("difficulty")) for of in recorded)
+    counts = Counter((run["dataset"], run.get("difficulty")) for run in recorded)
     usual = dict(targets for targets, _ in reversed(counts.most_common()))
-    found = narrow_frame(of for of in recorded if of.get("difficulty") == usual[of["dataset"]])
-    models = worst_cases(found)
-    return found.merge(models[models["thorough"]][MODEL], on=MODEL)
+    rows = narrow_frame(run for run in recorded if run.get("difficulty") == usual[run["dataset"]])
+    models = worst_cases(rows)
+    return rows.merge(models[models["thorough"]][MODEL], on=MODEL)
 
 
 def show_leaderboard(
@@ -68,18 +68,18 @@ def show_leaderboard(
         records: Of any runs.
         grid: The budgets; `None` for those of `GRID` that a dataset has, or else for all it has.
     """
-    found = named_by_settings(thorough_runs(records))
-    found = found[found["nodes"].fillna(0) > 0]  # injections only
-    models = lowest_within(worst_cases(found).dropna(subset="worst"))
+    rows = named_by_settings(thorough_runs(records))
+    rows = rows[rows["nodes"].fillna(0) > 0]  # injections only
+    models = lowest_within(worst_cases(rows).dropna(subset="worst"))
     groups = models.groupby(["dataset", models["budget"].map(feature_limits)], sort=False)
     tables = {}
-    for (dataset, _), of in groups:
-        limits = of["budget"].iloc[0].limits
-        thorough = {*map(_point, of.loc[of["thorough"], "budget"])}
+    for (dataset, _), group in groups:
+        limits = group["budget"].iloc[0].limits
+        thorough = {*map(_point, group.loc[group["thorough"], "budget"])}
         points = thorough & {*(grid or GRID)} or (set() if grid else thorough)
         if points:
             ordered = sorted(points, key=lambda point: (point[0] * point[1], point))
-            table = _table(of, ordered, "features {:.4g} to {:.4g}".format(*limits))
+            table = _table(group, ordered, "features {:.4g} to {:.4g}".format(*limits))
             tables[-len(table.cells), dataset, limits] = table
     return [tables[key] for key in sorted(tables)]
 
@@ -96,7 +96,7 @@ def _table(models: pd.DataFrame, points: list[Point], limits: str) -> ResultTabl
     paired = models.join(mlp, on=alike)["mlp"].fillna(mlp.mean() if len(mlp) else 0)
     models = models.assign(height=100 * (models["worst"] - paired))
     models["point"] = [*zip(models["nodes"], models["edges"], strict=True)]
-    rows = pd.DataFrame([_row(of, points) for _, of in models.groupby(["variant", "model"])])
+    rows = pd.DataFrame([_row(group, points) for _, group in models.groupby(["variant", "model"])])
     ranked = rows["rank"] == ""
     rows["area"] = -rows["area"].round(9)
     places = rows.loc[ranked, "area"].rank(method="min").astype(int)
@@ -140,8 +140,8 @@ def _row(models: pd.DataFrame, points: list[Point]) -> dict[str, Any]:
 def _areas(models: pd.DataFrame, points: list[Point]) -> Iterator[float]:
     """Yield each trained model's mean height over the logarithm of the edges (trapezoid rule)."""
     edges = np.log([nodes * each for nodes, each in points])
-    for _, of in models.groupby(TRAINED):
-        heights = of.set_index("point")["height"].reindex(points).to_numpy()
+    for _, model in models.groupby(TRAINED):
+        heights = model.set_index("point")["height"].reindex(points).to_numpy()
         yield float(
             np.trapezoid(heights, edges) / np.ptp(edges) if len(points) > 1 else heights.mean()
         )

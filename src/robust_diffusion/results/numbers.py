@@ -13,10 +13,10 @@ def mean_and_std(values: Iterable[float | None]) -> tuple[float, float]:
 
     They are added in ascending order, so that rounding does not depend on the order of records.
     """
-    found = np.sort(np.array([*values], dtype=float))
-    found = found[~np.isnan(found)]
-    mean = float(found.mean()) if found.size else math.nan
-    return mean, float(found.std(ddof=1)) if found.size > 1 else math.nan
+    numbers = np.sort(np.array([*values], dtype=float))
+    numbers = numbers[~np.isnan(numbers)]
+    mean = float(numbers.mean()) if numbers.size else math.nan
+    return mean, float(numbers.std(ddof=1)) if numbers.size > 1 else math.nan
 
 
 def spread(mean: float | None, std: float | None, decimals: int) -> str:

@@ -73,39 +73,39 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
     cells[f"{100 * LEVEL:.0f} % interval"] = [_interval(change) for change in changes]
     cells["p"] = starred([one_sample_p(change, 0.0) for change in changes])
     cells["by seed"] = [", ".join(signed(d, 2) for d in change) for change in changes]
-    told = differing(cells, _NAMES)
-    within = "" if "budget" in told else f" within {cells['budget'].iloc[0]}"
+    columns = differing(cells, _NAMES)
+    within = "" if "budget" in columns else f" within {cells['budget'].iloc[0]}"
     title = (
         f"{', '.join(cells['dataset'].unique())}: {first} beside {second}, accuracy in %{within}; "
         "differences in points, seed by seed, p of a paired t-test, starred where significant at "
         "5 % by Holm's method over the table"
     )
-    shown = cells.drop(columns=[name for name in _NAMES if name not in told])
+    shown = cells.drop(columns=[name for name in _NAMES if name not in columns])
     title = "; ".join([title, *describe_cuts(records)])
-    return ResultTable(title, shown, [*told, "accuracy", "by seed"], notes)
+    return ResultTable(title, shown, [*columns, "accuracy", "by seed"], notes)
 
 
 def _accuracies(pairs: Sequence[Mapping[Any, Any]]) -> dict[str, list[tuple[float, float]]]:
     """Pairs of accuracies in % by kind, of the seeds on which both models have one."""
-    found = {"clean": [(of["clean"], of["clean of other"]) for of in pairs]}
-    transfers = [(of["transfers"], of["transfers of other"]) for of in pairs]
+    kinds = {"clean": [(pair["clean"], pair["clean of other"]) for pair in pairs]}
+    transfers = [(pair["transfers"], pair["transfers of other"]) for pair in pairs]
     shared = [{name for tried in side for name in tried} for side in zip(*transfers, strict=True)]
     for name in sorted(set.intersection(*shared)):
         kind = f"transfer from {name}" if name else "transfer"
-        found[kind] = [(a.get(name, math.nan), b.get(name, math.nan)) for a, b in transfers]
+        kinds[kind] = [(a.get(name, math.nan), b.get(name, math.nan)) for a, b in transfers]
     versions = [
-        " and ".join(dict.fromkeys(str(v) for v in (of["version"], of["version of other"]) if v))
-        for of in pairs
+        " and ".join(dict.fromkeys(str(v) for v in (row["version"], row["version of other"]) if v))
+        for row in pairs
     ]
     for version in sorted(set(versions), reverse=True):
         kind = f"worst, {THOROUGH} {version}" if len(set(versions)) > 1 else "worst"
-        alike = (of for of, own in zip(pairs, versions, strict=True) if own == version)
-        found[kind] = [(of["worst"], of["worst of other"]) for of in alike]
-    known = {k: [(100 * a, 100 * b) for a, b in of if a >= 0 and b >= 0] for k, of in found.items()}
-    return {kind: of for kind, of in known.items() if of}
+        alike = (pair for pair, v in zip(pairs, versions, strict=True) if v == version)
+        kinds[kind] = [(pair["worst"], pair["worst of other"]) for pair in alike]
+    known = {k: [(100 * a, 100 * b) for a, b in ab if a >= 0 and b >= 0] for k, ab in kinds.items()}
+    return {kind: values for kind, values in known.items() if values}
 
 
 def _interval(change: Sequence[float]) -> str:
-    found = Estimate.of(change)
-    low, high = (signed(end, 2) for end in found.interval)
-    return f"{low} to {high}" if found.error else "-"
+    estimate = Estimate.of(change)
+    low, high = (signed(end, 2) for end in estimate.interval)
+    return f"{low} to {high}" if estimate.error else "-"

@@ -46,11 +46,11 @@ class Runs:
     @cached_property
     def by_model(self) -> Mapping[ModelKey, list[Record]]:
         """Finished runs of all experiments that tested one trained model, by that model."""
-        found: dict[ModelKey, list[Record]] = {}
+        by_model: dict[ModelKey, list[Record]] = {}
         runs = {run["run"]: run for name in self.all_variants for run in self.of(name)}
         for run in filter(is_tested, runs.values()):
-            found.setdefault(trained_model(run), []).append(run)
-        return found
+            by_model.setdefault(trained_model(run), []).append(run)
+        return by_model
 
 
 class Selection(NamedTuple):

@@ -72,9 +72,9 @@ def welch_p(values: Sequence[float], mean: float, std: float, runs: int) -> floa
     """
     if len(values) < 2 or runs < 2:
         return None
-    own = Estimate.of(values)
-    own_std = own.error * math.sqrt(len(values))
-    return Estimate.sum([(1, own.effect, own_std, len(values)), (-1, mean, std, runs)]).p()
+    measured = Estimate.of(values)
+    own_std = measured.error * math.sqrt(len(values))
+    return Estimate.sum([(1, measured.effect, own_std, len(values)), (-1, mean, std, runs)]).p()
 
 
 def one_sample_p(values: Sequence[float], mean: float) -> float | None:

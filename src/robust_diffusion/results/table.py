@@ -98,7 +98,7 @@ def _by_setting(
     asked = zip(settings, records, strict=True)
     for setting, record in sorted(asked, key=lambda item: "error" not in item[1]):
         runs[setting][record.get("seed")] = latest[record["run"]]
-    return {setting: list(of.values()) for setting, of in runs.items()}, keys
+    return {setting: list(by_seed.values()) for setting, by_seed in runs.items()}, keys
 
 
 def _line(
@@ -126,9 +126,9 @@ def _warnings(record: Record, graph: str) -> tuple[list[str], list[str]]:
 def flag_notes(records: Sequence[Record]) -> list[str]:
     """Return a line per doubt about a number, and one line on attacks that may be weak."""
     names = [model_name(record) if "model" in record else "" for record in records]
-    of = [f"{name}, " if name and len(set(names)) > 1 else "" for name in names]
+    prefixes = [f"{name}, " if name and len(set(names)) > 1 else "" for name in names]
     notes, weak = list[str](), dict[str, tuple[str, dict[str, None]]]()
-    for name, record in zip(of, records, strict=True):
+    for name, record in zip(prefixes, records, strict=True):
         for graph in record.get("warnings", {}):
             doubts, others = _warnings(record, graph)
             notes += [f"! {name}{graph}, seed {record['seed']}: {line}" for line in doubts]
@@ -136,10 +136,10 @@ def flag_notes(records: Sequence[Record]) -> list[str]:
                 # Warnings that differ in their numbers alone are one.
                 weak.setdefault(NUMBER.sub("", line), (line, {}))[1][graph] = None
     if weak:
-        said = "; ".join(f"{', '.join(graphs)}: {line}" for line, graphs in weak.values())
+        text = "; ".join(f"{', '.join(graphs)}: {line}" for line, graphs in weak.values())
         transferred = any(record.get("threat") == "black_box" for record in records)
         advice = " threat=white_box attack=auto attacks the model itself." if transferred else ""
-        notes.append(f"May be weak: {said}.{advice}")
+        notes.append(f"May be weak: {text}.{advice}")
     return list(dict.fromkeys(notes))
 
 
@@ -197,10 +197,10 @@ def _title(records: Sequence[Record]) -> str:
         surrogates = ", ".join(dict.fromkeys(s for r in records for s in r.get("surrogates", [])))
         threat = f"{common('threat')} ({surrogates})" if surrogates else common("threat")
         poisoned = {record.get("threat") == "poisoning" for record in attacked}
-        said = {False: "evasion, not retrained", True: "retrained on each attacked graph"}
+        words = {False: "evasion, not retrained", True: "retrained on each attacked graph"}
         budget = describe_budget(attacked)
         if poisoned == {True}:
             budget = budget.replace("the target nodes", "all nodes")
-        parts.append(f"{threat}, {' or '.join(said[of] for of in sorted(poisoned))}, {budget}")
+        parts.append(f"{threat}, {' or '.join(words[p] for p in sorted(poisoned))}, {budget}")
     parts.append(f"fidelity={common('fidelity')}")
     return "; ".join(parts)

@@ -61,7 +61,7 @@ def recorded_on(
             knowledge of them.
     """
     every = {run["run"]: run for asked in runs.values() for run in asked if is_tested(run)}
-    attacked = {cell: _attacked(run) for cell, run in every.items() if _is_thorough(run)}
+    attacked = {name: _attacked(run) for name, run in every.items() if _is_thorough(run)}
     wanted = {
         attacked.get(run["run"]) or _attacked(run)
         for name in (runs if experiments is None else experiments)
@@ -69,7 +69,7 @@ def recorded_on(
         if is_tested(run)
         if experiments or (ENSEMBLES & run["accuracy"].keys() and _knows(run))
     }
-    return [every[cell] for cell, model in attacked.items() if model in wanted]
+    return [every[run] for run, model in attacked.items() if model in wanted]
 
 
 def _is_thorough(run: Record) -> bool:
@@ -86,7 +86,7 @@ def _attacked(record: Record) -> tuple[Any, ...]:
     return (*model, budget, settings_of(record, CLEAN))
 
 
-def worst_cases(found: pd.DataFrame, *, all_versions: bool = False) -> pd.DataFrame:
+def worst_cases(results: pd.DataFrame, *, all_versions: bool = False) -> pd.DataFrame:
     """Combine everything that was tried on each trained model within one budget.
 
     Of the models of one dataset, variant, name and budget, only those count that were attacked as
@@ -94,7 +94,7 @@ def worst_cases(found: pd.DataFrame, *, all_versions: bool = False) -> pd.DataFr
     attack that does. All seeds of the control count, which no version harms.
 
     Args:
-        found: Rows of `frame`, under any threat models.
+        results: Rows of `frame`, under any threat models.
         all_versions: Keep the models that only an older `auto` attacked; no mean may be taken over
             several versions.
 
@@ -108,25 +108,25 @@ def worst_cases(found: pd.DataFrame, *, all_versions: bool = False) -> pd.DataFr
         of one seed and split.
     """
     trained: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Any]]] = {}
-    for row in found[found["accuracy"].notna()][[*MODEL, *_READ]].itertuples(index=False):
+    for row in results[results["accuracy"].notna()][[*MODEL, *_READ]].itertuples(index=False):
         alike = trained.setdefault(row[: len(_KEY)], {})
         alike.setdefault(row[: len(MODEL)], []).append(row)
     groups = [
         [dict(zip(MODEL, model, strict=True)) | _tried(rows) for model, rows in alike.items()]
         for alike in trained.values()
     ]
-    groups = [_deepest(of, lambda model: model["seen"] + model["thorough"]) for of in groups]
-    controls = (model for of in groups for model in of if model["model"] == CONTROL)
+    groups = [_deepest(group, lambda model: model["seen"] + model["thorough"]) for group in groups]
+    controls = (model for group in groups for model in group if model["model"] == CONTROL)
     line = {_at(control, PAIRED): control["clean"] for control in controls}
-    for of in groups:
-        for model in of:
-            model["tried"] = len({other["draw"] for other in of})
+    for models in groups:
+        for model in models:
+            model["tried"] = len({other["draw"] for other in models})
             model["above_mlp"] = 100 * (model["worst"] - line.get(_at(model, PAIRED), math.nan))
     if not all_versions:
-        groups = [_deepest(of, itemgetter("version")) for of in groups]
+        groups = [_deepest(group, itemgetter("version")) for group in groups]
     measured = [*SHOWN, "transfers", "by", "flags", "seen", "thorough", "version"]
     columns = [*MODEL, *measured, "tried", "above_mlp"]
-    return pd.DataFrame([model for of in groups for model in of], columns=columns)
+    return pd.DataFrame([model for group in groups for model in group], columns=columns)
 
 
 def _tried(rows: Sequence[Any]) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def _tried(rows: Sequence[Any]) -> dict[str, Any]:
     flags: frozenset[str] = frozenset()
     if worst > 0:  # where nothing is left, no attack could do more
         lowest_seen = _lowest(lowest[kind] for kind in SEEN)
-        weaker = [of for of in ("chance", "transfer") if lowest[of] < lowest_seen]
+        weaker = [kind for kind in ("chance", "transfer") if lowest[kind] < lowest_seen]
         flags = all_of([row.victim_flags for row in rows] + [row.flags for row in at_worst])
         flags |= {f"weaker_than_{kind}" for kind in weaker}
     return {
@@ -187,15 +187,15 @@ def lowest_within(models: pd.DataFrame, alike: Sequence[str] = ()) -> pd.DataFra
     models = models.reset_index(drop=True)
     trained = ["dataset", "variant", "model", "draw", "split", *alike]
     lowest = models.index.to_numpy().copy()
-    for _, of in models.groupby([*trained, models["budget"].map(feature_limits)], sort=False):
+    for _, group in models.groupby([*trained, models["budget"].map(feature_limits)], sort=False):
         limits, worst = (
-            of[["nodes", "edges"]].to_numpy(int),
-            of["worst"].fillna(math.inf).to_numpy(),
+            group[["nodes", "edges"]].to_numpy(int),
+            group["worst"].fillna(math.inf).to_numpy(),
         )
         for i, within in enumerate(np.logical_and.reduce(limits[:, None] >= limits, axis=2)):
             least = np.flatnonzero(within)[worst[within].argmin()]
             if worst[least] < worst[i]:
-                lowest[of.index[i]] = of.index[least]
+                lowest[group.index[i]] = group.index[least]
     columns = ["worst", "above_mlp", "by", "flags"]
     return models.assign(**{name: models[name].to_numpy()[lowest] for name in columns})
 
@@ -229,7 +229,7 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
     groups: dict[tuple[Any, ...], list[Mapping[Any, Any]]] = {}
     for model in models.to_dict("records"):
         groups.setdefault(_at(model, _KEY), []).append(model)
-    rows = [dict(zip(_KEY, key, strict=True)) | _row(of) for key, of in groups.items()]
+    rows = [dict(zip(_KEY, key, strict=True)) | _row(group) for key, group in groups.items()]
     table = pd.DataFrame(rows)
     if table.empty:
         return table
@@ -244,14 +244,14 @@ def _row(models: Sequence[Mapping[Any, Any]]) -> dict[str, Any]:
     newest = {name: name.partition(f"; {THOROUGH} ")[2].zfill(3) for name in of_transfer}
     surrogates = max(of_transfer, key=lambda k: (newest[k], of_transfer[k], k), default="")
     values = {kind: [100 * model[kind] for model in models] for kind in SHOWN}
-    values["transfer"] = [100 * of["transfers"].get(surrogates, math.nan) for of in models]
-    counts = {kind: sum(value >= 0 for value in of) for kind, of in values.items()}
+    values["transfer"] = [100 * model["transfers"].get(surrogates, math.nan) for model in models]
+    counts = {kind: sum(value >= 0 for value in column) for kind, column in values.items()}
     return {
         "seeds": len({model["draw"] for model in models}),
         "tried": models[0]["tried"],
         "splits": len({model["split"] for model in models}),
         "version": max(model["version"] for model in models),
-        **{kind: mean_and_std(of)[0] for kind, of in values.items()},
+        **{kind: mean_and_std(column)[0] for kind, column in values.items()},
         "fewer": {kind: count for kind, count in counts.items() if count < len(models)},
         "surrogates": surrogates,
         "spread": mean_and_std(values["worst"])[1],
@@ -289,11 +289,11 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     if len(set(table["version"]) - {0}) > 1 or (table["seeds"] < table["tried"]).any():
         shown["auto"] = table["version"].astype(str).replace("0", "-")
         counts = zip(table["seeds"], table["tried"], strict=True)
-        shown["seeds"] = [str(n) if n == of else f"{n} of {of}" for n, of in counts]
+        shown["seeds"] = [str(n) if n == tried else f"{n} of {tried}" for n, tried in counts]
     for kind in (kind for kind in SHOWN[:-1] if table[kind].notna().any()):
         shown[headings.get(kind, kind)] = [
-            spread(mean, None, 2) + (f" (n={of[kind]})" if of.get(kind) else "")
-            for mean, of in zip(table[kind], table["fewer"], strict=True)
+            spread(mean, None, 2) + (f" (n={fewer[kind]})" if fewer.get(kind) else "")
+            for mean, fewer in zip(table[kind], table["fewer"], strict=True)
         ]
         if kind == "transfer" and table["surrogates"].any():
             shown["from"] = table["surrogates"].replace("", "-")
@@ -322,8 +322,8 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
     """
     latest = latest_by_run(records).values()
     sets = dict.fromkeys(str(record.get("difficulty")) for record in latest)
-    found = {name: [of for of in latest if str(of.get("difficulty")) == name] for name in sets}
-    tables = {name: _by_model(of) for name, of in found.items()}
+    runs = {name: [run for run in latest if str(run.get("difficulty")) == name] for name in sets}
+    tables = {name: _by_model(group) for name, group in runs.items()}
     tables = {name: table for name, table in tables.items() if not table.empty}
     if not tables:
         return ResultTable("no finished run", pd.DataFrame({"model": []}), ["model"], [])
@@ -342,7 +342,7 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
             for clean, worst, flags in rows.itertuples(index=False)
         ]
     cells.loc["Kendall's tau"] = [
-        " to ".join(_tau(table[of], first[of]) for of in ("clean", "worst"))
+        " to ".join(_tau(table[column], first[column]) for column in ("clean", "worst"))
         for table in tables.values()
     ]
     cells.insert(0, "seeds", [*first["seeds"].astype(str), ""])

@@ -153,16 +153,16 @@ def build_figure(
     }
     smoke = about["scale"] == "smoke"
     stem = "{figure}-{dataset}-{fidelity}-seed{seed}".format(**about) + "-smoke" * smoke
-    named = panel_runs(name, [own for own in overrides if own.split("=")[0] in IN_NAME])
+    named = panel_runs(name, [arg for arg in overrides if arg.split("=")[0] in IN_NAME])
     identity, of_name = (
-        repr(([run_id(_plain(run.cfg)) for run in of.values()], drawn))
-        for of, drawn in ((runs, options), (named, Options()))
+        repr(([run_id(_plain(run.cfg)) for run in by_title.values()], drawn))
+        for by_title, drawn in ((runs, options), (named, Options()))
     )
     if identity != of_name:  # else it would take the place of another figure
         stem += f"-{sha256(identity.encode()).hexdigest()[:8]}"
     measure = _followed if name == "stability" else partial(_panel, note=spec.note)
     measured = [measure(title, run, options) for title, run in runs.items()]
-    panels, drawings, rows = (list(of) for of in zip(*measured, strict=True))
+    panels, drawings, rows = (list(column) for column in zip(*measured, strict=True))
     if name == "stability":
         figure = draw_stability(dict(zip(runs, drawings, strict=True)), smoke=smoke)
     else:
@@ -170,33 +170,33 @@ def build_figure(
         figure = draw_panels(drawings, weight, smoke=smoke)
         about |= {"weights": options.weights, "perplexity": options.perplexity}
     numbers = pd.DataFrame(chain.from_iterable(rows))
-    texts = numbers.map(lambda of: f"{of:.4f}" if isinstance(of, float) else of)
+    texts = numbers.map(lambda x: f"{x:.4f}" if isinstance(x, float) else x)
     return BuiltFigure(figure, stem, about | {"panels": panels}, texts.replace("nan", "-"))
 
 
-def panel_runs(name: str, given: Sequence[str]) -> dict[str, FigureRun]:
+def panel_runs(name: str, overrides: Sequence[str]) -> dict[str, FigureRun]:
     """Return the run of each panel, by its title, under the user's overrides.
 
     `flow=a,b,c` replaces the panels of a figure that shows one per flow. An option that differs
     between the panels is refused.
     """
-    panels, rest = SPECS[name].panels, list(given)
-    if all(own.startswith("flow=") for own in panels.values()):
-        rest = [override for override in given if not override.startswith("flow=")]
-        if flows := [override for override in given if override not in rest]:
+    panels, rest = SPECS[name].panels, list(overrides)
+    if all(arg.startswith("flow=") for arg in panels.values()):
+        rest = [override for override in overrides if not override.startswith("flow=")]
+        if flows := [override for override in overrides if override not in rest]:
             panels = _flows(*flows[-1].removeprefix("flow=").split(","))
     keys = {override.split("=", 1)[0].lstrip("+~") for override in rest}
-    for compared in (own.partition("=")[0] for own in panels.values()):
+    for compared in (arg.partition("=")[0] for arg in panels.values()):
         if compared in keys:
             raise ConfigError(f"{compared}: is what figure {name} compares; drop it")
     # All composed first, so that a mistyped option of the last panel costs no training.
     default = ("dataset=cora", "logger=none", SPECS[name].default)
-    return {title: FigureRun(*composed([*default, own, *rest])) for title, own in panels.items()}
+    return {title: FigureRun(*composed([*default, arg, *rest])) for title, arg in panels.items()}
 
 
 def _plain(cfg: DictConfig) -> dict[str, Any]:
     config: Any = OmegaConf.to_container(cfg, resolve=True)
-    return {key: of for key, of in config.items() if key not in ("paths", "logger")}
+    return {key: part for key, part in config.items() if key not in ("paths", "logger")}
 
 
 def train(title: str, run: FigureRun) -> tuple[TrainedModel, GraphDataModule, dict[str, Any]]:
@@ -240,7 +240,7 @@ def _panel(title: str, run: FigureRun, options: Options, note: str) -> Measured:
         "edges": len(drawn),
         "statistics": statistics,
     }
-    rows = [{"panel": title, "weight": kind, **found} for kind, found in statistics.items()]
+    rows = [{"panel": title, "weight": kind, **numbers} for kind, numbers in statistics.items()]
     return about, Panel(title, note, position, label[nodes], ends, weight), rows
 
 
@@ -276,7 +276,7 @@ def observe(
     with (
         torch.no_grad(),
         # The flow's own argument, since a guard may have pruned it and a flow may have prepared it.
-        flow.register_forward_hook(lambda *of: seen.update(of[2]), with_kwargs=True),
+        flow.register_forward_hook(lambda *args: seen.update(args[2]), with_kwargs=True),
         watched.register_forward_hook(lambda _, __, output: seen.update(z=output[0])),
     ):
         model.eval()(x, edge_index)
@@ -293,7 +293,7 @@ def undirected(edges: pd.DataFrame, nodes: Int[ndarray, " k"]) -> pd.DataFrame:
 
     The index holds the places of its ends among the nodes.
     """
-    ends = np.stack([pd.Index(nodes).get_indexer(edges[of]) for of in ("src", "dst")])
+    ends = np.stack([pd.Index(nodes).get_indexer(edges[end]) for end in ("src", "dst")])
     inside, (a, b) = ends.min(0) >= 0, np.sort(ends, axis=0)
     drawn: pd.DataFrame = edges[inside].astype(float).groupby([a[inside], b[inside]]).mean()
     if drawn.empty:
@@ -341,7 +341,7 @@ def edge_statistics(
     share = weights / arriving.transform("sum")  # NaN at a node to which no weight arrives
     preference = (share * arriving.transform("size")).fillna(1)
     entropy = entr(share).groupby(edges["dst"]).sum(min_count=1)
-    found = {
+    numbers = {
         "intra_mean": within.mean(),
         "inter_mean": between.mean(),
         "inter_share": between.sum() / (weights.sum() or np.nan),
@@ -349,7 +349,7 @@ def edge_statistics(
         "inter_above_intra": mannwhitneyu(between, within).statistic / pairs if pairs else None,
         "evenness": (entropy / np.log(arriving.size())).mean(),  # NaN at a node of one edge
     }
-    known = {key: None if pd.isna(of) else float(of) for key, of in found.items()}
+    known = {key: None if pd.isna(x) else float(x) for key, x in numbers.items()}
     return {"intra_edges": len(within), "inter_edges": len(between), **known}
 
 
@@ -361,19 +361,19 @@ def _followed(title: str, run: FigureRun, options: Options) -> Measured:
     trained, datamodule, about = train(title, run)
     model, graph, cfg = trained.model.eval(), datamodule.view("test"), run.cfg
     budget, attacked = instantiate(cfg.budget), dict[Any, PerturbedGraph]()
-    for name, own in cfg.attacks.items():
-        chosen = instantiate(own)
+    for name, config in cfg.attacks.items():
+        chosen = instantiate(config)
         attacked[name] = attack(model, datamodule, budget, chosen, labels="true", seed=cfg.seed)
     layer, graphs = options.layer or 0, (graph, attacked[name])
-    clean, moved = (motion(model, of.x, of.edge_index, layer=layer) for of in graphs)
-    found = {name: detection(model, graph, of) for name, of in attacked.items()}
+    clean, moved = (motion(model, view.x, view.edge_index, layer=layer) for view in graphs)
+    stats = {name: detection(model, graph, perturbed) for name, perturbed in attacked.items()}
     states = follow(clean, moved, seed=cfg.seed)
-    last, most, nfe = states[-1], pd.DataFrame(states).max(), found[name]
+    last, most, nfe = states[-1], pd.DataFrame(states).max(), stats[name]
     row = {"flow": title, "t": f"{last['t']:g}", "energy": f"{last['energy']:.2g}"}
-    row |= {f"largest {of}": f"{most[of]:.3g}" for of in ("norm", "overshoot", "growth", "shift")}
-    row |= {f"AUC {of}": f"{detected['auc']:.2f}" for of, detected in found.items()}
+    row |= {f"largest {k}": f"{most[k]:.3g}" for k in ("norm", "overshoot", "growth", "shift")}
+    row |= {f"AUC {key}": f"{detected['auc']:.2f}" for key, detected in stats.items()}
     row |= {"NFE clean": f"{nfe['clean']:.0f}", "attacked": f"{nfe['attacked']:.0f}"}
-    about |= {"layer": layer, "graphs": _GRAPHS, "attack": name, "detection": found, "rows": states}
+    about |= {"layer": layer, "graphs": _GRAPHS, "attack": name, "detection": stats, "rows": states}
     return about, states, [row]
 
 

@@ -180,9 +180,9 @@ def draw_stability(
         for axes, key in zip(panels, shown, strict=False):
             seen = states[states["t"] > 0].set_index("t", append=True)[key].dropna()
             seen = seen.clip(lower=_SMALLEST)
-            for title, of in seen.groupby(level=0, sort=False):
-                x = of.index.get_level_values("t")
-                axes.plot(x, of, **look_of(str(title)).style, ms=3, linewidth=1)
+            for title, curve in seen.groupby(level=0, sort=False):
+                x = curve.index.get_level_values("t")
+                axes.plot(x, curve, **look_of(str(title)).style, ms=3, linewidth=1)
             axes.set(xscale="log", yscale="log", title=STATES[key])
             axes.set_ylim(bottom=min(1.0, seen.min()) / 2)
             axes.tick_params(labelsize=8, length=2)
@@ -215,7 +215,7 @@ def write_figure(
     text = json.dumps(about, indent=2, sort_keys=True, allow_nan=False)
     contents[f"{stem}.json"] = f"{text}\n".encode()
     folder = Path(directory)
-    return [write_whole(folder / name, of, option="--directory") for name, of in contents.items()]
+    return [write_whole(folder / name, raw, option="--directory") for name, raw in contents.items()]
 
 
 def render(figure: Figure, form: str) -> bytes:
