@@ -51,8 +51,7 @@ flags of Hydra.
 
 def usage(commands: Mapping[str, str]) -> str:
     """Return the text of `--help`, at most 100 characters wide."""
-    examples = [f"  {PROGRAM} {arguments}
-      {aim}" for arguments, aim in EXAMPLES.items()]
+    examples = [f"  {PROGRAM} {arguments}\n      {aim}" for arguments, aim in EXAMPLES.items()]
     listed = [f"  {name:16}{purpose}" for name, purpose in sorted(commands.items())]
     groups = [f"  {name:16}{content}\n{_options(name)}" for name, content in GROUPS.items()]
     parts = {"examples": examples, "commands": listed, "groups": groups}
