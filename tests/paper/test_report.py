@@ -101,7 +101,7 @@ def test_the_page_has_what_the_records_fill_and_loads_nothing(tmp_path: Path) ->
     assert {HOSTILE, "no such file"} <= {row[-1] for row in page.rows}
     assert "older<b>" in page.text
     assert ["gcn", "2"] in [row[:2] for row in page.rows]
-    assert "21 finished, 2 failed; full paper (23)" in page.text
+    assert "21 runs finished, 2 failed; full paper (23)" in page.text
     assert {"my_model", "torch 2.13"} <= {*re.findall(r"my_model|torch [\d.]+", page.text)}
 
 
