@@ -24,8 +24,8 @@ NOTEBOOKS = ROOT / "docs" / "notebooks"
 CONF = ROOT / "conf"
 
 
-EQUATION = re.compile(r"^( *)\.\. math:: *(.+(?:\n\1 +\S.*)*)", re.MULTILINE)
-"""As Sphinx, and so PyTorch Geometric, has them in docstrings; further lines are indented."""
+EQUATION = re.compile(r"(?m)^( *)(?:\.\. math:: *(.+(?:\n\1 +\S.*)*)|\$\$\n([^$]+)\n\$\$)")
+"""As Sphinx has them in docstrings, further lines indented, or as GitHub draws them in pages."""
 
 BASE = re.compile(r"(rguments as\s+)`(\w+Flow)`")
 """Reference to the arguments of another class, which stands on the same page."""
@@ -46,7 +46,7 @@ class _Docstrings(Preprocessor):
         return f"{found[1]}[`{found[2]}`][robust_diffusion.flows.{home}.{found[2]}]"
 
     def _drawn(self, found: re.Match[str]) -> str:
-        drawn = convert(" ".join(found[2].split()), display="block")
+        drawn = convert(" ".join((found[2] or found[3]).split()), display="block")
         return f"{found[1]}{self.md.htmlStash.store(drawn)}"
 
 
