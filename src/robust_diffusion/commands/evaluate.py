@@ -79,7 +79,7 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         report.save(chosen.save)
     if chosen.filtered:
         frame = filtered(model, report, seed=cfg.seed)
-        table = (100 * frame.set_index("attack")).round(1).reset_index().fillna("")
+        table = (100 * frame.set_index("attack")).round(1).astype(object).fillna("").reset_index()
         print_table("accuracy after a filter of outliers, in %", table, ["attack"])
         if chosen.save:
             _write(Path(chosen.save) / "filtered.csv", frame.to_csv(index=False))
