@@ -220,5 +220,8 @@ def _header(
     if "flow" in config.model or "model" in swept:
         steps = config.solver.get("num_steps")
         fixed = steps and not any(key.startswith("solver") for key in swept)
-        second.append(listed("solver", choices.solver) + (f", {steps} steps" if fixed else ""))
+        second.append(
+            listed("solver", choices.solver)
+            + (f", {steps} step{'s' * (steps != 1)}" if fixed else "")
+        )
     return "\n".join(" · ".join(filter(None, line)) for line in (first, second) if line) + "\n"
