@@ -1,7 +1,9 @@
 import builtins
+import re
 import socket
 import time
 from collections.abc import Iterator
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,14 @@ import wandb
 from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.experiment.loggers import BestEpochLogger
-from robust_diffusion.experiment.wandb_log import chart_of, results, run_name, settings, sweep_of
+from robust_diffusion.experiment.wandb_log import (
+    chart_of,
+    results,
+    run_name,
+    settings,
+    sweep_of,
+    where_logged,
+)
 from tests.paper.records import finished
 
 FAKE_KEY = "0123456789" * 4
@@ -130,3 +139,12 @@ def test_the_chart_of_a_table_shows_its_numbers(
     figure = chart_of(pd.DataFrame(table))
     found = figure and [bar.get_width() for bar in figure.axes[0].patches]
     assert found == bars
+
+
+def test_the_line_on_offline_runs_names_a_sweeps_table_and_its_runs(tmp_path: Path) -> None:
+    for folder in ("wandb/offline-run-a", "0/wandb/offline-run-b", "1/wandb/offline-run-c"):
+        (tmp_path / folder).mkdir(parents=True)
+    line = where_logged("p", "offline", tmp_path)
+    patterns = re.findall(r"\S*offline-run-\*", line)
+    assert len(patterns) == 2
+    assert sum(len(glob(pattern)) for pattern in patterns) == 3

@@ -222,10 +222,12 @@ def chart_of(table: pd.DataFrame) -> "Figure | None":
 
 def where_logged(project: str, mode: Mode, directory: str | Path) -> str:
     """Return in one line where the W&B runs below a folder are; "" if there are none."""
-    if run := next(Path(directory).glob("**/wandb/offline-run-*"), None):
-        folders = "*/" * (len(run.relative_to(directory).parts) - 2)
-        runs = f"{os.path.relpath(directory)}/{folders}wandb/offline-run-*"
-        return f"offline; `wandb sync {runs}` uploads the runs"
+    # The table of a sweep is logged in the sweep's own folder, its runs one below.
+    runs = Path(directory).glob("**/wandb/offline-run-*")
+    if depths := sorted({len(run.relative_to(directory).parts) - 2 for run in runs}):
+        place = os.path.relpath(directory)
+        folders = " ".join(f"{place}/{'*/' * depth}wandb/offline-run-*" for depth in depths)
+        return f"offline; `wandb sync {folders}` uploads the runs"
     return "" if chosen_mode(mode) == "disabled" else f"project {project}"
 
 
