@@ -147,4 +147,4 @@ def test_the_line_on_offline_runs_names_a_sweeps_table_and_its_runs(tmp_path: Pa
     line = where_logged("p", "offline", tmp_path)
     patterns = re.findall(r"\S*offline-run-\*", line)
     assert len(patterns) == 2
-    assert sum(len(glob(pattern)) for pattern in patterns) == 3
+    assert sum(len(glob(pattern)) for pattern in patterns) == 3  # noqa: PTH207 - leads upwards
