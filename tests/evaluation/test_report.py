@@ -73,7 +73,7 @@ def test_of_equals_an_unflagged_attack_is_the_worst_and_chance_is_no_bound(order
         report = replace(REPORT, attacks=attacks[::order])
         assert worst in (None, report.worst)
         assert report.worst.is_bound == is_bound
-        assert str(report).count("no bound") == (not is_bound)
+        assert str(report).count("not a bound") == (not is_bound)
 
 
 def test_a_report_is_a_collection_of_attacks() -> None:
@@ -86,7 +86,13 @@ def test_a_report_is_a_collection_of_attacks() -> None:
 def test_a_table_has_the_same_numbers_in_every_format() -> None:
     odd = replace(REPORT, model="<b>", notes=["a < b"])
     for text in (str(odd), odd.to_markdown(), odd._repr_html_()):
-        for shown in ("80.00", "75.00", "25.00", "budget_unspent", "worst: pgd/GCN 2, no bound"):
+        for shown in (
+            "80.00",
+            "75.00",
+            "25.00",
+            "budget_unspent",
+            "worst: pgd/GCN 2; flagged, so not a bound",
+        ):
             assert shown in text
     assert "<b>" not in odd._repr_html_()
     assert "a &lt; b" in odd._repr_html_()

@@ -290,7 +290,9 @@ class RobustnessReport:
     def _around(self, table: str) -> str:
         """Return a table between the lines that say what was measured and what is the worst."""
         title = f"{self.model}, {self.num_targets} target nodes, {self.threat}, {self._labels()}"
-        worst = f"worst: {self.worst.name}" + ("" if self.worst.is_bound else ", no bound")
+        worst = f"worst: {self.worst.name}" + (
+            "" if self.worst.is_bound else "; flagged, so not a bound"
+        )
         weak: dict[str, list[str]] = {}
         for attack in self.attacks:
             for flag in attack._may_be_weak():
