@@ -48,7 +48,7 @@ class AttackedModel:
 
 @runtime_checkable
 class ThreatModel(Protocol):
-    """Decides which models a run's attacks are made on.
+    """Decides which models a run's attacks are crafted on.
 
     Every one but `Poisoning` is evasion: the victim is trained on the clean graph, and the target
     nodes are the test nodes.
@@ -63,7 +63,7 @@ class ThreatModel(Protocol):
     def attacked_models(
         self, victim: TrainedModel, train: TrainSurrogate
     ) -> dict[str, AttackedModel]:
-        """The models that a run's attacks are made on, by name; `train` makes surrogates."""
+        """Return the models that attacks are crafted on, by name; `train` makes surrogates."""
 
 
 @validated("threat")
@@ -138,7 +138,7 @@ class BlackBox:
         fit: Trains them, a `Fit`.
         labels: The targets' classes as the attacker takes them: its surrogate's predictions, or
             the true ones.
-        seeding: A surrogate's random state: `name`, derived from the cell's seed and the
+        seeding: A surrogate's random state: `name`, derived from the run's seed and the
             surrogate's name; or `cell`, the victim's own, by which a surrogate of the victim's
             architecture is the victim itself, weight for weight.
 

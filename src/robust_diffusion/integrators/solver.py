@@ -305,7 +305,7 @@ class Solver:
 
 
 MANY = 10_000
-"""Evaluations of one solve that are told; those of the paper take under a hundred."""
+"""Evaluations of one solve from which on they are reported; the paper takes under a hundred."""
 
 _UNSETTLED = "Functional iteration did not converge"
 """Start of torchdiffeq's warning that implicit_adams stepped before its corrector settled."""

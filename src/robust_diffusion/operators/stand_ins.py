@@ -70,7 +70,7 @@ class SelectiveTensor(Tensor):
         like: Tensor,
         sources: Sequence[Tensor],
     ) -> _Own:
-        """A tensor whose entries are made on first use. Its storage holds NaN.
+        """A tensor whose entries are computed when they are first used. Its storage holds NaN.
 
         `like` gives type and device; `sources` are the tensors that `make` takes gradients to.
         """

@@ -80,7 +80,7 @@ def current_backend(device: str | None = None) -> str:
     if _Setting.effective is None:
         _Setting.effective = _resolve(_Setting.asked)
     places = {"compiled": "cpu"}
-    if not _interpreted():
+    if _Setting.effective == "triton" and not _interpreted():
         places["triton"] = "cuda"
     elsewhere = device and device != places.get(_Setting.effective, device)
     return "torch" if elsewhere else _Setting.effective
