@@ -5,11 +5,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 from jaxtyping import Int
+from threadpoolctl import threadpool_limits
 from torch import Generator, Tensor
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import to_scipy_sparse_matrix
-
-from threadpoolctl import threadpool_limits
 
 from robust_diffusion.attacks.base import FeaturesAndEdges, Need
 from robust_diffusion.attacks.budget import Budget
