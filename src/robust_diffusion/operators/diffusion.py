@@ -99,14 +99,10 @@ class _ModulatedDiffusion(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
         z, projected, weight, attention, relative, *rest = ctx.saved_tensors
+        attended = Attended(projected, weight, ctx.graph, attention, relative)
         gradients = ctx.kernels.diffuse_backward(
             grad.contiguous(),
-            z,
-            projected,
-            weight,
-            ctx.graph,
-            ctx.modulation,
-            Diffused(Attended(attention, relative), *rest),
+            Diffused(attended, z, ctx.modulation, *rest),
             with_weight=ctx.needs_input_grad[2],
         )
         return *gradients, None, None, None

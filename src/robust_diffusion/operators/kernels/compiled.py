@@ -129,19 +129,13 @@ class CompiledKernels(Kernels):
         attention = torch.empty_like(weight)
         edges = self._edges(graph)
         library.attention_forward(edges, heads, projections, weight, relative, attention)
-        return Attended(attention, relative)
+        return Attended(projected, weight, graph, attention, relative)
 
     def attend_backward(
-        self,
-        grad: Tensor,
-        projected: Tensor,
-        weight: Tensor,
-        graph: Graph,
-        attended: Attended,
-        *,
-        with_weight: bool,
+        self, grad: Tensor, attended: Attended, *, with_weight: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Gradients by the projections and by the weights."""
+        projected, weight, graph = attended.projected, attended.weight, attended.graph
         library = self._library(projected.dtype)
         padded = _padded(projected.flatten(2))
         projections = _projections(padded, projected.size(2))
@@ -158,36 +152,30 @@ class CompiledKernels(Kernels):
         library = self._library(z.dtype)
         check_sizes(graph, (z, projected), (weight,))
         channels, heads = z.size(1), projected.size(3)
-        z, padded = _padded(z), _padded(projected.flatten(2))
+        features, padded = _padded(z), _padded(projected.flatten(2))
         projections = _projections(padded, projected.size(2))
         options = _options(modulation, channels)
-        attended = Attended(torch.empty_like(weight), z.new_empty(graph.num_edges, heads))
-        difference = torch.empty_like(z if modulation.residual else weight)
+        relative = z.new_empty(graph.num_edges, heads)
+        attended = Attended(projected, weight, graph, torch.empty_like(weight), relative)
+        difference = torch.empty_like(features if modulation.residual else weight)
         norm = z.new_empty(graph.num_nodes)
-        diffused = Diffused(attended, difference, norm, torch.empty_like(weight))
-        out = torch.empty_like(z)
-        shared = self._edges(graph), heads, projections, options, weight, z, z.size(1)
+        diffused = Diffused(attended, z, modulation, difference, norm, torch.empty_like(weight))
+        out = torch.empty_like(features)
+        width = features.size(1)
+        shared = self._edges(graph), heads, projections, options, weight, features, width
         library.modulated_forward(*shared, *_parts(diffused), out)
         return out[:, :channels], diffused
 
     def diffuse_backward(
-        self,
-        grad: Tensor,
-        z: Tensor,
-        projected: Tensor,
-        weight: Tensor,
-        graph: Graph,
-        modulation: Modulation,
-        diffused: Diffused,
-        *,
-        with_weight: bool,
+        self, grad: Tensor, diffused: Diffused, *, with_weight: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Four passes over the edges; between each two, a value of every node is completed."""
-        library = self._library(z.dtype)
-        channels = z.size(1)
-        z, grad, padded = _padded(z), _padded(grad), _padded(projected.flatten(2))
+        attended = diffused.attended
+        projected, weight, graph = attended.projected, attended.weight, attended.graph
+        channels, library = diffused.z.size(1), self._library(diffused.z.dtype)
+        z, grad, padded = _padded(diffused.z), _padded(grad), _padded(projected.flatten(2))
         projections = _projections(padded, projected.size(2))
-        options = _options(modulation, channels)
+        options = _options(diffused.modulation, channels)
         d_z, d_padded = torch.empty_like(z), torch.empty_like(padded)
         d_weight = torch.empty_like(weight) if with_weight else None
         edges, heads = self._edges(graph), projected.size(3)

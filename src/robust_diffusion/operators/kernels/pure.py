@@ -63,19 +63,14 @@ class Kernels:
         scores = dots(keys, queries, indexes, scale=1 / math.sqrt(width))
         relative = _normalize(scores, _repeated(weight, heads, graph), indexes)
         attention = relative.view(heads, -1).mean(0)
-        return Attended(attention if graph.unweighted else attention.mul_(weight), relative)
+        attention = attention if graph.unweighted else attention.mul_(weight)
+        return Attended(projected, weight, graph, attention, relative)
 
     def attend_backward(
-        self,
-        grad: Tensor,
-        projected: Tensor,
-        weight: Tensor,
-        graph: Graph,
-        attended: Attended,
-        *,
-        with_weight: bool,
+        self, grad: Tensor, attended: Attended, *, with_weight: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Gradients by the projections and by the weights."""
+        projected, weight, graph = attended.projected, attended.weight, attended.graph
         heads, width = projected.shape[2:]
         indexes = graph.indexes.compact(heads)
         keys, queries = _by_head(projected)
@@ -111,24 +106,17 @@ class Kernels:
         flow = _weighted(attention * relative, _emphasis(weights))
         out = multiply(flow, z, indexes)
         out.addcmul_(row_sum(flow, indexes)[:, None], z, value=-1)
-        return out, Diffused(attended, difference, norm, relative)
+        return out, Diffused(attended, z, modulation, difference, norm, relative)
 
     def diffuse_backward(
-        self,
-        grad: Tensor,
-        z: Tensor,
-        projected: Tensor,
-        weight: Tensor,
-        graph: Graph,
-        modulation: Modulation,
-        diffused: Diffused,
-        *,
-        with_weight: bool,
+        self, grad: Tensor, diffused: Diffused, *, with_weight: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Gradients by the features, by the projections and by the weights."""
+        z, modulation, norm = diffused.z, diffused.modulation, diffused.norm
+        attention, weight = diffused.attended.attention, diffused.attended.weight
+        graph = diffused.attended.graph
         indexes = graph.indexes.compact()
         weights = None if graph.unweighted else weight
-        attention, norm = diffused.attended.attention, diffused.norm
         emphasis = _emphasis(weights)
         softmax = _weighted(diffused.relative, emphasis)
         flow = attention * softmax
@@ -162,9 +150,8 @@ class Kernels:
             d_attention.addcmul_(by_edge, diffused.difference, value=0.5)
             by_edge.mul_(attention).masked_fill_(is_loop, 0.0)
             d_z += _distance_gradient(by_edge, z, indexes)
-        d_projected, d_weight = self.attend_backward(
-            d_attention, projected, weight, graph, diffused.attended, with_weight=with_weight
-        )
+        gradients = self.attend_backward(d_attention, diffused.attended, with_weight=with_weight)
+        d_projected, d_weight = gradients
         if d_weight is not None:
             d_weight += torch.where(weight > 1, centred, -diffused.relative * mean)
         return d_z, d_projected, d_weight
