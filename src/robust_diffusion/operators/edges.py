@@ -42,7 +42,7 @@ def edge_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e
         that no edge of positive weight reaches.
     """
     if is_plain(scores):
-        return graph.weight[:, None] * _plain_softmax(scores, graph.weight, graph)
+        return graph.weight[:, None] * plain_softmax(scores, graph.weight, graph)
     return _EdgeSoftmax.apply(scores, graph.weight, graph)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -74,10 +74,11 @@ def relative_softmax(scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
     """exp(s) / sum of w exp(s) over the edges that arrive at a node, without autograd."""
     if kernels := kernels_for(scores, weight, heads=scores.size(1)):
         return kernels.softmax(scores.contiguous(), weight.contiguous(), graph)
-    return _plain_softmax(scores, weight, graph)
+    return plain_softmax(scores, weight, graph)
 
 
-def _plain_softmax(scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
+def plain_softmax(scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
+    """exp(s) / sum of w exp(s) over the edges that arrive at a node, differentiable."""
     # The peak is that of the edges that count; above it, only the gradient of the weight of an
     # edge of weight 0 is left, and it is held finite.
     peak = segment_max(scores.masked_fill(weight[:, None] == 0, -torch.inf), graph)
