@@ -16,7 +16,7 @@ from robust_diffusion.operators.kernels.base import (
     Diffused,
     Modulation,
 )
-from robust_diffusion.operators.segments import product_over
+from robust_diffusion.operators.segments import multiply
 
 HARMLESS = 50.0
 """Scores of up to this size need no peak subtracted before they are exponentiated."""
@@ -275,16 +275,6 @@ def _norm_gradient(
         by_left = row_sum(d_scores * right.index_select(0, indexes.src), indexes)
         d_norm.add_(by_left.mul_(left), alpha=modulation.left)
     return d_norm.div_(norm)
-
-
-def multiply(
-    value: Tensor, x: Tensor, indexes: CompactIndexes, *, transposed: bool = False
-) -> Tensor:
-    """Sparse matrix of these values, or its transpose, times node features."""
-    if transposed:
-        value = value.index_select(0, indexes.order_by_source)
-        return product_over(indexes.colptr, indexes.dst_by_source, value, x)
-    return product_over(indexes.rowptr, indexes.src, value, x)
 
 
 def row_sum(values: Tensor, indexes: CompactIndexes, *, transposed: bool = False) -> Tensor:
