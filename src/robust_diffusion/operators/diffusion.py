@@ -28,7 +28,7 @@ def edge_modulation(scores: EdgeValues, graph: Graph) -> EdgeValues:
     Returns:
         B, positive; its sum over the edges arriving at a node, each times min(w, 1), is 1.
     """
-    # Left to autograd: the paper's flows have fused kernels, and to others this is a tenth of a step.
+    # Left to autograd: the paper's flows have fused kernels; for others it is a tenth of a step.
     relative = plain_softmax(scores[:, None], graph.weight, graph).squeeze(1)
     # The gradient of clamp_min(1) at weight 1 is that of weights above 1, not below.
     return torch.where(graph.weight <= 1, 1.0, graph.weight) * relative
