@@ -14,7 +14,7 @@ from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import settings_of
 from robust_diffusion.records.records import CLEAN, Record, is_tested, latest_by_run
 from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
-from robust_diffusion.results.evidence import ENSEMBLES, KIND, SEEN, THOROUGH
+from robust_diffusion.results.evidence import ENSEMBLES, SEEN, THOROUGH, knows_model
 from robust_diffusion.results.frame import (
     declared_budget,
     model_name,
@@ -61,23 +61,19 @@ def recorded_on(
             knowledge of them.
     """
     every = {run["run"]: run for asked in runs.values() for run in asked if is_tested(run)}
-    attacked = {name: _attacked(run) for name, run in every.items() if _is_thorough(run)}
+    attacked = {
+        name: _attacked(run)
+        for name, run in every.items()
+        if knows_model(run) or ENSEMBLES & run["accuracy"].keys()
+    }
     wanted = {
         attacked.get(run["run"]) or _attacked(run)
         for name in (runs if experiments is None else experiments)
         for run in runs.get(name, ())
         if is_tested(run)
-        if experiments or (ENSEMBLES & run["accuracy"].keys() and _knows(run))
+        if experiments or (ENSEMBLES & run["accuracy"].keys() and knows_model(run))
     }
     return [every[run] for run, model in attacked.items() if model in wanted]
-
-
-def _is_thorough(run: Record) -> bool:
-    return _knows(run) or bool(ENSEMBLES & run["accuracy"].keys())
-
-
-def _knows(record: Record) -> bool:
-    return KIND.get(record.get("threat", "")) in SEEN
 
 
 def _attacked(record: Record) -> tuple[Any, ...]:
