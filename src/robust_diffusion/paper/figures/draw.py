@@ -198,7 +198,7 @@ def draw_series(
                 axes.set(xscale="log", yscale="log")
                 axes.set_ylim(bottom=min(1.0, panel["y"].min()) / 2)
                 axes.minorticks_off()
-                axes.axvline(1.0, color="#b0b0b0", linewidth=0.6, zorder=0)
+                axes.axvline(1.0, color="#808080", linewidth=1, zorder=0)
         for axes in grid[len(panels) :]:
             axes.remove()
         figure.supxlabel(x_label)
