@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
@@ -137,7 +137,7 @@ class TuneSweeper(_LaunchingSweeper):
     def __init__(
         self,
         params: Mapping[str, Any],
-        direction: str,
+        direction: Literal["maximize", "minimize"],
         n_trials: Count,
         n_jobs: Count,
         max_failure_rate: Share,
