@@ -25,7 +25,7 @@ from robust_diffusion.evaluation.solver_diagnostics import solves_of, warn_of_st
 from robust_diffusion.evaluation.subject import Task, budget_of, writes_into_inputs
 from robust_diffusion.evaluation.threat import Poisoning, Seeding, ThreatModel, TrainedModel
 from robust_diffusion.flows import count_evaluations
-from robust_diffusion.models.checked import check_model, is_of_this_package
+from robust_diffusion.models.checked import check_model, has_own_layers
 from robust_diffusion.operators import current_backend
 from robust_diffusion.records.provenance import processor
 from robust_diffusion.training import Fit
@@ -214,7 +214,7 @@ def _checked_task(
         )
     datamodule, untrained = train.datamodule, train.untrained(recipe.build).eval()
     threat.check(untrained)
-    if not is_of_this_package(untrained):  # whose models are tested
+    if not has_own_layers(untrained):  # the package's models are tested
         _check_custom(untrained, datamodule, grows=bool(injections))
     warn_of_steps(untrained, datamodule.view("val"))
     graph, targets = datamodule.graph, datamodule.target_nodes
