@@ -17,7 +17,17 @@ from robust_diffusion.operators.edges import (
     inverse_length,
     spmm,
 )
-from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
+from robust_diffusion.operators.graph import (
+    EdgeValues,
+    Graph,
+    NodeSignal,
+    gather_dst,
+    gather_src,
+    graph_with_degree,
+    mean_weights,
+    segment_sum,
+    symmetric_weights,
+)
 from robust_diffusion.operators.kernels import (
     Backend,
     Kernels,
@@ -29,14 +39,6 @@ from robust_diffusion.operators.kernels import (
 )
 from robust_diffusion.operators.low_rank import Gradient, LowRank, low_rank_product, truncated_svd
 from robust_diffusion.operators.random_walk import pagerank_graph, return_probabilities
-from robust_diffusion.operators.segments import (
-    gather_dst,
-    gather_src,
-    graph_with_degree,
-    mean_weights,
-    segment_sum,
-    symmetric_weights,
-)
 from robust_diffusion.operators.sparse_matrix import SparseMatrix
 from robust_diffusion.operators.stand_ins import FixedRows, SelectiveTensor, sparse_input
 

@@ -8,9 +8,8 @@ from torch.autograd.function import once_differentiable
 
 from robust_diffusion.operators.attention import HeadWeights
 from robust_diffusion.operators.edges import is_plain, relative_softmax
-from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
+from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal, gather_dst, segment_sum
 from robust_diffusion.operators.kernels import Attended, Diffused, Kernels, Modulation
-from robust_diffusion.operators.segments import gather_dst, segment_sum
 
 
 def edge_modulation(scores: EdgeValues, graph: Graph) -> EdgeValues:

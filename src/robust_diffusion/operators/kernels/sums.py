@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from robust_diffusion.operators.graph import CompactIndexes
-from robust_diffusion.operators.segments import product_over
+from robust_diffusion.operators.graph import CompactIndexes, product_over
 
 CHUNK = 4096
 """Edges whose features are held at once: what stays in cache needs no new memory pages."""
