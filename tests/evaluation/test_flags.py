@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks import Budget, PerturbedGraph, RandomInjection, spent_budget
 from robust_diffusion.evaluation import flags
 from robust_diffusion.evaluation.flag_codes import CODES
-from robust_diffusion.evaluation.subject import Task
+from robust_diffusion.evaluation.flags import Task
 from robust_diffusion.flows import Grand, Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import MLP, GNNGuard, GraphPDE

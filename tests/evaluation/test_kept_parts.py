@@ -9,10 +9,8 @@ import torch
 
 from robust_diffusion.attacks import AutoInjection, Budget
 from robust_diffusion.attacks.injection import auto
-from robust_diffusion.evaluation.flags import Attempt
+from robust_diffusion.evaluation.flags import Attempt, Task
 from robust_diffusion.evaluation.perturbed import Attacker, AttackRun
-from robust_diffusion.evaluation.subject import Task
-from robust_diffusion.evaluation.threat import AttackedModel
 from robust_diffusion.records.store import ArtifactStore
 from tests.attacks.contract import graph, same, trained
 
@@ -30,10 +28,8 @@ def attack(tmp_path: Path) -> Callable[..., Attempt]:
             budget=Budget(12, 12, (-0.94, 0.94)),
             cache=ArtifactStore(tmp_path / folder, refresh=refresh),
         )
-        attacked = AttackedModel(trained(), "state")
-        return attacker(
-            AttackRun("auto", AutoInjection(num_steps=8), attacked, {"attack": "auto"}, "", "auto")
-        )
+        auto, key = AutoInjection(num_steps=8), {"attack": "auto"}
+        return attacker(AttackRun("auto", auto, trained(), "state", key, "", "auto"))
 
     return run
 

@@ -21,9 +21,8 @@ from robust_diffusion.certificates.sampling import VoteCounter
 from robust_diffusion.certificates.smoothed import SmoothedModel
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.evaluate_model import evaluate
+from robust_diffusion.evaluation.evaluate_model import Subject, evaluate
 from robust_diffusion.evaluation.report import RobustnessReport
-from robust_diffusion.evaluation.subject import Subject
 from robust_diffusion.system.progress import Progress
 
 

@@ -23,7 +23,7 @@ from robust_diffusion.certificates.sparse import SparseSmoothing
 from robust_diffusion.checks import Count, Natural, Seed, check_choice, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.subject import Subject, attacks_of, subject_of
+from robust_diffusion.evaluation.evaluate_model import Subject, attacks_of, subject_of
 from robust_diffusion.models.adaptive import DRAWS
 from robust_diffusion.models.checked import own_context
 from robust_diffusion.records.content import object_key

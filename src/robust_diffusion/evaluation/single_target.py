@@ -17,7 +17,7 @@ from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Count, Seed, SomeSteps, check_choice, check_value, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.subject import budget_of, subject_of
+from robust_diffusion.evaluation.evaluate_model import budget_of, subject_of
 from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.models.checked import own_context
 from robust_diffusion.system.progress import Progress

@@ -13,7 +13,7 @@ from robust_diffusion.attacks.base import clean_graph, undirected_edge_numbers
 from robust_diffusion.checks import Seed, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.evaluation.subject import Subject, subject_of
+from robust_diffusion.evaluation.evaluate_model import Subject, subject_of
 from robust_diffusion.evaluation.zoo import Zoo, ZooEntry
 from robust_diffusion.models.checked import own_context
 from robust_diffusion.system.tensor_hashes import tensor_hash
