@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from robust_diffusion.certificates import BiSmoothing, NoisyModel, SmoothedModel, SparseSmoothing
+from robust_diffusion.certificates.base import Noise, pair_numbers, pairs
 from robust_diffusion.certificates.locality import check_locality
-from robust_diffusion.certificates.noise import Noise, pair_numbers, pairs
 from robust_diffusion.certificates.sampling import VoteCounter, graphs_per_pass, noisy_logits
 from robust_diffusion.models import GCN, GCNSVD
 from robust_diffusion.records.store import ArtifactStore

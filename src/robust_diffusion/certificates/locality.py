@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.certificates.base import Smoothing
-from robust_diffusion.certificates.noise import Noise
+from robust_diffusion.certificates.base import Noise, Smoothing
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import is_random, seeded
 

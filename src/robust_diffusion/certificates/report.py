@@ -14,8 +14,7 @@ from pydantic_core import from_json
 from torch import Tensor
 
 from robust_diffusion import __version__
-from robust_diffusion.certificates.base import Smoothing
-from robust_diffusion.certificates.bounds import ClassBounds
+from robust_diffusion.certificates.base import ClassBounds, Smoothing
 from robust_diffusion.certificates.locality import ISOLATION, Locality
 from robust_diffusion.checks import Natural, check_value
 from robust_diffusion.errors import ConfigError, DataError

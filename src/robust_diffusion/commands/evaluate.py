@@ -21,7 +21,7 @@ from robust_diffusion.evaluation.evaluate_model import attacks_of
 from robust_diffusion.evaluation.filters import filtered
 from robust_diffusion.evaluation.load import load_checkpoint
 from robust_diffusion.evaluation.single_target import attack_each, right_by_edges
-from robust_diffusion.evaluation.transfer_check import unit_test
+from robust_diffusion.evaluation.zoo import unit_test
 from robust_diffusion.experiment.overrides import composed
 from robust_diffusion.system.files import write_whole
 from robust_diffusion.system.markdown import print_table
