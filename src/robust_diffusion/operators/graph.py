@@ -344,6 +344,16 @@ def product_over(pointers: Tensor, columns: Tensor, weight: Tensor, z: Tensor) -
     )
 
 
+def multiply(
+    value: Tensor, z: Tensor, indexes: Graph | CompactIndexes, *, transposed: bool = False
+) -> Tensor:
+    """Sparse matrix of these edge values, or its transpose, times z, without autograd."""
+    if transposed:
+        value = value.index_select(0, indexes.order_by_source)
+        return product_over(indexes.colptr, indexes.dst_by_source, value, z)
+    return product_over(indexes.rowptr, indexes.src, value, z)
+
+
 def symmetric_weights(
     graph: Graph, degree: Float[Tensor, " n"] | None = None, *, order: float = -0.5
 ) -> EdgeValues:
