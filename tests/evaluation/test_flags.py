@@ -51,16 +51,12 @@ def codes(found: Iterable[flags.Flag]) -> list[str]:
 def test_only_a_model_without_edges_is_blind(
     task: Task, graph: Data, injected: PerturbedGraph
 ) -> None:
-    def is_blind(model: nn.Module, attacked: PerturbedGraph) -> bool:
-        return flags.is_blind_to_edges(model, task, attacked)
-
-    mlp = MLP(graph.num_features, 8, graph.num_classes).eval()
-    guard = GNNGuard(graph.num_features, 8, graph.num_classes, threshold=0.5).eval()
+    sizes = graph.num_features, 8, graph.num_classes
     pruned = replace(injected, x=injected.x.clone())
     pruned.x[graph.num_nodes :] = 0  # like nothing, so that every new edge is pruned
-    assert is_blind(mlp, injected)
-    assert not is_blind(contract.trained(), injected)
-    assert not is_blind(guard, pruned)
+    assert flags.is_blind_to_edges(MLP(*sizes).eval(), task, injected)
+    assert not flags.is_blind_to_edges(contract.trained(), task, injected)
+    assert not flags.is_blind_to_edges(GNNGuard(*sizes, threshold=0.5).eval(), task, pruned)
 
 
 @pytest.mark.parametrize(
