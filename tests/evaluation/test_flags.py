@@ -96,13 +96,11 @@ def loss_without_errors(*changed: int) -> Iterable[flags.Flag]:
 
 
 TEN = torch.tensor([0] * 10 + [1] * 5 + [2] * 5)
-CLASSES = torch.tensor([0, 1, 2])
 
 
 @pytest.mark.parametrize(
     ("function", "raised", "calm"),
     [
-        (flags.no_effect, (CLASSES, CLASSES.clone()), (CLASSES, CLASSES.flip(0))),
         (flags.solvers_disagree, ({"a": 0.5, "b": 0.45},), ({"a": 0.5, "b": 0.495},)),
         *(
             (flags.weaker_than, (0.5, 0.4, of), (0.4, 0.4, of))

@@ -82,10 +82,7 @@ SEARCHES = 2
 
 
 def attack(folder: Path) -> Attempt:
-    task, budget = (
-        Task(graph(), graph().index_test, torch.device("cpu")),
-        Budget(12, 12, (-0.94, 0.94)),
-    )
+    task = Task(graph(), graph().index_test, torch.device("cpu"))
     run = AttackRun("auto", AutoInjection(num_steps=8), trained(), "state", {}, "", "auto")
     return Attacker(task, Budget(12, 12, (-0.94, 0.94)), ArtifactStore(folder))(run)
 

@@ -170,17 +170,11 @@ def evaluate(
         seen = {name: tried.model for name, tried in others.items()}
         subjects = (subject, *(replace(subject, seed=seed + i) for i in range(1, seeds)))
         reports = [_evaluated(attacker, task, chosen, seen, threat, labels) for task in subjects]
-    return _over_seeds(reports)
-
-
-def _over_seeds(reports: Sequence[RobustnessReport]) -> RobustnessReport:
-    """Return the first report, its attacks with their accuracies under every seed."""
-    first, *further = reports
-    if not further:
+    first = reports[0]
+    if seeds == 1:
         return first
-    accuracies = {a.name: [report[a.name].accuracy for report in reports] for a in first}
-    attacks = [replace(attack, by_seed=accuracies[attack.name]) for attack in first]
-    return replace(first, attacks=attacks)
+    by_seed = {row.name: [report[row.name].accuracy for report in reports] for row in first}
+    return replace(first, attacks=[replace(row, by_seed=by_seed[row.name]) for row in first])
 
 
 def _evaluated(

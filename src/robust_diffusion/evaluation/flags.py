@@ -295,9 +295,10 @@ class Attempt:
     @cached_property
     def without_effect(self) -> list[Flag]:
         """The flag of an attack that should have changed a prediction and did not."""
-        idle = list(no_effect(self.before.argmax(1), self.after.argmax(1)))
+        idle = torch.equal(self.before.argmax(1), self.after.argmax(1))
         may_move = self.budget.node_ratio and _moves_features(self)
-        return idle if idle and (may_move or self.flips_count) else []
+        flag = Flag("no_effect", "changes no prediction of the attacked model")
+        return [flag] if idle and (may_move or self.flips_count) else []
 
     @cached_property
     def flags(self) -> list[Flag]:
@@ -449,12 +450,6 @@ def one_class(
         if right.any() and share(now) > ONE_CLASS > share(clean):
             yield Flag("one_class", f"{100 * share(now):.0f} % of {name} are of one class")
             return
-
-
-def no_effect(before: Int[Tensor, " t"], after: Int[Tensor, " t"]) -> Iterator[Flag]:
-    """Yield a flag of an attack that changes no prediction."""
-    if torch.equal(before, after):
-        yield Flag("no_effect", "changes no prediction of the attacked model")
 
 
 def loss_without_errors(
