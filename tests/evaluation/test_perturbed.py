@@ -10,8 +10,8 @@ from torch import nn
 
 from robust_diffusion import PGD, AutoInjection, Budget, evaluate
 from robust_diffusion.attacks import PRBCD
+from robust_diffusion.attacks.base import Problem
 from robust_diffusion.attacks.injection import auto
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.evaluation.flags import Attempt, Task
 from robust_diffusion.evaluation.perturbed import Attacker, AttackRun
 from robust_diffusion.models import GCN, GCNSVD

@@ -26,9 +26,8 @@ from robust_diffusion.attacks import (
     spent_budget,
 )
 from robust_diffusion.attacks.audit import audit
-from robust_diffusion.attacks.base import Classifier, frozen
+from robust_diffusion.attacks.base import Classifier, Problem, frozen
 from robust_diffusion.attacks.modification.base import edges_at
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER, Code
 from robust_diffusion.evaluation.solver_diagnostics import LARGEST_GROWTH

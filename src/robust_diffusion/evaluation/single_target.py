@@ -10,10 +10,9 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
 from robust_diffusion.attacks import Budget, seeded
-from robust_diffusion.attacks.base import Kind
+from robust_diffusion.attacks.base import Kind, Problem
 from robust_diffusion.attacks.losses import margins
 from robust_diffusion.attacks.modification.base import flip
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Count, Seed, SomeSteps, check_value, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
