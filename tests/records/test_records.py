@@ -16,7 +16,6 @@ import pytest
 
 from robust_diffusion.commands.records import run_records_command
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
-from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.records import append_record, read_records
 from robust_diffusion.records.records import (
     by_experiment,
@@ -29,7 +28,7 @@ from robust_diffusion.results.comparison import compare
 from robust_diffusion.results.table import rank, summarize
 from robust_diffusion.results.worst_case import show_worst_cases
 from tests.paper.records import Record, failed, finished
-from tests.paper.tables import build_table
+from tests.paper.tables import table_of
 
 
 def test_what_was_appended_is_read_in_order_and_nothing_else_is_written(tmp_path: Path) -> None:
@@ -136,7 +135,7 @@ READERS: list[Callable[[list[Record]], object]] = [
     rank,
     show_worst_cases,
     lambda records: compare(by_experiment(records).get("table-3", [])),
-    lambda records: build_table(load_layout(3), records),
+    lambda records: table_of(3, records),
 ]
 
 
