@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from robust_diffusion.operators.graph import EdgeValues, Graph
+from robust_diffusion.operators.graph import CompactIndexes, EdgeValues, Graph
 
 
 def segment_sum(
@@ -53,6 +53,16 @@ def product_over(pointers: Tensor, columns: Tensor, weight: Tensor, z: Tensor) -
     return F.embedding_bag(
         columns, z, pointers, mode="sum", per_sample_weights=weight, include_last_offset=True
     )
+
+
+def multiply(
+    value: Tensor, z: Tensor, indexes: Graph | CompactIndexes, *, transposed: bool = False
+) -> Tensor:
+    """Sparse matrix of these edge values, or its transpose, times z, without autograd."""
+    if transposed:
+        value = value.index_select(0, indexes.order_by_source)
+        return product_over(indexes.colptr, indexes.dst_by_source, value, z)
+    return product_over(indexes.rowptr, indexes.src, value, z)
 
 
 def symmetric_weights(
