@@ -285,8 +285,8 @@ def certificate_tables(records: Mapping[str, Mapping[str, Any]]) -> dict[str, pd
         for point in record["curve"]:
             shown = [_percent(point[key]) for key in keys if key in point]
             row[str(point["budget"])] = " / ".join(shown) + ("!" if point.get("broken") else "")
-        shares = " / ".join(key for key in keys if any(key in p for p in record["curve"]))
-        title = f"{record['certificate']}: {shares} accuracy in % by {record['unit']}"
+        shares = [key for key in keys if key != "collective" or key in record["curve"][0]]
+        title = f"{record['certificate']}: {' / '.join(shares)} accuracy in % by {record['unit']}"
         rows.setdefault(title, []).append(row)
     tables = {}
     for title, table_rows in rows.items():
