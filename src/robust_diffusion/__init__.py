@@ -117,7 +117,7 @@ if TYPE_CHECKING:
         FitResult as FitResult,
         NodeClassification as NodeClassification,
     )
-    from robust_diffusion.training.fit_model import fit as fit
+    from robust_diffusion.training.fit import fit as fit
     # isort: on
 
 __version__ = "0.2.0"

@@ -32,7 +32,7 @@ from robust_diffusion.evaluation import WhiteBox
 from robust_diffusion.models.checked import sorted_by
 from robust_diffusion.system.artifact import read_artifact
 from robust_diffusion.system.tensor_hashes import state_hash
-from robust_diffusion.training.fit_model import fit
+from robust_diffusion.training.fit import fit
 from tests.drawn import CLASSES, FEATURES, NODES, drawn_data
 from tests.graphs import without_type_checks
 

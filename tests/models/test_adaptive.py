@@ -22,7 +22,7 @@ from robust_diffusion.models import GRBModel
 from robust_diffusion.models.adaptive import MeanOverDraws, adaptive_form
 from robust_diffusion.models.checked import check_model
 from robust_diffusion.models.raw_features import RawFeatures
-from robust_diffusion.training.fit_model import fit
+from robust_diffusion.training.fit import fit
 from tests import (
     oracles,
     tutorials,  # noqa: F401  # the reader's modules

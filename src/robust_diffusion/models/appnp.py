@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from robust_diffusion.checks import Probability, Share, Steps
-from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.models.mlp import PropagatingMLP
+from robust_diffusion.models.stack import HiddenStep, check_hidden_layers
 from robust_diffusion.operators import Graph, graph_with_degree, spmm, symmetric_weights
 
 _Variant = Literal["original", "grb"]

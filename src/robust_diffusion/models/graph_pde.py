@@ -13,9 +13,8 @@ from robust_diffusion.flows import FLOWS, Flow
 from robust_diffusion.integrators.solver import Method, Solver
 from robust_diffusion.models.adaptive import with_derivative
 from robust_diffusion.models.guard import Guard
-from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.models.rewiring import Rewiring
-from robust_diffusion.models.stack import layer_widths
+from robust_diffusion.models.stack import HiddenStep, check_hidden_layers, layer_widths
 from robust_diffusion.operators import Graph
 
 

@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from robust_diffusion.checks import Count, Layers, Probability, Width, validated
-from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
-from robust_diffusion.models.stack import layer_widths
+from robust_diffusion.models.stack import HiddenStep, check_hidden_layers, layer_widths
 from robust_diffusion.operators import Graph, graph_with_degree, spmm, symmetric_weights
 
 SMALLEST_VARIANCE = 1e-8

@@ -15,12 +15,14 @@ from robust_diffusion.operators import (
     Gradient,
     Graph,
     edge_softmax,
+    gather_dst,
+    gather_src,
     graph_with_degree,
     pagerank_graph,
+    segment_sum,
     spmm,
     symmetric_weights,
 )
-from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
 
 _SMALLEST = 1e-12
 """Keeps the gradient of the distance from the median finite at 0."""

@@ -2,8 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,6 @@ from torch_geometric import nn as pyg
 
 from robust_diffusion.checks import Count, Layers, Probability, Width, validated
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.operators import (
     Graph,
     edge_softmax,
@@ -23,6 +22,39 @@ from robust_diffusion.operators import (
     spmm,
     symmetric_weights,
 )
+
+FEWEST_LAYERS = 3
+
+
+@dataclass(frozen=True)
+class HiddenStep:
+    """A step that can be taken again and again from the same state."""
+
+    kind: Literal["diffusion", "aggregation"]  # an `aggregation` unless it is a graph PDE's
+    width: int  # features per node of the state
+    run: Callable[[], Tensor]  # takes the step; the state stays as it is
+
+
+@runtime_checkable
+class HasHiddenStep(Protocol):
+    """A model whose second layer can be run by itself."""
+
+    def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
+        """The step of the second layer, from the state with which a forward pass enters it.
+
+        Work that a forward pass does once for all layers, such as sorting the edges or normalising
+        their weights, is done when this returns.
+        """
+
+
+def check_hidden_layers(num_layers: int) -> None:
+    """Raise a ConfigError for a model whose second layer is its last."""
+    if num_layers < FEWEST_LAYERS:
+        raise ConfigError(
+            f"model.num_layers={num_layers}: a layer between two hidden ones is timed; "
+            f"use at least {FEWEST_LAYERS}"
+        )
+
 
 SMALLEST_SQUARE = 1e-12
 """Keeps the gradient of a square root finite at 0."""

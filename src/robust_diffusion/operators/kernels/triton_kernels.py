@@ -9,7 +9,6 @@ channels per head, D of all channels, R of a matrix's rows.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any, no_type_check
 
 import torch
@@ -18,14 +17,16 @@ import triton.language as tl
 from torch import Tensor
 
 from robust_diffusion.operators.graph import Graph
-from robust_diffusion.operators.kernels.base import (
+from robust_diffusion.operators.kernels.pure import (
     MAX_EXPONENT,
+    SMALLEST_LENGTH,
     Attended,
     Diffused,
+    Kernels,
     Modulation,
+    Tensors,
     check_sizes,
 )
-from robust_diffusion.operators.kernels.pure import SMALLEST_LENGTH, Kernels
 
 HIGHEST = tl.constexpr(MAX_EXPONENT)
 SHORTEST = tl.constexpr(SMALLEST_LENGTH)
@@ -551,12 +552,7 @@ class TritonKernels(Kernels):
         return arguments["d_z"], arguments["d_projected"], arguments["d_weight"]
 
     def spectral(
-        self,
-        matrices: Sequence[Tensor],
-        left: Sequence[Tensor],
-        right: Sequence[Tensor],
-        *,
-        iterate: bool,
+        self, matrices: Tensors, left: Tensors, right: Tensors, *, iterate: bool
     ) -> tuple[Tensor, Tensor]:
         """One launch per matrix."""
         normalized = matrices[0].new_empty(len(matrices), *matrices[0].shape)
