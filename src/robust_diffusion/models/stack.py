@@ -28,7 +28,7 @@ FEWEST_LAYERS = 3
 
 @dataclass(frozen=True)
 class HiddenStep:
-    """A step that can be taken again and again from the same state."""
+    """A hidden layer's step, the unit that timings measure, again and again from one state."""
 
     kind: Literal["diffusion", "aggregation"]  # an `aggregation` unless it is a graph PDE's
     width: int  # features per node of the state
