@@ -37,7 +37,7 @@ from robust_diffusion.operators.low_rank import low_rank_product as low_rank_pro
 from robust_diffusion.operators.low_rank import truncated_svd as truncated_svd
 from robust_diffusion.operators.random_walk import pagerank_graph as pagerank_graph
 from robust_diffusion.operators.random_walk import return_probabilities as return_probabilities
-from robust_diffusion.operators.sparse_matrix import SparseMatrix as SparseMatrix
 from robust_diffusion.operators.stand_ins import FixedRows as FixedRows
 from robust_diffusion.operators.stand_ins import SelectiveTensor as SelectiveTensor
+from robust_diffusion.operators.stand_ins import SparseMatrix as SparseMatrix
 from robust_diffusion.operators.stand_ins import sparse_input as sparse_input
