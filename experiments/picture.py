@@ -143,7 +143,7 @@ def draw_attacks(found: dict[str, dict[str, float]]) -> Figure:
 
 def curves(records: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """Worst cases of `experiment=budget-curve` on Cora, of the paper's equations; all of them."""
-    cells = Runs.among(records, fidelity="paper").of("budget-curve")
+    cells = Runs(records, fidelity="paper").of("budget-curve")
     found = budget_curve([cell for cell in cells if cell["dataset"] == "cora"])
     wanted = {(m, e, n) for m in ["mlp", *CURVES] for e in EDGES for n in NODES}
     if not found.empty:
@@ -398,7 +398,7 @@ def main() -> None:
     parser.add_argument("picture", choices=[*pictures, "tables"], help="written to docs/figures/")
     chosen = parser.parse_args().picture
     if chosen == "tables":
-        counted = Runs.among(read_records(RECORDS), fidelity="paper")
+        counted = Runs(read_records(RECORDS), fidelity="paper")
         for stem, _, figure in draw_charts(build_tables(counted), counted):
             (PICTURES / f"{stem}.svg").write_bytes(render(figure, "svg"))
         return

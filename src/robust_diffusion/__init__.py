@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         AutoInjection as AutoInjection,
         AutoModification as AutoModification,
         Budget as Budget,
+        EigenvectorInjection as EigenvectorInjection,
         GivenGraph as GivenGraph,
         GradientInjection as GradientInjection,
         InjectionAdversary as InjectionAdversary,

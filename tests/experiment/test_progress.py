@@ -6,6 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
+
+from robust_diffusion.experiment import progress
+from robust_diffusion.records import append_record
+from tests.paper.records import finished
 
 Cli = Callable[..., Any]
 
@@ -56,3 +61,31 @@ def test_reused_runs_say_so_and_the_expected_time_is_that_of_the_others(
 def test_a_sweep_without_the_callback_prints_the_log(sweep: Callable[..., list[str]]) -> None:
     lines = sweep("flow=heat", "seed=0", "~hydra.callbacks.progress")
     assert any("best validation accuracy" in line for line in lines)
+
+
+def test_the_expected_time_is_that_of_the_most_similar_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "cpu_name", lambda: "here")
+    choices = {"dataset": "cora", "model": "graph_pde", "flow": "heat"}
+    choices |= {"solver": "implicit_adams", "threat": "black_box", "fidelity": "paper"}
+    config = OmegaConf.create(
+        {
+            "hydra": {"launcher": {"_target_": "BasicLauncher"}, "runtime": {"choices": choices}},
+            "paths": {"records": "records.jsonl"},
+            "trainer": {"accelerator": "cpu"},
+            "training": {"max_epochs": 5000},
+        }
+    )
+
+    def record(seed: int, train: int, *reused: str, place: str = "here", **typed: str) -> None:
+        named = {"flow": "heat", "seed": seed, "overrides": typed, "reused": reused}
+        seconds = {"train": train, "speit": 5, "test": 1}
+        append_record("records.jsonl", finished(**named, seconds=seconds, processor=place))
+
+    record(0, 10)
+    record(1, 20, "speit")
+    record(0, 300, "victim", threat="white_box")
+    record(0, 1000, place="elsewhere")
+    runs = [{"seed": "0"}, {"seed": "2"}, {"seed": "2", "threat": "white_box"}, {"flow": "grand"}]
+    assert progress.expected_seconds(config, runs) == ([0, (16 + 21) / 2, 6, None], 1)

@@ -12,7 +12,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robust_diffusion.experiment.estimate import Cell, estimate, features
 from robust_diffusion.experiment.sweeper import covering, plan
 
 options = st.dictionaries(
@@ -136,35 +135,3 @@ def test_a_key_is_left_out_where_an_option_lacks_it(
     name = key.partition("=")[0]
     assert [cell.get(name) for cell in cells] == values
     assert {cell["seed"] for cell in cells} == {"3"}
-
-
-CHOICES = {"dataset": "cora", "model": "graph_pde", "flow": "heat", "threat": "black_box"}
-TRAINING = {"max_epochs": 100}
-
-
-def record(train: float = 10, code: str = "a", **overrides: str) -> dict[str, Any]:
-    return {
-        **CHOICES,
-        **{key: value for key, value in overrides.items() if key in CHOICES},
-        "accuracy": {},
-        "code": code,
-        "config": {"training": TRAINING},
-        "overrides": overrides,
-        "seconds": {"train": train, "test": 1, "surrogate gcn": 4, "speit": 5},
-    }
-
-
-def like(**overrides: str) -> Cell:
-    return features(CHOICES, TRAINING, overrides)
-
-
-def test_what_is_recorded_or_shared_is_not_paid_for_again() -> None:
-    records = [record(seed="0"), record(train=30, flow="grand", seed="1")]
-    assert estimate([like(seed="0")], records, "a") == [0]  # recorded
-    assert estimate([like(seed="2"), like(seed="2", flow="grand")], records, "a") == [20, 31]
-    assert estimate([like(seed="1")], records, "a") == [11]  # its attacks are there
-    assert estimate([like(seed="1")], records, "b") == [20]  # other code made them
-    white = like(seed="1", threat="white_box")
-    assert estimate([white], records, "a") == [20]
-    other = [like(seed="3", dataset="pubmed"), like(seed="3")]  # of a graph without a record
-    assert estimate(other, [*records, {"run": "failed"}], "a") == [None, 20]

@@ -27,7 +27,7 @@ def build_table(
     layout: Layout, records: Sequence[Record], *, scale: str = "full", fidelity: str = "paper"
 ) -> PaperTable:
     """A table of the records of one scale and variant."""
-    return paper_table.build_table(layout, Runs.among(records, scale=scale, fidelity=fidelity))
+    return paper_table.build_table(layout, Runs(records, scale=scale, fidelity=fidelity))
 
 
 def everything(*, smoke: bool = False) -> PaperTable:

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from robust_diffusion.paper.claims import Claim, Claims, judge, recorded_evidence
-from robust_diffusion.paper.claims_table import in_short
+from robust_diffusion.paper.claims import Claim, Claims, in_short, judge, recorded_evidence
 from robust_diffusion.results.numbers import p_value
 from tests.paper.claims_records import records_of
 

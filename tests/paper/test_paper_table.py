@@ -129,4 +129,4 @@ def test_a_number_passes_the_functions_that_contributing_names() -> None:
         sys.setprofile(None)
     assert "75.12" in text
     assert named.items() <= seen
-    assert (len(named), len(set(named.values()))) == (12, 6)
+    assert (len(named), len(set(named.values()))) == (10, 6)

@@ -123,7 +123,7 @@ def test_an_experiment_that_has_only_begun_is_shown_as_far_as_it_went(name: str)
 
 
 def charts(records: list[Record]) -> dict[str, Figure]:
-    counted = Runs.among(records, fidelity="paper")
+    counted = Runs(records, fidelity="paper")
     return {name: figure for name, _, figure in draw_charts(build_tables(counted), counted)}
 
 

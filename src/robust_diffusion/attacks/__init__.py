@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from robust_diffusion.attacks.injection.auto import AutoInjection as AutoInjection
     from robust_diffusion.attacks.injection.base import RandomInjection as RandomInjection
     from robust_diffusion.attacks.injection.edges import AGIA as AGIA, MetaGIA as MetaGIA
+    from robust_diffusion.attacks.injection.eigenvector import (
+        EigenvectorInjection as EigenvectorInjection,
+    )
     from robust_diffusion.attacks.injection.features import FGSM as FGSM, PGD as PGD, SPEIT as SPEIT
     from robust_diffusion.attacks.injection.gradient_injection import (
         GradientInjection as GradientInjection,

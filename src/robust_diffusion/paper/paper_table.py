@@ -2,23 +2,22 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from robust_diffusion.config import CONFIG_DIR, PUBLISHED, read_yaml
 from robust_diffusion.paper.axes import DATASETS, STAND_INS
-from robust_diffusion.paper.fit_layout import fit_layout
 from robust_diffusion.paper.layout import (
     ASSUMED_RUNS,
     Grid,
     Layout,
     Line,
+    fit_layout,
     load_layout,
     table_numbers,
 )
 from robust_diffusion.records.identity import IGNORED_KEYS, PRESENTATION_KEYS
 from robust_diffusion.records.records import ABSENT, CLEAN, Record, is_timing, value_at
-from robust_diffusion.results.bounds import stronger_attacks
 from robust_diffusion.results.captions import describe_limits, describe_spent, ranges, spent_ranges
 from robust_diffusion.results.entry import (
     Entries,
@@ -27,6 +26,7 @@ from robust_diffusion.results.entry import (
     mark_fewer_seeds,
     measure,
     rank_entries,
+    stronger_attacks,
 )
 from robust_diffusion.results.runs import Runs, select
 
@@ -193,8 +193,7 @@ def _budget(attacked: _Attacked) -> list[str]:
 
 def _options(layout: Layout, runs: Sequence[Record]) -> Mapping[str, int]:
     """Count the runs with options that neither table nor experiment names."""
-    lines = [line for grid in layout.grids for line in (*grid.rows, *grid.columns)]
-    paths = {path for line in (layout.fixed, *lines) for path in line.record}
+    paths = {path for line in (layout.fixed, *layout.lines) for path in line.record}
     paths = {path.removeprefix("config.").removeprefix("model.") for path in paths} | layout.swept
     named = paths | {f"model.{key}" for key in paths} | SAID_ELSEWHERE
     return Counter(
@@ -259,7 +258,10 @@ def build_table(
     runs = records.of(layout.experiment)
     layout = whole = fit_layout(layout, runs)
     if datasets is not None:
-        layout = _cut(layout, datasets)
+        kept = {None, *datasets}
+        layout = layout.changed(
+            lambda lines: [line for line in lines if line.keys.get("dataset") in kept]
+        )
     grids = []
     for grid in layout.grids:
         lines = [[layout.fixed | row | column for column in grid.columns] for row in grid.rows]
@@ -278,16 +280,7 @@ def build_table(
 
 
 def _datasets(layout: Layout) -> list[str]:
-    every = (line.keys.get("dataset") for g in layout.grids for line in (*g.rows, *g.columns))
-    return list(dict.fromkeys(filter(None, every)))
-
-
-def _cut(layout: Layout, datasets: Collection[str]) -> Layout:
-    def within(lines: Sequence[Line]) -> tuple[Line, ...]:
-        return tuple(line for line in lines if line.keys.get("dataset") in (None, *datasets))
-
-    grids = [replace(g, rows=within(g.rows), columns=within(g.columns)) for g in layout.grids]
-    return replace(layout, grids=tuple(grid for grid in grids if grid.rows and grid.columns))
+    return list(dict.fromkeys(filter(None, (line.keys.get("dataset") for line in layout.lines))))
 
 
 def _entry(layout: Layout, line: Line, runs: Sequence[Record], records: Runs) -> Entry:

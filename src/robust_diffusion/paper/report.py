@@ -10,9 +10,8 @@ from pathlib import Path
 import pandas as pd
 from markupsafe import Markup
 
+from robust_diffusion.paper import claims
 from robust_diffusion.paper.agreement import agreement
-from robust_diffusion.paper.claims import judge_all, load_claims, variants_of
-from robust_diffusion.paper.claims_table import claims_frame, legend, tested
 from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
 from robust_diffusion.paper.render import ENVIRONMENT, render_html
@@ -47,7 +46,7 @@ def render_report(
         fidelity: The variant of the paper's tables and charts; the other parts have all variants.
         figures: Folder of SVG files that `figure` has drawn.
     """
-    counted = Runs.among(records, scale=scale, fidelity=fidelity)
+    counted = Runs(records, scale=scale, fidelity=fidelity)
     tables = build_tables(counted)
     measured = [table for table in tables.values() if any(e.runs for _, _, e in table)]
     sections = [*_claims(records, fidelity), *_deviations(measured)] if scale == "full" else []
@@ -87,11 +86,11 @@ def _provenance(records: Sequence[Record]) -> dict[str, str]:
 
 
 def _claims(records: Sequence[Record], fidelity: str) -> Sections:
-    claims, variants = load_claims(), sorted({fidelity, *variants_of(records)})
-    verdicts = judge_all(claims, records, variants)
-    if titles := tested(verdicts):
-        cells = claims_frame(verdicts, titles)
-        yield "Claims", ResultTable(legend(claims.alpha, variants[0]), cells, [], [])
+    declared, variants = claims.load_claims(), sorted({fidelity, *claims.variants_of(records)})
+    verdicts = claims.judge_all(declared, records, variants)
+    if titles := claims.tested(verdicts):
+        cells = claims.claims_frame(verdicts, titles)
+        yield "Claims", ResultTable(claims.legend(declared.alpha, variants[0]), cells, [], [])
 
 
 def _deviations(measured: Sequence[PaperTable]) -> Sections:

@@ -11,7 +11,7 @@ from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.entry import named_seeds
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
 from robust_diffusion.results.numbers import spread
-from robust_diffusion.results.table import ResultTable
+from robust_diffusion.results.table import NOTHING, ResultTable
 from robust_diffusion.results.worst_case import (
     CONTROL,
     differing,
@@ -95,7 +95,7 @@ def show_budgets(records: Sequence[Record]) -> ResultTable:
     """
     frame = budget_curve(records)
     if frame.empty:
-        return ResultTable("no finished run", pd.DataFrame({"model": []}), ["model"], [])
+        return NOTHING
     blocks = [*differing(frame, ["dataset", "variant"]), "edges"]
     frame["height"] = -frame.groupby(CURVE)["above_mlp"].transform("mean")
     frame = frame.sort_values([*blocks, "height"], kind="stable")

@@ -25,6 +25,11 @@ ENSEMBLES = frozenset([THOROUGH, "auto_modification"])
 """Attacks that estimate the worst case, by injection and by modification."""
 
 
+def knows_model(record: Record) -> bool:
+    """Return whether the attacker knows the model; false for a user's threat models."""
+    return KIND.get(str(record.get("threat"))) in SEEN
+
+
 def outcomes_of(recorded: Record) -> dict[str, dict[str, Any]]:
     """Return the columns `accuracy` to `by` of `frame` for each attack of a finished run.
 
@@ -91,7 +96,7 @@ def _surrogates(record: Record) -> str:
 
 def _parts(record: Record, attack: str) -> Mapping[str, float]:
     """Return the accuracy that each part of a direct attack reached; empty for other attacks."""
-    seen = attack not in CHANCE and KIND.get(record.get("threat", "")) in SEEN
+    seen = attack not in CHANCE and knows_model(record)
     parts: Mapping[str, float] = record.get("parts", {}).get(attack, {}) if seen else {}
     return parts
 

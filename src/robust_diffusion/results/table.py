@@ -31,6 +31,10 @@ class ResultTable:
     notes: list[str]  # what a `!` in a run stands for, and attacks that may be weak
 
 
+NOTHING = ResultTable("no finished run", pd.DataFrame({"model": []}), ["model"], [])
+"""Table of records of which none finished."""
+
+
 def summarize(records: Sequence[Record]) -> ResultTable:
     """Tabulate mean +- sample standard deviation over seeds for each swept combination.
 

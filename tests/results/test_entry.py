@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.results.bounds import stronger_attacks
-from robust_diffusion.results.entry import Reported, measure
+from robust_diffusion.results.entry import Reported, measure, stronger_attacks
 from robust_diffusion.results.runs import Runs, select
 from tests.paper.records import Record, finished
 
@@ -24,7 +23,7 @@ def other(accuracy: float = 0.1, clean: float = 0.8, **options: Any) -> Record:
 
 
 def marks(*others: Record, table: list[Record] = TABLE) -> list[str]:
-    records = Runs.among([*table, *others])
+    records = Runs([*table, *others])
     found = select(records.of("table-3"), {}, "speit")
     entry = measure({}, "speit", Reported(), found, comparable=True)
     made = list(stronger_attacks(entry, records))
