@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from robust_diffusion.models.convolutional import GCN as GCN
     from robust_diffusion.models.convolutional import GIN as GIN
     from robust_diffusion.models.convolutional import GraphSAGE as GraphSAGE
+    from robust_diffusion.models.convolutional import RobustGCN as RobustGCN
     from robust_diffusion.models.defences import GCNSVD as GCNSVD
     from robust_diffusion.models.defences import GCNJaccard as GCNJaccard
     from robust_diffusion.models.defences import GNNGuard as GNNGuard
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from robust_diffusion.models.propagating import ElasticGNN as ElasticGNN
     from robust_diffusion.models.raw_features import RawFeatures as RawFeatures
     from robust_diffusion.models.rewiring import Rewiring as Rewiring
-    from robust_diffusion.models.robust_gcn import RobustGCN as RobustGCN
 
 if not TYPE_CHECKING:  # where a checker would take any name for one of the package
     __getattr__ = lazy_attributes(__name__)
