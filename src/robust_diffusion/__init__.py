@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from robust_diffusion.evaluation.threat import BlackBox as BlackBox
     from robust_diffusion.evaluation.threat import Poisoning as Poisoning
     from robust_diffusion.evaluation.threat import WhiteBox as WhiteBox
-    from robust_diffusion.evaluation.transfer_check import unit_test as unit_test
+    from robust_diffusion.evaluation.zoo import unit_test as unit_test
     from robust_diffusion.evaluation.zoo import load_model as load_model
     from robust_diffusion.flows import (
         ACMP as ACMP,
@@ -118,7 +118,7 @@ if TYPE_CHECKING:
         FitResult as FitResult,
         NodeClassification as NodeClassification,
     )
-    from robust_diffusion.training.fit import fit as fit
+    from robust_diffusion.training.fit_model import fit as fit
     # isort: on
 
 __version__ = "0.2.0"

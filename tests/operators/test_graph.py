@@ -129,15 +129,6 @@ def test_the_product_and_its_gradient_are_those_of_the_dense_matrix() -> None:
         assert torch.autograd.gradcheck(lambda z: matrix @ z, other.requires_grad_())
 
 
-def test_rows_are_summed_scaled_and_squared() -> None:
-    dense = dense_matrix()
-    matrix, scale = SparseMatrix.from_dense(dense), torch.rand(7, 1, dtype=torch.float64)
-    eye = torch.eye(5, dtype=torch.float64)
-    torch.testing.assert_close(matrix.row_sums(), dense.sum(1, keepdim=True))
-    torch.testing.assert_close(matrix.with_rows_times(scale) @ eye, dense * scale)
-    torch.testing.assert_close(matrix.squared() @ eye, dense.square())
-
-
 def test_products_along_edges_are_those_of_the_dense_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     dense = dense_matrix()
     edge_index = torch.tensor([[0, 1, 2, 6, 3], [1, 0, 4, 4, 3]])

@@ -1,15 +1,17 @@
-"""Training by GRB's protocol, which keeps the best checkpoint, and in one call."""
+"""Training of a model by GRB's protocol, by Lightning on one graph in memory."""
 
+import json
 import logging
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
-from typing import Annotated, Any
+from tempfile import gettempdir
+from typing import Annotated, Any, cast
 
 import pytorch_lightning as pl
 import torch
@@ -18,25 +20,14 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from pytorch_lightning.loggers import Logger
 from torch import nn
-from torch_geometric.data import Data
 
 from robust_diffusion.checks import Count, NonNegative, check_choice, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import UNWRITABLE, ConfigError, TrainingError
-from robust_diffusion.models.checked import (
-    TriedModel,
-    check_model,
-    device_of,
-    dtype_of,
-    own_context,
-)
-from robust_diffusion.training.lightning import (
-    EpochProgressBar,
-    Outcome,
-    on_one,
-    on_several,
-    quiet_lightning,
-)
+from robust_diffusion.operators import Backend, current_backend, set_backend
+from robust_diffusion.system.arithmetic import set_up_arithmetic
+from robust_diffusion.system.files import write_whole
+from robust_diffusion.system.progress import Progress
 from robust_diffusion.training.module import Adversary, NodeClassification
 
 log = logging.getLogger(__name__)
@@ -52,6 +43,15 @@ SET_BY_FIT = {"max_epochs", "logger", "callbacks", "enable_progress_bar", "enabl
 
 UNREPORTED = {"deterministic", "enable_model_summary", "log_every_n_steps", "num_sanity_val_steps"}
 """Options that every `conf/trainer/` sets and no error is about."""
+
+NOT_FOR_ONE_GRAPH = (
+    # One graph is one batch: worker processes would only copy it.
+    "does not have many workers",
+    # Lightning calls a torch function that newer versions of torch rename.
+    "isinstance.treespec, LeafSpec.",
+)
+
+LOGGERS = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric")]
 
 
 @dataclass(frozen=True)
@@ -275,99 +275,145 @@ class Fit:
         return trainer
 
 
-@own_context()
-def fit(
-    model: nn.Module,
-    data: Data | GraphDataModule,
-    *,
-    max_epochs: int = 5000,
-    patience: int = 500,
-    learning_rate: float = 0.01,
-    weight_decay: float = 0.0,
-    accelerator: str = "auto",
-    adversary: Adversary | None = None,
-    directory: str | Path | None = None,
-    progress: bool = True,
-    transductive: bool = False,
-) -> FitResult:
-    """Train a model on the training nodes, with early stopping on the validation nodes; see `Fit`.
+def hide_advice() -> None:
+    """Hide the advice above and banners on devices and tips, from now on; warnings stay."""
+    for logger in LOGGERS:
+        logger.setLevel(max(logger.level, logging.WARNING))
+    for message in NOT_FOR_ONE_GRAPH:
+        warnings.filterwarnings("ignore", message=f".*{message}")
 
-    Training is inductive, as in GRB: the model sees the subgraph of the training nodes, and no
-    validation or test node. On a citation graph it ends a few points below the usual transductive
-    loop, in which the model sees the whole graph without the labels of the others.
 
-    Call `torch.manual_seed` before you build the model to repeat a training.
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Hide advice and banners in a `with` block, from which Ctrl-C and SIGTERM reach the caller."""
+    levels = [logger.level for logger in LOGGERS]
+    try:
+        with warnings.catch_warnings():
+            hide_advice()
+            yield
+    except SystemExit as stop:
+        if isinstance(stop.__context__, KeyboardInterrupt):  # Lightning turns it into an exit
+            raise type(stop.__context__) from stop
+        raise
+    finally:
+        for logger, level in zip(LOGGERS, levels, strict=True):
+            logger.setLevel(level)
 
-    Args:
-        model: Any `nn.Module` of (x, edge_index); trained in place, ends with its best weights.
-        data: A `Data` with a split (see `GraphDataModule.from_data`), or a datamodule.
-        max_epochs: At least 1.
-        patience: Epochs without a lower validation loss after which training stops, at least 1.
-        learning_rate: Adam's, above 0.
-        weight_decay: Adam's, at least 0.
-        accelerator: Lightning's: auto, cpu, gpu.
-        adversary: Attacks the graph in training, such as `InjectionAdversary`; `None` for none.
-        directory: Where the best checkpoint goes; `None` to keep none.
-        progress: Show a bar on a terminal.
-        transductive: Show the model the whole graph in training, without the labels of validation
-            and test nodes. A datamodule has its own setting.
 
-    Raises:
-        ConfigError: A number out of range, or the model does not fit the graph.
-        DataError: The graph has no split, or is not a graph that a model can be trained on.
-        TrainingError: The loss is not finite.
+class EpochProgressBar(pl.Callback):
+    """Progress of a training in epochs, with its accuracies: a bar, or a line a minute.
 
-    Examples:
-        >>> from robust_diffusion import MLP, fit
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> result = fit(MLP(8, 8, 7), data, max_epochs=2, accelerator="cpu", progress=False)
-        >>> 0 <= result.val_accuracy <= 1
-        True
+    Its end, and so the time left, is the epoch at which training stops if the loss gets no lower.
     """
-    if not isinstance(data, GraphDataModule):
-        data = GraphDataModule.from_data(data, transductive=transductive)
-    elif transductive and not data.transductive:
-        raise ConfigError(
-            "transductive=True: the datamodule is inductive; build it with transductive=True"
-        )
-    tried = _tried(model, data)
-    trainer = partial(
-        pl.Trainer,
-        accelerator=accelerator,
-        devices=1,
-        log_every_n_steps=1,
-        num_sanity_val_steps=0,
-        enable_model_summary=False,
-    )
-    train = Fit(
-        trainer,
-        max_epochs=max_epochs,
-        patience=patience,
-        learning_rate=learning_rate,
-        weight_decay=weight_decay,
-        progress_bar=progress,
-        adversary=adversary,
-        key="fit",
-    )
-    with ExitStack() as stack:
-        folder = directory or stack.enter_context(TemporaryDirectory())
-        stack.enter_context(tried.safe_inputs())
-        result = train(model, data, directory=Path(folder))
-    return result if directory is not None else replace(result, checkpoint=None)
+
+    def __init__(self, description: str = "") -> None:
+        self._description = description
+        self._progress: Progress | None = None
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Open the bar."""
+        shown = trainer.is_global_zero
+        self._progress = Progress(self._description, unit="epochs", shown=shown)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Advance by one epoch."""
+        assert self._progress is not None
+        epoch = self._progress.done + 1
+        ends = [
+            epoch + stopping.patience - stopping.wait_count
+            for stopping in trainer.callbacks  # type: ignore[attr-defined]
+            if isinstance(stopping, EarlyStopping)
+        ]
+        most = trainer.max_epochs
+        self._progress.total = min([*ends, *([most] if most and most > 0 else [])], default=None)
+        if self._progress(1):  # reading a metric is a host sync on a GPU
+            logged = trainer.callback_metrics
+            shown = {"train": "train_accuracy", "val": "val_accuracy"}
+            notes = [f"{k} {100 * logged[v].item():.1f} %" for k, v in shown.items() if v in logged]
+            self._progress(note=", ".join(notes))
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Close the bar."""
+        if self._progress is not None:
+            self._progress.__exit__()
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Close the bar, so that the error stands on a line of its own."""
+        self.on_train_end(trainer, pl_module)
 
 
-def _tried(model: nn.Module, datamodule: GraphDataModule) -> TriedModel:
-    """Return the model tried on the validation view, whose classes it must tell."""
-    view, classes = datamodule.view("val"), datamodule.num_classes
-    assert view.x is not None
-    assert view.edge_index is not None
-    device, dtype = device_of(model), dtype_of(model, view.x.dtype)
-    x, edge_index = view.x.to(device, dtype), view.edge_index.to(device)
-    tried = check_model(model, x, edge_index, classes, grows=False)
-    if tried.logits.size(1) != classes:
+def on_several(
+    build: Callable[..., pl.Trainer], trainer: pl.Trainer, datamodule: GraphDataModule
+) -> pl.Trainer:
+    """The trainer, or one of its devices' processes if it has several devices.
+
+    The processes are started by this one. Lightning's own choice would start the command line
+    again, and the whole run with it.
+    """
+    world, batches = trainer.world_size, datamodule.batching.batches_per_epoch
+    if world == 1:
+        return trainer
+    devices = f"trainer.devices={trainer.num_devices}"
+    if trainer.num_nodes > 1:
         raise ConfigError(
-            f"model: {type(model).__name__} tells {tried.logits.size(1)} classes apart, and the "
-            f"labels {classes}; build it with {classes}"
+            f"trainer.num_nodes={trainer.num_nodes}: a model is trained on one machine; use "
+            "trainer.num_nodes=1"
         )
-    return tried
+    if batches == 1:
+        raise ConfigError(
+            f"{devices}: batching=full trains a graph as one batch, so on one device; use "
+            "trainer.devices=1, or batching=clusters"
+        )
+    if batches < world:
+        raise ConfigError(
+            f"{devices}: an epoch has only {batches} batches; use fewer devices, or smaller "
+            "batching.parts_per_batch"
+        )
+    if not isinstance(trainer.strategy, pl.strategies.DDPStrategy):
+        raise ConfigError(f"trainer.strategy: {devices} needs ddp; use trainer.strategy=ddp")
+    datamodule.train_dataloader()  # cut once, not by each process
+    return build(strategy="ddp_spawn")
+
+
+def on_one(build: Callable[..., pl.Trainer], trainer: pl.Trainer) -> pl.Trainer:
+    """The trainer, or one on the first of its devices: a graph is tested as a whole."""
+    if trainer.world_size == 1:
+        return trainer
+    first: Any = 1 if trainer.strategy.root_device.type == "cpu" else trainer.device_ids[:1]
+    return build(devices=first, num_nodes=1, strategy="auto")
+
+
+class Outcome(pl.Callback):
+    """Epochs and best score of a training, passed in a file.
+
+    Processes of several devices hand back only the weights and the path of the checkpoint. They
+    also compute as this process does: by the same backend and arithmetic.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._backend = cast(Backend, current_backend())
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Set up a process that has just been started, to which this object comes first."""
+        self.__dict__.update(state)
+        hide_advice()
+        set_up_arithmetic()
+        set_backend(self._backend)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the file."""
+        checkpoint = trainer.checkpoint_callback
+        assert isinstance(checkpoint, ModelCheckpoint)
+        score = checkpoint.best_model_score
+        if trainer.is_global_zero and score is not None:
+            summary = {"epochs": trainer.current_epoch, "score": score.item()}
+            write_whole(self._path, json.dumps(summary), option="training:")
+
+    def read(self) -> tuple[int, float]:
+        """Epochs, and the best score; the file is removed."""
+        summary = json.loads(self._path.read_text(encoding="utf-8"))
+        self._path.unlink()
+        return summary["epochs"], summary["score"]

@@ -1,0 +1,121 @@
+"""Training of one model on one graph, in a call."""
+
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytorch_lightning as pl
+from torch import nn
+from torch_geometric.data import Data
+
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.models.checked import (
+    TriedModel,
+    check_model,
+    device_of,
+    dtype_of,
+    own_context,
+)
+from robust_diffusion.training.fit import Fit, FitResult
+from robust_diffusion.training.module import Adversary
+
+
+@own_context()
+def fit(
+    model: nn.Module,
+    data: Data | GraphDataModule,
+    *,
+    max_epochs: int = 5000,
+    patience: int = 500,
+    learning_rate: float = 0.01,
+    weight_decay: float = 0.0,
+    accelerator: str = "auto",
+    adversary: Adversary | None = None,
+    directory: str | Path | None = None,
+    progress: bool = True,
+    transductive: bool = False,
+) -> FitResult:
+    """Train a model on the training nodes, with early stopping on the validation nodes; see `Fit`.
+
+    Training is inductive, as in GRB: the model sees the subgraph of the training nodes, and no
+    validation or test node. On a citation graph it ends a few points below the usual transductive
+    loop, in which the model sees the whole graph without the labels of the others.
+
+    Call `torch.manual_seed` before you build the model to repeat a training.
+
+    Args:
+        model: Any `nn.Module` of (x, edge_index); trained in place, ends with its best weights.
+        data: A `Data` with a split (see `GraphDataModule.from_data`), or a datamodule.
+        max_epochs: At least 1.
+        patience: Epochs without a lower validation loss after which training stops, at least 1.
+        learning_rate: Adam's, above 0.
+        weight_decay: Adam's, at least 0.
+        accelerator: Lightning's: auto, cpu, gpu.
+        adversary: Attacks the graph in training, such as `InjectionAdversary`; `None` for none.
+        directory: Where the best checkpoint goes; `None` to keep none.
+        progress: Show a bar on a terminal.
+        transductive: Show the model the whole graph in training, without the labels of validation
+            and test nodes. A datamodule has its own setting.
+
+    Raises:
+        ConfigError: A number out of range, or the model does not fit the graph.
+        DataError: The graph has no split, or is not a graph that a model can be trained on.
+        TrainingError: The loss is not finite.
+
+    Examples:
+        >>> from robust_diffusion import MLP, fit
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> result = fit(MLP(8, 8, 7), data, max_epochs=2, accelerator="cpu", progress=False)
+        >>> 0 <= result.val_accuracy <= 1
+        True
+    """
+    if not isinstance(data, GraphDataModule):
+        data = GraphDataModule.from_data(data, transductive=transductive)
+    elif transductive and not data.transductive:
+        raise ConfigError(
+            "transductive=True: the datamodule is inductive; build it with transductive=True"
+        )
+    tried = _tried(model, data)
+    trainer = partial(
+        pl.Trainer,
+        accelerator=accelerator,
+        devices=1,
+        log_every_n_steps=1,
+        num_sanity_val_steps=0,
+        enable_model_summary=False,
+    )
+    train = Fit(
+        trainer,
+        max_epochs=max_epochs,
+        patience=patience,
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+        progress_bar=progress,
+        adversary=adversary,
+        key="fit",
+    )
+    with ExitStack() as stack:
+        folder = directory or stack.enter_context(tempfile.TemporaryDirectory())
+        stack.enter_context(tried.safe_inputs())
+        result = train(model, data, directory=Path(folder))
+    return result if directory is not None else replace(result, checkpoint=None)
+
+
+def _tried(model: nn.Module, datamodule: GraphDataModule) -> TriedModel:
+    """Return the model tried on the validation view, whose classes it must tell."""
+    view, classes = datamodule.view("val"), datamodule.num_classes
+    assert view.x is not None
+    assert view.edge_index is not None
+    device, dtype = device_of(model), dtype_of(model, view.x.dtype)
+    x, edge_index = view.x.to(device, dtype), view.edge_index.to(device)
+    tried = check_model(model, x, edge_index, classes, grows=False)
+    if tried.logits.size(1) != classes:
+        raise ConfigError(
+            f"model: {type(model).__name__} tells {tried.logits.size(1)} classes apart, and the "
+            f"labels {classes}; build it with {classes}"
+        )
+    return tried
