@@ -28,8 +28,8 @@ from robust_diffusion.config import PUBLISHED
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.inventory import open_dataset
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
+from robust_diffusion.evaluation.evaluate_model import subject_of
 from robust_diffusion.evaluation.load import load_weights
-from robust_diffusion.evaluation.subject import subject_of
 from robust_diffusion.evaluation.zoo import (
     INDEX,
     Zoo,

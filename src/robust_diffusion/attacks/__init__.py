@@ -7,7 +7,7 @@ from robust_diffusion.system.lazy import lazy_attributes, typed_imports
 if TYPE_CHECKING:
     # isort: off
     from robust_diffusion.attacks.base import Attack as Attack, PerturbedGraph as PerturbedGraph
-    from robust_diffusion.attacks.base import SpentBudget as SpentBudget
+    from robust_diffusion.attacks.budget import SpentBudget as SpentBudget
     from robust_diffusion.attacks.base import spent_budget as spent_budget
     from robust_diffusion.attacks.budget import Budget as Budget
     from robust_diffusion.attacks.injection.adversary import (

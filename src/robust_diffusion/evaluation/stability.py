@@ -148,12 +148,6 @@ def evaluations(
     return count.total
 
 
-def area_under_curve(negative: Sequence[float], positive: Sequence[float]) -> float:
-    """Probability that a positive scores above a negative, ties half (ROC AUC)."""
-    above = [float(p > n) + 0.5 * (p == n) for p in positive for n in negative]
-    return sum(above) / len(above)
-
-
 def thinned(
     num_original: int,
     edge_index: Int[Tensor, "2 e"],

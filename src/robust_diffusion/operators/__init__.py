@@ -18,6 +18,12 @@ from robust_diffusion.operators.edges import spmm as spmm
 from robust_diffusion.operators.graph import EdgeValues as EdgeValues
 from robust_diffusion.operators.graph import Graph as Graph
 from robust_diffusion.operators.graph import NodeSignal as NodeSignal
+from robust_diffusion.operators.graph import gather_dst as gather_dst
+from robust_diffusion.operators.graph import gather_src as gather_src
+from robust_diffusion.operators.graph import graph_with_degree as graph_with_degree
+from robust_diffusion.operators.graph import mean_weights as mean_weights
+from robust_diffusion.operators.graph import segment_sum as segment_sum
+from robust_diffusion.operators.graph import symmetric_weights as symmetric_weights
 from robust_diffusion.operators.kernels import Backend as Backend
 from robust_diffusion.operators.kernels import Kernels as Kernels
 from robust_diffusion.operators.kernels import Modulation as Modulation
@@ -31,12 +37,6 @@ from robust_diffusion.operators.low_rank import low_rank_product as low_rank_pro
 from robust_diffusion.operators.low_rank import truncated_svd as truncated_svd
 from robust_diffusion.operators.random_walk import pagerank_graph as pagerank_graph
 from robust_diffusion.operators.random_walk import return_probabilities as return_probabilities
-from robust_diffusion.operators.segments import gather_dst as gather_dst
-from robust_diffusion.operators.segments import gather_src as gather_src
-from robust_diffusion.operators.segments import graph_with_degree as graph_with_degree
-from robust_diffusion.operators.segments import mean_weights as mean_weights
-from robust_diffusion.operators.segments import segment_sum as segment_sum
-from robust_diffusion.operators.segments import symmetric_weights as symmetric_weights
 from robust_diffusion.operators.sparse_matrix import SparseMatrix as SparseMatrix
 from robust_diffusion.operators.stand_ins import FixedRows as FixedRows
 from robust_diffusion.operators.stand_ins import SelectiveTensor as SelectiveTensor

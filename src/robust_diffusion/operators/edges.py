@@ -12,15 +12,17 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
-from robust_diffusion.operators.kernels import MAX_EXPONENT, current_backend, kernels_for
-from robust_diffusion.operators.segments import (
+from robust_diffusion.operators.graph import (
+    EdgeValues,
+    Graph,
+    NodeSignal,
     gather_dst,
     gather_src,
     multiply,
     segment_max,
     segment_sum,
 )
+from robust_diffusion.operators.kernels import MAX_EXPONENT, current_backend, kernels_for
 
 VALUES_AT_A_TIME = 2**25
 """Features of edges' ends that are held at once: 128 MB in single precision."""

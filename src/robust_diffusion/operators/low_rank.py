@@ -11,8 +11,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from robust_diffusion.operators.graph import Graph, NodeSignal
-from robust_diffusion.operators.segments import gather_dst, gather_src, multiply
+from robust_diffusion.operators.graph import Graph, NodeSignal, gather_dst, gather_src, multiply
 
 Gradient = Literal["exact", "straight_through", "detached"]
 

@@ -9,14 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from robust_diffusion.operators.graph import CompactIndexes, Graph
+from robust_diffusion.operators.graph import CompactIndexes, Graph, multiply
 from robust_diffusion.operators.kernels.base import (
     MAX_EXPONENT,
     Attended,
     Diffused,
     Modulation,
 )
-from robust_diffusion.operators.segments import multiply
 
 HARMLESS = 50.0
 """Scores of up to this size need no peak subtracted before they are exponentiated."""
