@@ -25,6 +25,7 @@ from robust_diffusion.checks import Count, Natural, Seed, check_choice, validate
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.evaluate_model import Subject, attacks_of, evaluate, subject_of
+from robust_diffusion.evaluation.flags import graph_hash
 from robust_diffusion.evaluation.report import RobustnessReport
 from robust_diffusion.models.adaptive import DRAWS
 from robust_diffusion.models.checked import own_context
@@ -239,7 +240,7 @@ def _certified(
         attacked=attacked,
         seed=subject.seed,
         dataset=subject.dataset,
-        clean_graph=subject.fingerprint,
+        clean_graph=graph_hash(subject.graph, subject.targets),
         weights=weights,
         seconds={"votes": counted - start, "attacks": time.perf_counter() - counted},
         attacks=tuple(reports),
