@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from robust_diffusion.results.budget_curve import budget_curve, budget_without_effect, show_budgets
-from tests.results.test_worst_case import record
+from tests.results.worst_cases import record
 
 
 def curve(

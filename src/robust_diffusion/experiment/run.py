@@ -28,11 +28,11 @@ from robust_diffusion.records.records import (
     check_writable,
     experiments_asking,
     finished_record,
+    model_name,
     records_of,
     reference_to,
 )
 from robust_diffusion.records.store import ArtifactStore
-from robust_diffusion.results.frame import model_name
 from robust_diffusion.system.arithmetic import set_threads
 from robust_diffusion.system.files import locked
 from robust_diffusion.system.interrupts import time_limit

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from robust_diffusion.system.lazy import lazy_attributes
 
 if TYPE_CHECKING:
+    from robust_diffusion.data.sources.benchmarks import load_defense_test as load_defense_test
     from robust_diffusion.data.sources.benchmarks import load_heterophilous as load_heterophilous
     from robust_diffusion.data.sources.benchmarks import load_prognn as load_prognn
     from robust_diffusion.data.sources.benchmarks import load_shchur as load_shchur

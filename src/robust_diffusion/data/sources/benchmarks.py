@@ -8,13 +8,16 @@ from torch_geometric.data import Data
 
 from robust_diffusion.checks import Natural, validated
 from robust_diffusion.data.download import DatasetFolder
-from robust_diffusion.data.files import pick, read_npz, reading
+from robust_diffusion.data.files import dense, pick, read_npz, reading, sparse_matrix
 from robust_diffusion.data.sources.custom import read_graph
 from robust_diffusion.data.split import split_by_degree
 from robust_diffusion.data.validate import build_graph, check_edge_index
 from robust_diffusion.errors import ConfigError
 
 _PARTS = ("train", "val", "test")
+
+DEFENSE_TEST = "unit_test.npz"
+"""File of graphs, splits and perturbations; its keys are paths."""
 
 
 def load_shchur(folder: DatasetFolder, *, split_seed: int = 0) -> Data:
@@ -80,5 +83,42 @@ def load_heterophilous(folder: DatasetFolder, name: str, *, split: Natural = 0) 
     adjacency = sp.coo_array((np.ones(len(edges), np.int8), tuple(edges.T)), shape=(n, n))
     splits = {part: mask[split] for part, mask in zip(_PARTS, masks, strict=True)}
     graph = build_graph(adjacency, features, labels, splits, where=path, plain_edges=False)
+    folder.keep_hashes()
+    return graph
+
+
+@validated("dataset.source")
+def load_defense_test(folder: DatasetFolder, name: str, *, split: Natural = 0) -> Data:
+    """Read a graph of `unit_test.npz` with one of its five splits.
+
+    Below the name of the graph, the file holds `dataset/adjacency`, e x 2, each edge once;
+    `dataset/features`, the places of the ones; `dataset/labels`; and node numbers,
+    `splits/<split>/train`, `val` and `test`, 10, 10 and 80 %. Its perturbations are read by
+    `unit_test`.
+
+    Reference: Mujkanovic et al. 2022, arXiv:2301.13694.
+
+    Args:
+        folder: Has the file.
+        name: `cora_ml` or `citeseer`.
+        split: Number of the split, in 0..4.
+    """
+    path = folder.file(DEFENSE_TEST)
+    arrays = read_npz(path)
+    keys = (f"{name}/dataset/{part}" for part in ("adjacency", "features", "labels"))
+    edges, ones, labels = pick(arrays, keys, path)
+    known = sorted({key.split("/")[2] for key in arrays if key.startswith(f"{name}/splits/")})
+    if str(split) not in known:
+        raise ConfigError(f"dataset.source.split={split}: {path} has the splits {', '.join(known)}")
+    parts = pick(arrays, (f"{name}/splits/{split}/{part}" for part in _PARTS), path)
+    with reading(path):
+        shape = (len(labels), int(ones[:, 1].max()) + 1)
+        adjacency, features = (
+            sparse_matrix("coo", np.ones(len(at), np.int8), *at.T, (shape[0], width), where=path)
+            for at, width in ((edges, shape[0]), (ones, shape[1]))
+        )
+    splits = dict(zip(_PARTS, parts, strict=True))
+    x = dense(features, path)
+    graph = build_graph(adjacency, x, labels, splits, where=path, plain_edges=False)
     folder.keep_hashes()
     return graph
