@@ -41,7 +41,8 @@ def show_effects(records: Sequence[Record]) -> ResultTable:
     for key, values in settings.items():
         first, *others = values.unique() if len(values) else [None]
         if len(others) == 1:
-            named = f"{str(key).rpartition('.')[2]}={_short(str(others[0]))}"
+            value = "on" if str(others[0]).startswith("{") else others[0]
+            named = f"{str(key).rpartition('.')[2]}={value}"
             codes.setdefault(tuple(np.where(values == first, -0.5, 0.5)), []).append(named)
     design = np.column_stack([*codes, pd.get_dummies(seeds).to_numpy(float)])
     freedom = len(design) - design.shape[1]
@@ -70,7 +71,3 @@ def show_effects(records: Sequence[Record]) -> ResultTable:
         "with 95 % intervals; p Holm-corrected over the table"
     )
     return ResultTable(title, pd.DataFrame(rows), ["switch"], [])
-
-
-def _short(value: str) -> str:
-    return "on" if value.startswith("{") else value
