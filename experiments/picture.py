@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.optimize import isotonic_regression
 
-from robust_diffusion.certificates.bounds import clopper_pearson
+from robust_diffusion.certificates.base import clopper_pearson
 from robust_diffusion.certificates.report import read_certificates
 from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation.report import plot_traces

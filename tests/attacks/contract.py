@@ -16,8 +16,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
 from robust_diffusion.attacks.audit import Violation, audit
-from robust_diffusion.attacks.base import Classifier
-from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.attacks.base import Classifier, Problem
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.models import GCN
 from tests import tutorials

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.nn.models import GCN, LINKX
 
 from robust_diffusion.attacks import Budget, GradientInjection
-from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.attacks.base import Problem
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.normalize import feature_scale

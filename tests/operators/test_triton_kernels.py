@@ -167,11 +167,10 @@ z, projected, weight = torch.ones(2, 7), torch.ones(2, 2, 3, 5), torch.ones(4)
 kernels.dots(z, z, graph)
 kernels.softmax(torch.ones(4, 3), weight, graph)
 attended = kernels.attend(projected, weight, graph)
-kernels.attend_backward(weight, projected, weight, graph, attended, with_weight=True)
+kernels.attend_backward(weight, attended, with_weight=True)
 for modulation in (Modulation(-1, -1, False, 0.1, float("inf")), Modulation(0, 2, True, 0.1, 2)):
     out, diffused = kernels.diffuse(z, projected, weight, graph, modulation)
-    given = out, z, projected, weight, graph, modulation, diffused
-    kernels.diffuse_backward(*given, with_weight=modulation.residual)
+    kernels.diffuse_backward(out, diffused, with_weight=modulation.residual)
 matrix, vector = torch.ones(7, 7), torch.ones(7)
 for iterate in (False, True):
     kernels.spectral([matrix], [vector], [vector], iterate=iterate)

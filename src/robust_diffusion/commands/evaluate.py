@@ -17,11 +17,11 @@ from robust_diffusion.attacks.named import attack_names
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import evaluate
+from robust_diffusion.evaluation.evaluate_model import attacks_of
 from robust_diffusion.evaluation.filters import filtered
 from robust_diffusion.evaluation.load import load_checkpoint
 from robust_diffusion.evaluation.single_target import attack_each, right_by_edges
-from robust_diffusion.evaluation.subject import attacks_of
-from robust_diffusion.evaluation.transfer_check import unit_test
+from robust_diffusion.evaluation.zoo import unit_test
 from robust_diffusion.experiment.overrides import composed
 from robust_diffusion.system.files import write_whole
 from robust_diffusion.system.markdown import print_table

@@ -37,10 +37,6 @@ class HamiltonianFlow(Flow):
         """(q, p) of the features, which are both."""
         return torch.cat([z, z], 1)
 
-    def features(self, state: State) -> NodeSignal:
-        """The positions q, the first half."""
-        return state[:, : self.channels]
-
     def norm_gradient(self, values: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
         """Gradient of the length of all values together; of half its square at `scale=node`."""
         if self.scale == "node":

@@ -1,13 +1,10 @@
 """BeltramiGuard."""
 
-from collections.abc import Callable, Sequence
+from typing import Any
 
-from robust_diffusion.checks import Count, Layers, Probability, Width, validated
-from robust_diffusion.flows import Flow
-from robust_diffusion.integrators.solver import Solver
+from robust_diffusion.checks import validated
 from robust_diffusion.models.graph_pde import GraphPDE
 from robust_diffusion.models.guard import Gradient, Guard, Threshold
-from robust_diffusion.models.rewiring import Rewiring
 
 
 @validated("model")
@@ -33,29 +30,11 @@ class BeltramiGuard(GraphPDE):
 
     def __init__(
         self,
-        in_channels: Count,
-        hidden_channels: Width | Sequence[Width] = 64,
-        out_channels: int | None = None,
-        *,
-        flow: Callable[[int], Flow] | str = "beltrami",
-        solver: Solver | None = None,
+        *widths: Any,
         threshold: Threshold = 0.1,
         reweight: bool = True,
         gradient: Gradient = "exact",
-        num_layers: Layers = 3,
-        layer_norm: bool = True,
-        dropout: Probability = 0.5,
-        rewiring: Rewiring | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            in_channels,
-            hidden_channels,
-            out_channels,
-            flow=flow,
-            solver=solver,
-            num_layers=num_layers,
-            layer_norm=layer_norm,
-            dropout=dropout,
-            rewiring=rewiring,
-            guard=Guard(threshold=threshold, reweight=reweight, gradient=gradient),
-        )
+        guard = Guard(threshold=threshold, reweight=reweight, gradient=gradient)
+        super().__init__(*widths, guard=guard, **options)

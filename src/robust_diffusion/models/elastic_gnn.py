@@ -9,7 +9,7 @@ from torch import Tensor
 from robust_diffusion.checks import NonNegative, Steps
 from robust_diffusion.models.mlp import PropagatingMLP
 from robust_diffusion.operators import Graph, spmm, symmetric_weights
-from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
+from robust_diffusion.operators.graph import gather_dst, gather_src, segment_sum
 
 
 class ElasticGNN(PropagatingMLP):

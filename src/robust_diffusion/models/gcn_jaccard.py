@@ -15,7 +15,7 @@ from robust_diffusion.models.raw_features import RawFeatures
 from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.operators import EdgeValues, Gradient, Graph, symmetric_weights
 from robust_diffusion.operators.edges import VALUES_AT_A_TIME
-from robust_diffusion.operators.segments import gather_dst, gather_src
+from robust_diffusion.operators.graph import gather_dst, gather_src
 from robust_diffusion.system.tensor_hashes import ByTensor
 
 

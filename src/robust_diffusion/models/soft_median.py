@@ -20,7 +20,7 @@ from robust_diffusion.operators import (
     spmm,
     symmetric_weights,
 )
-from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
+from robust_diffusion.operators.graph import gather_dst, gather_src, segment_sum
 
 _SMALLEST = 1e-12
 """Keeps the gradient of the distance from the median finite at 0."""

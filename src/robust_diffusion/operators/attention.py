@@ -76,13 +76,9 @@ class _EdgeAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
-        projected, weight, *attended = ctx.saved_tensors
+        projected, weight, *saved = ctx.saved_tensors
+        attended = Attended(projected, weight, ctx.graph, *saved)
         gradients = ctx.kernels.attend_backward(
-            grad.contiguous(),
-            projected,
-            weight,
-            ctx.graph,
-            Attended(*attended),
-            with_weight=ctx.needs_input_grad[1],
+            grad.contiguous(), attended, with_weight=ctx.needs_input_grad[1]
         )
         return *gradients, None, None

@@ -7,10 +7,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from robust_diffusion.operators.attention import HeadWeights
-from robust_diffusion.operators.edges import is_plain, relative_softmax
+from robust_diffusion.operators.edges import plain_softmax
 from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
 from robust_diffusion.operators.kernels import Attended, Diffused, Kernels, Modulation
-from robust_diffusion.operators.segments import gather_dst, segment_sum
 
 
 def edge_modulation(scores: EdgeValues, graph: Graph) -> EdgeValues:
@@ -29,30 +28,10 @@ def edge_modulation(scores: EdgeValues, graph: Graph) -> EdgeValues:
     Returns:
         B, positive; its sum over the edges arriving at a node, each times min(w, 1), is 1.
     """
-    if is_plain(scores):
-        relative = relative_softmax(scores[:, None], graph.weight, graph).squeeze(1)
-        weight = graph.weight
-        # The gradient of clamp_min(1) at weight 1 is that of weights above 1, not below.
-        return torch.where(weight <= 1, 1.0, weight) * relative
-    return _EdgeModulation.apply(scores, graph.weight, graph)  # type: ignore[no-any-return, no-untyped-call]
-
-
-class _EdgeModulation(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
-        relative = relative_softmax(scores[:, None], weight, graph).squeeze(1)
-        ctx.save_for_backward(relative, weight)
-        ctx.graph = graph
-        return weight.clamp_min(1) * relative
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        relative, weight = ctx.saved_tensors
-        modulation = weight.clamp_min(1) * relative
-        mean = gather_dst(segment_sum(modulation * grad, ctx.graph), ctx.graph)
-        d_scores = modulation * (grad - weight.clamp_max(1) * mean)
-        return d_scores, relative * (grad * (weight > 1) - mean), None
+    # Left to autograd: the paper's flows have fused kernels; for others it is a tenth of a step.
+    relative = plain_softmax(scores[:, None], graph.weight, graph).squeeze(1)
+    # The gradient of clamp_min(1) at weight 1 is that of weights above 1, not below.
+    return torch.where(graph.weight <= 1, 1.0, graph.weight) * relative
 
 
 def modulated_diffusion(
@@ -99,14 +78,10 @@ class _ModulatedDiffusion(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
         z, projected, weight, attention, relative, *rest = ctx.saved_tensors
+        attended = Attended(projected, weight, ctx.graph, attention, relative)
         gradients = ctx.kernels.diffuse_backward(
             grad.contiguous(),
-            z,
-            projected,
-            weight,
-            ctx.graph,
-            ctx.modulation,
-            Diffused(Attended(attention, relative), *rest),
+            Diffused(attended, z, ctx.modulation, *rest),
             with_weight=ctx.needs_input_grad[2],
         )
         return *gradients, None, None, None

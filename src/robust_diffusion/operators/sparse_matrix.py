@@ -12,8 +12,13 @@ from scipy.sparse import csr_matrix, vstack
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from robust_diffusion.operators.graph import EdgeIndexes, EdgeValues, Graph, NodeSignal
-from robust_diffusion.operators.segments import product_over
+from robust_diffusion.operators.graph import (
+    EdgeIndexes,
+    EdgeValues,
+    Graph,
+    NodeSignal,
+    product_over,
+)
 
 ENTRIES_AT_A_TIME = 2**24
 """Entries of edges' ends that are held at once: some 200 MB."""

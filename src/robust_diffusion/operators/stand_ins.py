@@ -24,8 +24,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from robust_diffusion.operators.edges import edge_cosine, inverse_length
-from robust_diffusion.operators.graph import Graph
-from robust_diffusion.operators.segments import gather_dst, gather_src
+from robust_diffusion.operators.graph import Graph, gather_dst, gather_src
 from robust_diffusion.operators.sparse_matrix import SparseMatrix
 
 MAX_SHARE = 0.05

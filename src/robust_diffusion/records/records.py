@@ -403,3 +403,12 @@ def check_records(records_by_path: Mapping[Path, Sequence[Record]]) -> list[Reco
                     "repair` moves it to a separate file, --force repeats the run"
                 )
     return checked
+
+
+def model_name(record: Record) -> str:
+    """A model by its own name, or by that of its flow; `beltrami, adversary` if it had one."""
+    # Any other model that has a flow brings its own.
+    flow = record.get("flow") if record["model"] == "graph_pde" else None
+    adversary = value_at(record, "config.training.adversary")
+    against = ["adversary"] if adversary is not ABSENT and adversary else []
+    return ", ".join([str(flow or record["model"]), *against])

@@ -12,12 +12,11 @@ from robust_diffusion.records.identity import (
     without_trainer,
 )
 from robust_diffusion.records.records import (
-    ABSENT,
     CLEAN,
     Record,
     is_timing,
     latest_by_run,
-    value_at,
+    model_name,
 )
 from robust_diffusion.results.evidence import outcomes_of
 
@@ -159,15 +158,6 @@ def _results(record: Record) -> Iterator[dict[str, Any]]:
         for graph, accuracy in record["accuracy"].items():
             row = {"attack": graph, "accuracy": accuracy, "flags": frozenset(flags.get(graph, []))}
             yield outcomes.get(graph, {}) | row
-
-
-def model_name(record: Record) -> str:
-    """A model by its own name, or by that of its flow; `beltrami, adversary` if it had one."""
-    # Any other model that has a flow brings its own.
-    flow = record.get("flow") if record["model"] == "graph_pde" else None
-    adversary = value_at(record, "config.training.adversary")
-    against = ["adversary"] if adversary is not ABSENT and adversary else []
-    return ", ".join([str(flow or record["model"]), *against])
 
 
 def named_by_settings(rows: pd.DataFrame) -> pd.DataFrame:

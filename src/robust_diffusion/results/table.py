@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
-from robust_diffusion.records.records import Record, is_timing, latest_by_run
+from robust_diffusion.records.records import Record, is_timing, latest_by_run, model_name
 from robust_diffusion.results.captions import (
     NUMBER,
     describe_budget,
@@ -15,7 +15,6 @@ from robust_diffusion.results.captions import (
     differing_keys,
 )
 from robust_diffusion.results.evidence import ENSEMBLES
-from robust_diffusion.results.frame import model_name
 from robust_diffusion.results.numbers import mean_and_std, spread
 
 ALWAYS_SHOWN = ("dataset", "model", "flow")

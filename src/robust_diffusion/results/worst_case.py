@@ -12,12 +12,11 @@ import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import settings_of
-from robust_diffusion.records.records import CLEAN, Record, is_tested, latest_by_run
+from robust_diffusion.records.records import CLEAN, Record, is_tested, latest_by_run, model_name
 from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
 from robust_diffusion.results.evidence import ENSEMBLES, SEEN, THOROUGH, knows_model
 from robust_diffusion.results.frame import (
     declared_budget,
-    model_name,
     named_by_settings,
     narrow_frame,
 )

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from robust_diffusion.data.download import DatasetFolder, LocalFolder
+from robust_diffusion.data.download import DatasetFolder
 from robust_diffusion.data.files import pick, read_npz, read_sparse
 from robust_diffusion.data.split import split_by_degree
 from robust_diffusion.data.validate import SPLITS, build_graph
@@ -19,7 +19,7 @@ FILES = ("adj.npz", "features.npz", "labels.npz", "index.npz")
 
 
 def load_grb(
-    folder: DatasetFolder | LocalFolder, *, split_seed: int | None = None, doubles: bool = False
+    folder: DatasetFolder, *, split_seed: int | None = None, doubles: bool = False
 ) -> Data:
     """Read `adj.npz`, `features.npz`, `labels.npz` and `index.npz`.
 

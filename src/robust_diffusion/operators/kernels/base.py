@@ -32,6 +32,9 @@ class Modulation:
 class Attended:
     """Attention of every edge, and what its derivative needs."""
 
+    projected: Float[Tensor, "n 2 x y"]  # keys and queries
+    weight: Float[Tensor, " e"]  # of the edges
+    graph: Graph
     attention: Float[Tensor, " e"]  # mean over heads of the softmax
     relative: Float[Tensor, "..."]  # the softmax over w, per edge and head in the backend's order
 
@@ -41,6 +44,8 @@ class Diffused:
     """Values that the derivative of a modulated diffusion needs."""
 
     attended: Attended  # A(Z)
+    z: Float[Tensor, "n d"]  # the features
+    modulation: Modulation
     difference: Float[Tensor, "..."]  # |z_v - z_u|^2 per edge; under `residual` A z - z per node
     norm: Float[Tensor, " n"]  # gradient norm g
     relative: Float[Tensor, " e"]  # like that of the attention, for B

@@ -503,16 +503,10 @@ class TritonKernels(Kernels):
         return _attended(_arguments(projected, weight, graph), graph)
 
     def attend_backward(
-        self,
-        grad: Tensor,
-        projected: Tensor,
-        weight: Tensor,
-        graph: Graph,
-        attended: Attended,
-        *,
-        with_weight: bool,
+        self, grad: Tensor, attended: Attended, *, with_weight: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Gradients by the projections and by the weights."""
+        projected, weight, graph = attended.projected, attended.weight, attended.graph
         arguments = _arguments(projected, weight, graph) | vars(attended)
         arguments |= {"d_attention": grad, "d_scores": torch.empty_like(attended.relative)}
         arguments |= {"d_projected": torch.empty_like(projected)}
@@ -532,22 +526,15 @@ class TritonKernels(Kernels):
         arguments |= {"attention": attended.attention, "norm": norm, "modulation": relative}
         out = torch.empty_like(z)
         launch(_diffuse, graph.num_nodes, arguments | {"out": out})
-        return out, Diffused(attended, difference, norm, relative)
+        return out, Diffused(attended, z, modulation, difference, norm, relative)
 
     def diffuse_backward(
-        self,
-        grad: Tensor,
-        z: Tensor,
-        projected: Tensor,
-        weight: Tensor,
-        graph: Graph,
-        modulation: Modulation,
-        diffused: Diffused,
-        *,
-        with_weight: bool,
+        self, grad: Tensor, diffused: Diffused, *, with_weight: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Three launches; between each two, a value of every node is completed."""
-        arguments = _arguments(projected, weight, graph, z, modulation) | vars(diffused.attended)
+        attended, z = diffused.attended, diffused.z
+        projected, weight, graph = attended.projected, attended.weight, attended.graph
+        arguments = _arguments(projected, weight, graph, z, diffused.modulation) | vars(attended)
         arguments |= {"difference": diffused.difference, "norm": diffused.norm}
         arguments |= {"modulation": diffused.relative, "d_out": grad}
         arguments |= {
@@ -557,7 +544,7 @@ class TritonKernels(Kernels):
             name: torch.empty_like(diffused.norm) for name in ("inflow", "d_norm", "d_squared")
         }
         arguments |= {"d_z": torch.empty_like(z), "d_projected": torch.empty_like(projected)}
-        arguments["d_scores"] = torch.empty_like(diffused.attended.relative)
+        arguments["d_scores"] = torch.empty_like(attended.relative)
         arguments["d_weight"] = torch.empty_like(weight) if with_weight else None
         for kernel in (_diffuse_backward, _attend_backward, _pull_back):
             launch(kernel, graph.num_nodes, arguments)
@@ -598,9 +585,9 @@ class TritonKernels(Kernels):
 
 def _attended(arguments: dict[str, Any], graph: Graph) -> Attended:
     weight = arguments["weight"]
-    attended = Attended(
-        torch.empty_like(weight), weight.new_empty(graph.num_edges, arguments["heads"])
-    )
+    relative = weight.new_empty(graph.num_edges, arguments["heads"])
+    attention = torch.empty_like(weight)
+    attended = Attended(arguments["projected"], weight, graph, attention, relative)
     launch(_attend, graph.num_nodes, arguments | vars(attended))
     return attended
 
