@@ -341,10 +341,8 @@ def _tested(
         samples = {one: evidence(one) for one in terms}
         if claim.of == "spread":
             # The mean distance from the median measures the spread: Brown and Forsythe 1974.
-            centers = {g: median(s.values()) for g, s in samples.items() if isinstance(s, dict)}
-            samples = dict.fromkeys(terms) | {
-                g: {seed: abs(value - center) for seed, value in samples[g].items()}
-                for g, center in centers.items()
+            samples = {
+                g: _from_median(s) if isinstance(s, dict) else None for g, s in samples.items()
             }
         estimate = _estimate(terms, samples, claims.min_seeds)
         if estimate is None:
@@ -361,6 +359,11 @@ def _tested(
         if p > claims.alpha:
             finding.state = "undecided"
     return findings
+
+
+def _from_median(sample: Mapping[int, float]) -> dict[int, float]:
+    center = median(sample.values())
+    return {seed: abs(value - center) for seed, value in sample.items()}
 
 
 def _estimate(terms: Terms, samples: Mapping[Group, Sample], min_seeds: int) -> Estimate | None:

@@ -93,7 +93,10 @@ def _results(runs: Sequence[Record], on: str) -> tuple[list[Setting], list[Accur
         for graph, value in reached.items():
             accuracy.setdefault(name, {}).setdefault(graph, {})[seed] = value
     shared = frozenset.intersection(*settings) if len(settings) > 1 else frozenset()
-    own = [dict(item for item in s.items() if item not in shared) for s in settings.values()]
+    own: list[Setting] = [
+        {key: value for key, value in setting.items() if (key, value) not in shared}
+        for setting in settings.values()
+    ]
     return own, list(accuracy.values())
 
 
