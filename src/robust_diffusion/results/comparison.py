@@ -9,8 +9,7 @@ import pandas as pd
 
 from robust_diffusion.records.identity import PRESENTATION_KEYS
 from robust_diffusion.records.records import Record, first_asked, is_tested
-from robust_diffusion.results.numbers import mean_and_std, signed, spread
-from robust_diffusion.results.significance import one_sample_p, starred
+from robust_diffusion.results.numbers import mean_and_std, one_sample_p, signed, spread, starred
 
 Setting = Mapping[str, str]
 """Overrides, typed or swept, the seed aside."""

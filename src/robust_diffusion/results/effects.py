@@ -7,8 +7,7 @@ import pandas as pd
 from scipy import special
 
 from robust_diffusion.records.records import Record, is_tested
-from robust_diffusion.results.numbers import p_value, signed
-from robust_diffusion.results.significance import LEVEL, holm
+from robust_diffusion.results.numbers import LEVEL, holm, p_value, signed
 from robust_diffusion.results.table import ResultTable, summarize
 
 

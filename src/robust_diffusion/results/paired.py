@@ -10,8 +10,15 @@ from robust_diffusion.records.records import Record
 from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.evidence import THOROUGH
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
-from robust_diffusion.results.numbers import mean_and_std, signed, spread
-from robust_diffusion.results.significance import LEVEL, Estimate, one_sample_p, starred
+from robust_diffusion.results.numbers import (
+    LEVEL,
+    Estimate,
+    mean_and_std,
+    one_sample_p,
+    signed,
+    spread,
+    starred,
+)
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
     PAIRED,
