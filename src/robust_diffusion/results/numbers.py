@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special  # of scipy.stats, which takes a second to import
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -69,6 +68,8 @@ class Estimate:
 
     @classmethod
     def _of(cls, effect: float, error: float, freedom: float, seeds: int) -> "Estimate":
+        from scipy import special  # late: a tenth of a second, and `scipy.stats` takes a second
+
         reach = error and error * float(special.stdtrit(freedom, (1 + LEVEL) / 2))
         return cls(effect, error, freedom, seeds, (effect - reach, effect + reach))
 
@@ -97,6 +98,8 @@ class Estimate:
         """Return the two-sided p-value of a difference from a bound; `None` if nothing varies."""
         if self.error == 0:
             return None
+        from scipy import special
+
         return 2 * float(special.stdtr(self.freedom, -abs(self.effect - bound) / self.error))
 
 
