@@ -199,7 +199,10 @@ for words in (
 """
 
 
-@pytest.mark.parametrize("code", [LIGHT, EVALUATING, FRONT])
+SLOW = [pytest.param(code, marks=pytest.mark.slow) for code in (EVALUATING, FRONT)]
+
+
+@pytest.mark.parametrize("code", [LIGHT, *SLOW])
 def test_what_takes_seconds_is_imported_when_it_is_needed(code: str, tmp_path: Path) -> None:
     outcome = subprocess.run(
         [sys.executable, "-c", code],
