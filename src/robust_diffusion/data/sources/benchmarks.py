@@ -118,8 +118,8 @@ def load_defense_test(folder: DatasetFolder, name: str, *, split: Natural = 0) -
     with reading(path):
         shape = (len(labels), int(ones[:, 1].max()) + 1)
         adjacency, features = (
-            sparse_matrix("coo", np.ones(len(at), np.int8), *at.T, (shape[0], width), where=path)
-            for at, width in ((edges, shape[0]), (ones, shape[1]))
+            sparse_matrix("coo", np.ones(len(row), np.int8), row, col, (len(labels), n), where=path)
+            for (row, col), n in ((edges.T, shape[0]), (ones.T, shape[1]))
         )
     splits = dict(zip(_PARTS, parts, strict=True))
     x = dense(features, path)
