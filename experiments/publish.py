@@ -25,7 +25,7 @@ from robust_diffusion.paper.claims import claims_table, judge_all, load_claims, 
 from robust_diffusion.paper.commands import FIDELITIES
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.paper.render import render_markdown
-from robust_diffusion.paper.studies import studies
+from robust_diffusion.paper.report import studies
 from robust_diffusion.records.records import Record, encoded, latest_by_run, reference_to
 from robust_diffusion.results.leaderboard import show_leaderboard
 from robust_diffusion.results.runs import Runs

@@ -14,7 +14,7 @@ from robust_diffusion.paper.layout import ASSUMED_RUNS
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render import render_markdown
 from robust_diffusion.results.entry import Entry
-from tests.paper.records import Record, finished, seeds, timed
+from tests.paper.records import Record, finished, seeds
 from tests.paper.tables import table_of
 
 
@@ -76,25 +76,6 @@ def test_a_stand_in_is_named_beside_what_it_stands_in_for_without_printed_number
     assert {e.state for e in citeseer} == {"not run"}
     assert all(e.reported.mean is not None for e in citeseer)
     assert "Planetoid" not in render_markdown(table_of(number, seeds([0.6], **own)))
-
-
-def times(records: Sequence[Record], **options: str) -> Entry:
-    """The time of a step of Beltrami, of the implicit solver at τ=1."""
-    where = {"model": "beltrami", "solver": "implicit_adams", "tau": "1"}
-    return entry(table_of(7, records, **options), **where)
-
-
-ONE_STEP = {"solver": {"num_steps": 1}}
-
-
-def test_a_time_is_a_median_compared_by_a_factor_alone() -> None:
-    found = times([timed(0.0049, settings=ONE_STEP)])
-    assert found.mean == pytest.approx(4.9)
-    assert found.quartiles == pytest.approx((4.41, 5.39))
-    assert found.factor == pytest.approx(0.5)
-    assert (found.difference, found.deviations, found.p, found.rank) == (None,) * 4
-    smoke = times([timed(0.002, scale="smoke", settings=ONE_STEP)], scale="smoke")
-    assert (smoke.mean, smoke.factor) == (pytest.approx(2), None)
 
 
 def test_a_number_passes_the_functions_that_contributing_names() -> None:

@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 
 from robust_diffusion.paper.charts import draw_charts
 from robust_diffusion.paper.paper_table import build_tables
-from robust_diffusion.paper.report import render_report
-from robust_diffusion.paper.studies import COMPARED, STUDIES, studies
+from robust_diffusion.paper.report import COMPARED, STUDIES, render_report, studies
 from robust_diffusion.results.runs import Runs
 from tests.paper.records import Record, failed, finished, seeds, timed
 

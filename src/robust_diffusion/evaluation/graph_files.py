@@ -75,7 +75,7 @@ def _place(arrays: Mapping[str, NDArray[Any]], subject: Subject, path: Path) -> 
             continue
         with reading(path):
             test, pairs = (torch.from_numpy(a.astype("int64")) for a in (arrays[key], edges.T))
-            listed = numbers_of(pairs, n).unique()
+            listed = torch.unique(numbers_of(pairs, n))
             if torch.equal(listed, own) and torch.equal(test.sort().values, targets):
                 return of["name"], of["split"]
     raise DataError(

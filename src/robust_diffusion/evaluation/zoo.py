@@ -273,7 +273,7 @@ def unit_test(
     else:
         known = graphs_in(Path(graphs), subject)
     with subject.tried.ready():
-        rows = [("", "clean", np.nan, subject.accuracy_on(subject.graph))]
+        rows: list[tuple[Any, ...]] = [("", "clean", np.nan, subject.accuracy_on(subject.graph))]
         rows += [(*of, subject.accuracy_on(graph)) for *of, graph in known]
     frame = pd.DataFrame(rows, columns=["made_on", "attack", "own_accuracy", "accuracy"])
     attacked = frame[1:].sort_values("accuracy", kind="stable")

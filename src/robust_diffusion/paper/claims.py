@@ -25,9 +25,8 @@ from robust_diffusion.paper.paper_table import published
 from robust_diffusion.records.records import CLEAN, Record, has_values, value_at
 from robust_diffusion.records.schema import first_problem
 from robust_diffusion.results.frame import narrow_frame
-from robust_diffusion.results.numbers import MINUS, p_value
+from robust_diffusion.results.numbers import MINUS, RULE, Estimate, holm, p_value
 from robust_diffusion.results.runs import Runs, select
-from robust_diffusion.results.significance import RULE, Estimate, holm
 from robust_diffusion.results.worst_case import worst_cases
 from robust_diffusion.system.markdown import markdown_table
 
@@ -341,10 +340,8 @@ def _tested(
         samples = {one: evidence(one) for one in terms}
         if claim.of == "spread":
             # The mean distance from the median measures the spread: Brown and Forsythe 1974.
-            centers = {g: median(s.values()) for g, s in samples.items() if isinstance(s, dict)}
-            samples = dict.fromkeys(terms) | {
-                g: {seed: abs(value - center) for seed, value in samples[g].items()}
-                for g, center in centers.items()
+            samples = {
+                g: _from_median(s) if isinstance(s, dict) else None for g, s in samples.items()
             }
         estimate = _estimate(terms, samples, claims.min_seeds)
         if estimate is None:
@@ -361,6 +358,11 @@ def _tested(
         if p > claims.alpha:
             finding.state = "undecided"
     return findings
+
+
+def _from_median(sample: Mapping[int, float]) -> dict[int, float]:
+    center = median(sample.values())
+    return {seed: abs(value - center) for seed, value in sample.items()}
 
 
 def _estimate(terms: Terms, samples: Mapping[Group, Sample], min_seeds: int) -> Estimate | None:

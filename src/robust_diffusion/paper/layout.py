@@ -144,10 +144,11 @@ def table_numbers() -> list[int]:
     return sorted(int(path.stem.removeprefix("table-")) for path in laid_out)
 
 
+@cache
 def load_layout(number: int) -> Layout:
     """Load the layout of a table."""
     path = CONFIG_DIR / "experiment" / f"table-{number}.yaml"
-    experiment = _read(path) if path.is_file() else {}
+    experiment = read_yaml(path) if path.is_file() else {}
     if "table" not in experiment:
         known = ", ".join(map(str, table_numbers()))
         raise ConfigError(f"table={number}: has no layout; use one of {known}")
@@ -193,12 +194,6 @@ def printed_number(where: Mapping[str, str]) -> Reported:
     mean, std = (float(rows[0][key]) if rows[0][key] else None for key in ("mean", "std"))
     is_count = nodes.isdigit() and edges.isdigit()
     return Reported(mean, std, (int(nodes), int(edges)) if is_count else None)
-
-
-@cache
-def _read(path: Path) -> dict[str, Any]:
-    experiment: dict[str, Any] = read_yaml(path)
-    return experiment
 
 
 def _grid(section: Mapping[str, Any]) -> Grid:

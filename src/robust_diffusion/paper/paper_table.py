@@ -132,9 +132,11 @@ def _times(layout: Layout, runs: Sequence[Record], states: Mapping[Any, int]) ->
         low, high = min(t[key] for t in timings), max(t[key] for t in timings)
         return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
-    places = Counter(
-        ", ".join([t["device"], *_threads(t), f"backend {t['backend']}"]) for t in timings
-    )
+    def place(t: Mapping[str, Any]) -> str:
+        threads = [f"{t['threads']} thread{'s' * (t['threads'] > 1)}"] if t["kind"] == "cpu" else []
+        return ", ".join([t["device"], *threads, f"backend {t['backend']}"])
+
+    places = Counter(map(place, timings))
     named = [f"{place} ({n} of {len(runs)} runs)" for place, n in places.items()]
     seeds = ", means over the seeds" if len({record["seed"] for record in runs}) > 1 else ""
     lines = [
@@ -150,11 +152,6 @@ def _times(layout: Layout, runs: Sequence[Record], states: Mapping[Any, int]) ->
         name = DATASETS.get(other, other)
         lines.insert(0, f"{name} stands in for {printed}; the printed times are {printed}'s.")
     return lines
-
-
-def _threads(timing: Mapping[str, Any]) -> list[str]:
-    number = timing["threads"]
-    return [f"{number} thread{'s' * (number > 1)}"] if timing["kind"] == "cpu" else []
 
 
 def _setting(runs: Sequence[Record], attacked: _Attacked, fidelity: str) -> str:

@@ -10,8 +10,8 @@ from robust_diffusion.records.identity import trained_model
 from robust_diffusion.records.records import CLEAN, Record
 from robust_diffusion.results.captions import NUMBER, spent_ranges
 from robust_diffusion.results.evidence import CHANCE, knows_model
+from robust_diffusion.results.numbers import holm, one_sample_p, welch_p
 from robust_diffusion.results.runs import Runs, Selection
-from robust_diffusion.results.significance import holm, one_sample_p, welch_p
 
 _State = Literal["measured", "failed", "no data", "not run"]
 Test = Literal["welch", "one sample"]
@@ -303,9 +303,14 @@ def _is_within(other: Record, attack: str, allowed: Mapping[str, Any], *, inject
     budget = other["budget"]
     spent = list(budget.get("spent", {}).get(attack, {}).values())
     low, high = allowed["feature_limits"]
+    # What is no number is no limit.
+    theirs, ours = (
+        {key: x for key, x in limits.items() if isinstance(x, int | float)}
+        for limits in (budget["declared"], allowed)
+    )
     return (
         _injects(other, attack) == injects
-        and all(_limit(budget["declared"], key) <= _limit(allowed, key) for key in allowed)
+        and all(theirs.get(key, math.inf) <= limit for key, limit in ours.items())
         # Older records report features out of range in words only.
         and all(low - EPS <= used["feature_range"][0] for used in spent)
         and all(used["feature_range"][1] <= high + EPS for used in spent)
@@ -316,9 +321,3 @@ def _is_within(other: Record, attack: str, allowed: Mapping[str, Any], *, inject
 
 def _injects(record: Record, attack: str) -> bool:
     return "injected_nodes" in spent_ranges([record], [attack])
-
-
-def _limit(declared: Mapping[str, Any], key: str) -> float:
-    """Return a limit of a budget, infinity if there is none."""
-    value = declared.get(key)
-    return value if isinstance(value, int | float) else math.inf

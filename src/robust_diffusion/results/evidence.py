@@ -75,7 +75,10 @@ def _outcome(record: Record, attack: str) -> dict[str, Any]:
     if kind is None or record.get("threat") == "poisoning":  # or a threat model of the user's
         return outcome
     if kind == "transfer":
-        outcome["surrogates"] = _surrogates(record)
+        names = ", ".join(sorted(record.get("surrogates") or []))
+        # With the version of `auto` that attacked them.
+        version = f"; {THOROUGH} {attack_version(record, THOROUGH)}"
+        outcome["surrogates"] = names + version * bool(names and THOROUGH in record["accuracy"])
     for part, lowest in (_parts(record, attack) or {"": reached}).items():
         key = "adaptive" if part.startswith("adaptive") else kind
         outcome[key] = min(lowest, outcome.get(key, 1.0))
@@ -85,13 +88,6 @@ def _outcome(record: Record, attack: str) -> dict[str, Any]:
 def attack_version(record: Record, attack: str) -> int:
     """Return the version of an attack that a record was computed with."""
     return int(record.get("attack_versions", {}).get(attack, 1))
-
-
-def _surrogates(record: Record) -> str:
-    """Return the surrogates of a black box, with the version of `auto` that attacked them."""
-    names = ", ".join(sorted(record.get("surrogates") or []))
-    attacked = names and THOROUGH in record["accuracy"]
-    return f"{names}; {THOROUGH} {attack_version(record, THOROUGH)}" if attacked else names
 
 
 def _parts(record: Record, attack: str) -> Mapping[str, float]:

@@ -91,7 +91,12 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
         1   gcn    pgd       0.3        0.3
     """
     rows = narrow_frame(records)
-    return pd.concat([rows, _differing(rows["settings"])], axis=1)
+    paths = sorted({path for row in rows["settings"] for path in row} - COLUMNS.keys())
+    columns = {path: [row.get(path) for row in rows["settings"]] for path in paths}
+    differing = {path: values for path, values in columns.items() if len({*map(str, values)}) > 1}
+    # Missing where a row lacks the setting.
+    settings = pd.DataFrame(differing, index=rows.index, dtype=object).infer_objects()
+    return pd.concat([rows, settings], axis=1)
 
 
 def narrow_frame(records: Iterable[Record]) -> pd.DataFrame:
@@ -104,14 +109,6 @@ def narrow_frame(records: Iterable[Record]) -> pd.DataFrame:
     ]
     types: Mapping[str, Any] = {name: kind for name, (kind, _) in COLUMNS.items()}
     return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(types)
-
-
-def _differing(settings: "pd.Series[Any]") -> pd.DataFrame:
-    """Return one column per setting in which rows differ; missing where a row lacks the setting."""
-    paths = sorted({path for row in settings for path in row} - COLUMNS.keys())
-    columns = {path: [row.get(path) for row in settings] for path in paths}
-    differing = {path: values for path, values in columns.items() if len({*map(str, values)}) > 1}
-    return pd.DataFrame(differing, index=settings.index, dtype=object).infer_objects()
 
 
 def _common(record: Record) -> dict[str, Any]:

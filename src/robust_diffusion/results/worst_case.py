@@ -181,10 +181,8 @@ def lowest_within(models: pd.DataFrame, alike: Sequence[str] = ()) -> pd.DataFra
     trained = ["dataset", "variant", "model", "draw", "split", *alike]
     lowest = models.index.to_numpy().copy()
     for _, group in models.groupby([*trained, models["budget"].map(feature_limits)], sort=False):
-        limits, worst = (
-            group[["nodes", "edges"]].to_numpy(int),
-            group["worst"].fillna(math.inf).to_numpy(),
-        )
+        limits = group[["nodes", "edges"]].to_numpy(int)
+        worst = group["worst"].fillna(math.inf).to_numpy()
         for i, within in enumerate(np.logical_and.reduce(limits[:, None] >= limits, axis=2)):
             least = np.flatnonzero(within)[worst[within].argmin()]
             if worst[least] < worst[i]:
@@ -223,12 +221,11 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
     for model in models.to_dict("records"):
         groups.setdefault(_at(model, _KEY), []).append(model)
     rows = [dict(zip(_KEY, key, strict=True)) | _row(group) for key, group in groups.items()]
-    table = pd.DataFrame(rows)
-    if table.empty:
-        return table
-    order = {"dataset": True, "variant": True, "edges": True, "nodes": True, "above_mlp": False}
-    order["model"] = True
-    return table.sort_values(list(order), ascending=list(order.values()), ignore_index=True)
+    if not rows:
+        return pd.DataFrame()
+    order = ["dataset", "variant", "edges", "nodes", "above_mlp", "model"]
+    ascending = [column != "above_mlp" for column in order]
+    return pd.DataFrame(rows).sort_values(order, ascending=ascending, ignore_index=True)
 
 
 def _row(models: Sequence[Mapping[Any, Any]]) -> dict[str, Any]:
@@ -260,9 +257,8 @@ def most_frequent(models: Sequence[Mapping[Any, Any]]) -> str:
     """Return the attack that most often reached the worst case, "" where none cost accuracy."""
     hurt = Counter(model["by"] for model in models if model["worst"] < model["clean"])
     attack = max(sorted(hurt), key=hurt.__getitem__, default="")
-    return (
-        attack if hurt[attack] in (0, len(models)) else f"{attack}, {hurt[attack]} of {len(models)}"
-    )
+    some = f", {hurt[attack]} of {len(models)}" if 0 < hurt[attack] < len(models) else ""
+    return attack + some
 
 
 def show_worst_cases(records: Sequence[Record]) -> ResultTable:

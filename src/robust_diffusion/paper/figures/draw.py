@@ -178,8 +178,8 @@ def draw_series(
     sizes = [{"ms": 9 if look.marker == "|" else 4, "lw": 1} for look in looks]
     styles = {name: look.style | size for name, look, size in zip(names, looks, sizes, strict=True)}
     listed = isinstance(points["y"].iloc[0], str)
-    sides = {"axes.spines.top": False, "axes.spines.right": False}
-    with rc_context({**STYLE, **sides, "figure.labelsize": 8}):
+    style = STYLE | {"axes.spines.top": False, "axes.spines.right": False, "figure.labelsize": 8}
+    with rc_context(style):
         size = (1 + 3.5 * columns, 0.8 + (3 if listed else 2.4) * rows)
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False, sharey=not (listed or log)).ravel()
