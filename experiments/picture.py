@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -309,7 +309,8 @@ def draw_each(easy: pd.DataFrame, every: pd.DataFrame, certified: Mapping[str, A
     smoothed = {"color": "#4477aa", "label": "smoothed form, certified"}
     panels[0].plot(curve["budget"], 100 * curve["certified"], "--s", **smoothed)
     panels[0].set_title("easy targets: attack and certificate", fontsize=10)
-    for axes, by in zip(panels[1:], ("degree", "margin"), strict=True):
+    columns: tuple[Literal["degree", "margin"], ...] = ("degree", "margin")
+    for axes, by in zip(panels[1:], columns, strict=True):
         shares = 100 * right_by_edges(every, by, max_edges=5)
         groups: list[Any] = list(shares)  # intervals
         for group, color in zip(groups, GREYS, strict=False):

@@ -1,4 +1,7 @@
-"""Fixtures shared by all tests. `robust_diffusion` is imported late, behind pytest's type hook."""
+"""Fixtures shared by all tests.
+
+`robust_diffusion` is imported late, behind pytest's type hook; torch, where tests run.
+"""
 
 import gc
 import importlib
@@ -17,7 +20,6 @@ from typing import Any
 
 import hydra
 import pytest
-import torch
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.global_hydra import GlobalHydra
@@ -26,12 +28,8 @@ from hydra.core.utils import JobRuntime
 from hypothesis import HealthCheck, settings
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-if not torch.cuda.is_available():
-    # Triton's interpreter runs the kernels. Triton reads this on import, and PyG imports it.
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
 # What is first imported behind jaxtyping's hook is compiled anew in every process: seconds of it.
-for _name in (
+BEFORE_THE_HOOK = (
     "tests.shapes",
     "matplotlib.figure",
     "pandas",
@@ -43,9 +41,7 @@ for _name in (
     "torchdiffeq",
     "torchmetrics",
     "wandb",
-):
-    if find_spec(_name.partition(".")[0]):  # a bare GPU machine lacks some
-        importlib.import_module(_name)
+)
 
 Compose = Callable[..., DictConfig]
 
@@ -86,12 +82,23 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     settings.register_profile("deterministic", profile)
     settings.load_profile("deterministic")
+    if config.getoption("dist", "no") == "no":  # not in the process that only deals tests out
+        import torch
+
+        if not torch.cuda.is_available():
+            # Triton's interpreter runs the kernels; read when Triton is imported, as by PyG.
+            os.environ.setdefault("TRITON_INTERPRET", "1")
+        for name in BEFORE_THE_HOOK if config.getoption("jaxtyping_packages", None) else ():
+            if find_spec(name.partition(".")[0]):  # a bare GPU machine lacks some
+                importlib.import_module(name)
     # Tests run in folders of their own, so a relative path would lead nowhere.
     if data := os.environ.get("ROBUST_DIFFUSION_DATA"):
         os.environ["ROBUST_DIFFUSION_DATA"] = str(Path(data).resolve())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    import torch
+
     # The longest first: at the end, one process would wait for another's.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     data = os.environ.get("ROBUST_DIFFUSION_DATA")
@@ -129,12 +136,16 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
+    import torch
+
     torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def _isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One seed for every test; paths in the test's folder; nothing reaches W&B's server."""
+    import torch
+
     torch.manual_seed(0)
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith(("WANDB_", "HYDRA_"))]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         AutoModification as AutoModification,
         Budget as Budget,
         EigenvectorInjection as EigenvectorInjection,
+        FlipAdversary as FlipAdversary,
         GivenGraph as GivenGraph,
         GradientInjection as GradientInjection,
         InjectionAdversary as InjectionAdversary,

@@ -146,6 +146,7 @@ def test_local_terms_are_admitted_and_nodes_with_edges_may_have_an_influence(nam
     assert locality.dtype == ("float32" if name == "single precision" else "float64")
 
 
+@pytest.mark.slow
 @every_case
 def test_local_models_of_the_package_are_admitted(
     case: Case, x: Tensor, edge_index: Tensor

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         GradientInjection as GradientInjection,
     )
     from robust_diffusion.attacks.injection.tdgia import TDGIA as TDGIA
+    from robust_diffusion.attacks.modification.adversary import FlipAdversary as FlipAdversary
     from robust_diffusion.attacks.modification.auto import AutoModification as AutoModification
     from robust_diffusion.attacks.modification.given import GivenGraph as GivenGraph
     from robust_diffusion.attacks.modification.meta_grbcd import MetaGRBCD as MetaGRBCD

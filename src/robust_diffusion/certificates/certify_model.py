@@ -17,6 +17,7 @@ from robust_diffusion.attacks import Attack, Budget
 from robust_diffusion.attacks.modification.base import edges_at
 from robust_diffusion.certificates.base import ClassBounds, Smoothing, class_bounds
 from robust_diffusion.certificates.bi_smoothing import BiSmoothing
+from robust_diffusion.certificates.collective import Collective
 from robust_diffusion.certificates.locality import check_locality
 from robust_diffusion.certificates.report import Attacked, CertificateReport
 from robust_diffusion.certificates.sampling import SmoothedModel, VoteCounter, graphs_per_pass
@@ -25,6 +26,7 @@ from robust_diffusion.checks import Count, Natural, Seed, check_choice, validate
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.evaluate_model import Subject, attacks_of, evaluate, subject_of
+from robust_diffusion.evaluation.flags import graph_hash
 from robust_diffusion.evaluation.report import RobustnessReport
 from robust_diffusion.models.adaptive import DRAWS
 from robust_diffusion.models.checked import own_context
@@ -219,6 +221,12 @@ def _certified(
     selection = count("selection", scheme.selection_samples, x, edge_index)
     votes = count("votes", scheme.samples, x, edge_index)
     bounds = class_bounds(selection, votes, scheme.alpha)
+    collective = None
+    if isinstance(scheme, BiSmoothing) and locality.separate and not attack.local:
+        collective = Collective.of(
+            *(scheme, edge_index, len(x), subject.targets, subject.labels.numpy()),
+            *(selection, votes),
+        )
     counted = time.perf_counter()
     attacked, reports = attack(count, subject, bounds, votes) if attack.attacks else ([], [])
     return CertificateReport(
@@ -239,10 +247,11 @@ def _certified(
         attacked=attacked,
         seed=subject.seed,
         dataset=subject.dataset,
-        clean_graph=subject.fingerprint,
+        clean_graph=graph_hash(subject.graph, subject.targets),
         weights=weights,
         seconds={"votes": counted - start, "attacks": time.perf_counter() - counted},
         attacks=tuple(reports),
+        collective=collective,
     )
 
 

@@ -56,10 +56,15 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         )
     datamodule: GraphDataModule = instantiate(cfg.data)
     model = load_checkpoint(own_class or cfg.model, datamodule, path)
+    if chosen.graphs and not chosen.unit_test:
+        raise ConfigError("--graphs: are read by --unit-test alone; add it")
     if chosen.unit_test:
-        frame = unit_test(model, datamodule, str(datamodule.name), seed=cfg.seed)
+        name, graphs = str(datamodule.name), chosen.graphs
+        frame = unit_test(model, datamodule, name, seed=cfg.seed, graphs=graphs)
         table = (100 * frame.set_index(["made_on", "attack"])).round(2).reset_index().fillna("")
-        print_table("accuracy on graphs of the zoo, in %", table, ["made_on", "attack"])
+        print_table(
+            f"accuracy on graphs of {graphs or 'the zoo'}, in %", table, ["made_on", "attack"]
+        )
         return
     if chosen.each is not None:
         _print_each(model, datamodule, cfg, chosen.each, chosen.save)
@@ -113,6 +118,12 @@ def _parser() -> argparse.ArgumentParser:
         "--unit-test",
         action="store_true",
         help="only test the model on the most harmful graph of each model of the zoo",
+    )
+    parser.add_argument(
+        "--graphs",
+        metavar="PATH",
+        help="with --unit-test: graphs of a file or folder in place of the zoo's, unit_test.npz of "
+        "arXiv:2301.13694 or attacked graphs that GRB or DeepRobust wrote",
     )
     reports.add_argument(
         "--filtered",

@@ -232,8 +232,11 @@ def load_weights(model: nn.Module, weights: Path | Mapping[str, Any], *, where: 
     model_state = model.state_dict()
     for name, tensor in state.items():
         expected = model_state.get(name)
-        both = isinstance(tensor, Tensor) and isinstance(expected, Tensor)
-        if both and any(is_kind(tensor) != is_kind(expected) for is_kind in KINDS):
+        if (
+            isinstance(tensor, Tensor)
+            and isinstance(expected, Tensor)
+            and any(is_kind(tensor) != is_kind(expected) for is_kind in KINDS)
+        ):
             raise DataError(
                 f"{where}: {name} is of type {tensor.dtype}, the model's of {expected.dtype}; "
                 "save it as such"

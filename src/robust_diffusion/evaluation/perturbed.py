@@ -142,7 +142,7 @@ class Effort:
         self._before += seconds
         self.tell(forwards, free=forwards)
 
-    def reach(self, accuracy: float, forwards: int = 0, seconds: float = 0.0) -> None:
+    def reach(self, accuracy: float, forwards: float = 0, seconds: float = 0) -> None:
         """Note what a graph leaves of the accuracy, so much later, if no other one left less."""
         if not self.trace or accuracy < self.trace[-1][2]:
             self.trace.append((self.forwards + forwards, self.seconds + seconds, accuracy))

@@ -2,12 +2,13 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import pandas as pd
 import torch
 from hydra.utils import get_object
@@ -24,6 +25,7 @@ from robust_diffusion.config import PUBLISHED
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation.evaluate_model import Subject, subject_of
+from robust_diffusion.evaluation.graph_files import KnownGraph, graphs_in
 from robust_diffusion.evaluation.load import build_model, load_weights
 from robust_diffusion.models.checked import own_context
 from robust_diffusion.records.schema import Schema, UnitShare, first_problem
@@ -231,8 +233,9 @@ def unit_test(
     seed: Seed = 0,
     device: str | torch.device | None = None,
     directory: str | Path | None = None,
+    graphs: str | Path | None = None,
 ) -> pd.DataFrame:
-    """Accuracy of a model on the worst graph of each model of the zoo; nothing is attacked.
+    """Accuracy of a model on graphs that broke others, of the zoo or a file; nothing is attacked.
 
     A defence that falls here is broken by attacks that never saw it, in seconds. One that does not
     has shown nothing yet: attack it by `evaluate`.
@@ -245,11 +248,15 @@ def unit_test(
         seed: Of a model that samples.
         device: Where to run; `None` for where the model is.
         directory: Folder of the zoo (see `load_model`).
+        graphs: Read these in place of the zoo's: `unit_test.npz` of arXiv:2301.13694, whose
+            perturbations against deployed models (evasion) of the split with these target nodes
+            count; or attacked graphs of GRB or DeepRobust, a file `*adj*.npz` or `*adj*.pkl`, or a
+            folder of these.
 
     Returns:
         A frame, the most harmful graph first: `made_on`, the model of the zoo; `attack`;
-        `own_accuracy` that it left to that model, and `accuracy` that it leaves to this one, in
-        0..1. The first row of all is the clean graph's, `made_on` "".
+        `own_accuracy` that it left to that model, if it is known; and `accuracy` that it leaves to
+        this one, in 0..1. The first row of all is the clean graph's, `made_on` "".
 
     Raises:
         ConfigError: The zoo has no graph of that dataset or attacks other nodes of it, or the model
@@ -261,25 +268,26 @@ def unit_test(
         >>> frame = unit_test(load_model("gcn"), open_dataset("cora"))  # doctest: +SKIP
     """
     subject = subject_of(model, data, nodes, device, seed=seed)
-    zoo = Zoo.open(directory)
+    if graphs is None:
+        known = _graphs_of_zoo(Zoo.open(directory), dataset, subject)
+    else:
+        known = graphs_in(Path(graphs), subject)
+    with subject.tried.ready():
+        rows: list[tuple[Any, ...]] = [("", "clean", np.nan, subject.accuracy_on(subject.graph))]
+        rows += [(*of, subject.accuracy_on(graph)) for *of, graph in known]
+    frame = pd.DataFrame(rows, columns=["made_on", "attack", "own_accuracy", "accuracy"])
+    attacked = frame[1:].sort_values("accuracy", kind="stable")
+    return pd.concat([frame[:1], attacked], ignore_index=True).dropna(axis=1, how="all")
+
+
+def _graphs_of_zoo(zoo: Zoo, dataset: str, subject: Subject) -> Iterator[KnownGraph]:
+    """Yield the worst graph of each model of the zoo."""
     entries = [entry for entry in zoo.entries if entry.dataset == dataset]
     if not entries:
         known = ", ".join(sorted({entry.dataset for entry in zoo.entries}))
         raise ConfigError(f"unit_test: no graph of dataset={dataset}; there are {known or 'none'}")
-    with subject.tried.ready():
-        clean = subject.accuracy_on(subject.graph)
-        rows = [
-            {
-                "made_on": entry.name,
-                "attack": entry.attack,
-                "own_accuracy": entry.worst_accuracy,
-                "accuracy": subject.accuracy_on(_graph(zoo, entry, subject)),
-            }
-            for entry in entries
-        ]
-    first = {"made_on": "", "attack": "clean", "accuracy": clean}
-    attacked = pd.DataFrame(rows).sort_values("accuracy", kind="stable")
-    return pd.concat([pd.DataFrame([first]), attacked], ignore_index=True)
+    for entry in entries:
+        yield entry.name, entry.attack, entry.worst_accuracy, _graph(zoo, entry, subject)
 
 
 def _graph(zoo: Zoo, entry: ZooEntry, subject: Subject) -> PerturbedGraph:

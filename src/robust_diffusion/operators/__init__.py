@@ -1,12 +1,12 @@
 """Operators on graphs: pure functions of tensors, the mathematics every flow is built from."""
 
-from robust_diffusion.operators.attention import HeadWeights as HeadWeights
-from robust_diffusion.operators.attention import edge_attention as edge_attention
 from robust_diffusion.operators.calculus import GradientNorm as GradientNorm
 from robust_diffusion.operators.calculus import gradient_norm as gradient_norm
 from robust_diffusion.operators.calculus import graph_divergence as graph_divergence
 from robust_diffusion.operators.calculus import graph_gradient as graph_gradient
 from robust_diffusion.operators.calculus import graph_laplacian as graph_laplacian
+from robust_diffusion.operators.diffusion import HeadWeights as HeadWeights
+from robust_diffusion.operators.diffusion import edge_attention as edge_attention
 from robust_diffusion.operators.diffusion import edge_modulation as edge_modulation
 from robust_diffusion.operators.diffusion import modulated_diffusion as modulated_diffusion
 from robust_diffusion.operators.edges import edge_cosine as edge_cosine
@@ -37,7 +37,7 @@ from robust_diffusion.operators.low_rank import low_rank_product as low_rank_pro
 from robust_diffusion.operators.low_rank import truncated_svd as truncated_svd
 from robust_diffusion.operators.random_walk import pagerank_graph as pagerank_graph
 from robust_diffusion.operators.random_walk import return_probabilities as return_probabilities
-from robust_diffusion.operators.sparse_matrix import SparseMatrix as SparseMatrix
 from robust_diffusion.operators.stand_ins import FixedRows as FixedRows
 from robust_diffusion.operators.stand_ins import SelectiveTensor as SelectiveTensor
+from robust_diffusion.operators.stand_ins import SparseMatrix as SparseMatrix
 from robust_diffusion.operators.stand_ins import sparse_input as sparse_input

@@ -1,4 +1,4 @@
-"""The edges that every operator works on, sorted by destination (CSR), and sums over them."""
+"""The edge structure that every operator works on, sorted by destination (CSR), and its sums."""
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace

@@ -7,12 +7,12 @@ from robust_diffusion.system.lazy import lazy_attributes
 if TYPE_CHECKING:
     from robust_diffusion.data.sources.benchmarks import load_defense_test as load_defense_test
     from robust_diffusion.data.sources.benchmarks import load_heterophilous as load_heterophilous
+    from robust_diffusion.data.sources.benchmarks import load_planetoid as load_planetoid
     from robust_diffusion.data.sources.benchmarks import load_prognn as load_prognn
     from robust_diffusion.data.sources.benchmarks import load_shchur as load_shchur
     from robust_diffusion.data.sources.custom import load_custom as load_custom
-    from robust_diffusion.data.sources.grb import load_grb as load_grb
-    from robust_diffusion.data.sources.grb import write_grb as write_grb
-    from robust_diffusion.data.sources.planetoid import load_planetoid as load_planetoid
+    from robust_diffusion.data.sources.custom import load_grb as load_grb
+    from robust_diffusion.data.sources.custom import write_grb as write_grb
     from robust_diffusion.data.sources.synthetic import citation_like_graph as citation_like_graph
 
 if not TYPE_CHECKING:  # where a checker would take any name for one of the package

@@ -13,9 +13,15 @@ from torch import Tensor
 
 from robust_diffusion.errors import DataError
 from robust_diffusion.operators.graph import EdgeIndexes, Graph
-from robust_diffusion.operators.kernels.base import Attended, Diffused, Modulation, check_sizes
 from robust_diffusion.operators.kernels.build import load_library
-from robust_diffusion.operators.kernels.pure import Kernels
+from robust_diffusion.operators.kernels.pure import (
+    Attended,
+    Diffused,
+    Kernels,
+    Modulation,
+    Tensors,
+    check_sizes,
+)
 
 PADDING = 16
 """Node features come in multiples of this many numbers; what is missing is filled with 0."""
@@ -184,12 +190,7 @@ class CompiledKernels(Kernels):
         return d_z[:, :channels], _without_padding(d_padded, projected), d_weight
 
     def spectral(
-        self,
-        matrices: Sequence[Tensor],
-        left: Sequence[Tensor],
-        right: Sequence[Tensor],
-        *,
-        iterate: bool,
+        self, matrices: Tensors, left: Tensors, right: Tensors, *, iterate: bool
     ) -> tuple[Tensor, Tensor]:
         """All matrices in one call."""
         library = self._library(matrices[0].dtype)

@@ -1,21 +1,69 @@
-"""Kernels in PyTorch alone, over edges sorted by destination."""
+"""What every backend computes, and kernels in PyTorch alone, over edges sorted by destination."""
 
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
+from robust_diffusion.errors import DataError
 from robust_diffusion.operators.graph import CompactIndexes, Graph, multiply
-from robust_diffusion.operators.kernels.base import (
-    MAX_EXPONENT,
-    Attended,
-    Diffused,
-    Modulation,
-)
+
+MAX_EXPONENT = 35.0
+"""Largest exponent of an edge of weight 0 above the largest score of an edge that is there.
+
+In the gradient by its weight two such exponentials are multiplied, one of A and one of B; their
+product has to stay finite in single precision.
+"""
+
+
+@dataclass(frozen=True)
+class Modulation:
+    """Edge modulation B = softmax(g_u^left g_v^right) of a flow."""
+
+    left: float  # exponent of the gradient norm at the destination
+    right: float  # exponent of the gradient norm at the source
+    residual: bool  # the gradient norm of the authors' code, |A z - z|, instead of the text's
+    floor: float  # lower bound, positive; of what, see `operators.gradient_norm`
+    ceiling: float  # upper bound of the same; infinity for none
+
+
+@dataclass(frozen=True, eq=False)
+class Attended:
+    """Attention of every edge, and what its derivative needs."""
+
+    projected: Float[Tensor, "n 2 x y"]  # keys and queries
+    weight: Float[Tensor, " e"]  # of the edges
+    graph: Graph
+    attention: Float[Tensor, " e"]  # mean over heads of the softmax
+    relative: Float[Tensor, "..."]  # the softmax over w, per edge and head in the backend's order
+
+
+@dataclass(frozen=True, eq=False)
+class Diffused:
+    """Values that the derivative of a modulated diffusion needs."""
+
+    attended: Attended  # A(Z)
+    z: Float[Tensor, "n d"]  # the features
+    modulation: Modulation
+    difference: Float[Tensor, "..."]  # |z_v - z_u|^2 per edge; under `residual` A z - z per node
+    norm: Float[Tensor, " n"]  # gradient norm g
+    relative: Float[Tensor, " e"]  # like that of the attention, for B
+
+
+def check_sizes(graph: Graph, nodes: Sequence[Tensor], edges: Sequence[Tensor] = ()) -> None:
+    """Refuse values of other numbers of nodes or edges: pointers would lead out of the tensors."""
+    for values, size in ((nodes, graph.num_nodes), (edges, graph.num_edges)):
+        for value in values:
+            if value.size(0) != size:
+                what = "nodes" if values is nodes else "edges"
+                raise DataError(f"graph: {value.size(0)} rows of values on its {size} {what}")
+
 
 HARMLESS = 50.0
 """Scores of up to this size need no peak subtracted before they are exponentiated."""
@@ -25,6 +73,9 @@ SMALLEST_LENGTH = 1e-12
 
 CHUNK = 4096
 """Edges whose features are held at once: what stays in cache needs no new memory pages."""
+
+
+Tensors = Sequence[Tensor]
 
 
 class Kernels:
@@ -156,12 +207,7 @@ class Kernels:
         return d_z, d_projected, d_weight
 
     def spectral(
-        self,
-        matrices: Sequence[Tensor],
-        left: Sequence[Tensor],
-        right: Sequence[Tensor],
-        *,
-        iterate: bool,
+        self, matrices: Tensors, left: Tensors, right: Tensors, *, iterate: bool
     ) -> tuple[Tensor, Tensor]:
         """Matrices of one shape divided by their largest singular values [k], and these.
 

@@ -9,7 +9,6 @@ channels per head, D of all channels, R of a matrix's rows.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any, no_type_check
 
 import torch
@@ -18,18 +17,20 @@ import triton.language as tl
 from torch import Tensor
 
 from robust_diffusion.operators.graph import Graph
-from robust_diffusion.operators.kernels.base import (
+from robust_diffusion.operators.kernels.pure import (
     MAX_EXPONENT,
+    SMALLEST_LENGTH,
     Attended,
     Diffused,
+    Kernels,
     Modulation,
+    Tensors,
     check_sizes,
 )
-from robust_diffusion.operators.kernels.pure import SMALLEST_LENGTH, Kernels
 
 HIGHEST = tl.constexpr(MAX_EXPONENT)
 SHORTEST = tl.constexpr(SMALLEST_LENGTH)
-NOTHING = tl.constexpr(-math.inf)
+LOWEST = tl.constexpr(-math.inf)
 
 MOST_EDGES = 16
 MOST_VALUES = 4096
@@ -109,8 +110,8 @@ def _inside(residual, FLOOR: tl.constexpr, CEILING: tl.constexpr):
 def _add_to_softmax(peak, total, scores, w, there):
     """Return the largest score so far, and the sum of w exp(s) relative to it."""
     counts = (there & (w != 0))[:, None]
-    highest = tl.maximum(peak, tl.max(tl.where(counts, scores, NOTHING), 0))
-    base = tl.where(highest == NOTHING, 0.0, highest)
+    highest = tl.maximum(peak, tl.max(tl.where(counts, scores, LOWEST), 0))
+    base = tl.where(highest == LOWEST, 0.0, highest)
     added = tl.where(counts, w[:, None] * tl.exp(scores - base[None, :]), 0.0)
     return highest, total * tl.exp(peak - base) + tl.sum(added, 0)
 
@@ -120,7 +121,7 @@ def _add_to_softmax(peak, total, scores, w, there):
 def _softmax(scores, peak, total, TINY: tl.constexpr):
     """Return exp(s) / sum of w exp(s). Comparisons, unlike minima, let NaN through."""
     scale = tl.where(total == 0, 0.0, 1.0 / tl.where(total < TINY, TINY, total))
-    exponent = scores - tl.where(peak == NOTHING, 0.0, peak)[None, :]
+    exponent = scores - tl.where(peak == LOWEST, 0.0, peak)[None, :]
     return tl.exp(tl.where(exponent > HIGHEST, HIGHEST, exponent)) * scale[None, :]
 
 
@@ -145,7 +146,7 @@ def _softmax_rows(
 ):
     _, begin, end = _row(rowptr)
     total = tl.zeros([H], weight.dtype.element_ty)
-    peak = total + NOTHING
+    peak = total + LOWEST
     for first in range(begin, end, E):
         e, there = _block(first, end, E)
         w = tl.load(weight + e, there, 0.0)
@@ -171,7 +172,7 @@ def _attend(
     u, begin, end = _row(rowptr)
     key = _load_side(projected, u, u >= 0, 0, heads, width, H, C) * SCALE
     total = tl.zeros([H], weight.dtype.element_ty)
-    peak = total + NOTHING
+    peak = total + LOWEST
     for first in range(begin, end, E):
         e, there = _block(first, end, E)
         v = tl.load(src + e, there, 0).to(tl.int64)
@@ -223,7 +224,7 @@ def _diffuse(
     left = _power(tl.load(norm + u), LEFT)
     z_u = _load(z, u, u >= 0, channels, D)
     total = tl.zeros([1], weight.dtype.element_ty)
-    peak = total + NOTHING
+    peak = total + LOWEST
     for first in range(begin, end, E):
         e, there = _block(first, end, E)
         g = tl.load(norm + tl.load(src + e, there, 0), there, 1.0)
@@ -551,12 +552,7 @@ class TritonKernels(Kernels):
         return arguments["d_z"], arguments["d_projected"], arguments["d_weight"]
 
     def spectral(
-        self,
-        matrices: Sequence[Tensor],
-        left: Sequence[Tensor],
-        right: Sequence[Tensor],
-        *,
-        iterate: bool,
+        self, matrices: Tensors, left: Tensors, right: Tensors, *, iterate: bool
     ) -> tuple[Tensor, Tensor]:
         """One launch per matrix."""
         normalized = matrices[0].new_empty(len(matrices), *matrices[0].shape)
