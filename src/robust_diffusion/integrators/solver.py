@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -312,7 +312,7 @@ class Solver:
         rhs = self._watch.over(partial(flow, graph=graph), flow.t_end, z.dtype)
         times = (flow.t_end, flow.order)
         if isinstance(flow.order, tuple):
-            weights = flow.order_weights.to(z.dtype)
+            weights = cast(Any, flow).order_weights.to(z.dtype)
             return solve_distributed(rhs, z, *times, weights, num_steps, recompute=self.checkpoint)
         return solve_fractional(rhs, z, *times, num_steps, recompute=self.checkpoint)
 
