@@ -4,6 +4,7 @@
 attacks; `... budget` the worst case against budget; `... certificates` what smoothing certifies
 beside what attacks on the smoothed models reach, from the reports in `experiments/certificates/`;
 `... tradeoff` certified radius against accuracy by the noise, from those in its `tradeoff/`;
+`... collective` what one attacker of all targets must leave, from those in its `collective/`;
 `... each` what attacks on one target at a time leave, from `experiments/each/`, beside the
 certificates; `... effort` accuracy against forward passes of each attack, from the reports in
 `experiments/effort/`; `... stability` flows run on to t = 1000, from `experiments/stability/`;
@@ -256,7 +257,7 @@ def draw_tradeoff(found: Mapping[str, Mapping[str, Any]]) -> Figure:
 
 
 def draw_certificates(found: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """A panel per scheme; per model a line that is certified and marks that attacks reached.
+    """A panel per scheme; per model lines that are certified and marks that attacks reached.
 
     Args:
         found: Reports by `<model>-<certificate>`.
@@ -274,9 +275,12 @@ def draw_certificates(found: Mapping[str, Mapping[str, Any]]) -> Figure:
             edges = np.concatenate([budgets[:1] - 0.5, (budgets[1:] + budgets[:-1]) / 2])
             edges = np.append(edges, budgets[-1] + 0.5)
             axes.stairs(certified, edges, baseline=None, color=style["color"], lw=1.6)
-            if "attacked" in curve:
-                at = budgets + 0.16 * (place - (len(of_panel) - 1) / 2)
-                axes.plot(at, 100 * curve["attacked"], ls="", ms=6, **style)
+            if "collective" in curve:
+                together = 100 * curve["collective"].to_numpy()
+                axes.plot(budgets, together, color=style["color"], ls="--", lw=1.6)
+            at = budgets + 0.16 * (place - (len(of_panel) - 1) / 2)
+            attacked = 100 * curve["attacked"] if "attacked" in curve else np.full(len(at), np.nan)
+            axes.plot(at, attacked, ls="", ms=6, **style)
         axes.set(xlabel=next(iter(of_panel.values()))["unit"], ylim=(-2, 80))
         axes.set_title(scheme.replace("_", "-"), fontsize=10)
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -285,10 +289,14 @@ def draw_certificates(found: Mapping[str, Mapping[str, Any]]) -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
     panels[0][0].set_ylabel("accuracy in %")
     models, _ = panels[0][0].get_legend_handles_labels()
+    grey = {"color": "#777777", "lw": 1.6}
     kinds = [
-        Line2D([], [], color="#777777", lw=1.6, label="certified: no attack leaves less"),
+        Line2D([], [], label="certified: no attack leaves less", **grey),
+        Line2D([], [], label="certified of all targets together", ls="--", **grey),
         Line2D([], [], color="#777777", ls="", marker="o", label="what attacks leave"),
     ]
+    if not any("collective" in record["curve"][0] for record in found.values()):
+        del kinds[1]
     figure.legend(handles=[*models, *kinds], loc="outside lower center", frameon=False, ncols=2)
     figure.suptitle("Cora, smoothed models: accuracy by what may be changed", fontsize=11)
     return figure
@@ -392,6 +400,10 @@ def main() -> None:
         "stability": (
             "stability.svg",
             lambda: draw_long_runs(json.loads(STABILITY.read_text())),
+        ),
+        "collective": (
+            "collective_certificates.svg",
+            lambda: draw_certificates(certificates("collective")),
         ),
         "tradeoff": ("certified_radius.svg", lambda: draw_tradeoff(certificates("tradeoff"))),
     }
