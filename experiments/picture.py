@@ -31,8 +31,7 @@ from robust_diffusion.certificates.report import read_certificates
 from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation.report import plot_traces
 from robust_diffusion.evaluation.single_target import right_by_edges
-from robust_diffusion.paper.charts import draw_charts
-from robust_diffusion.paper.figures.draw import draw_stability, look_of, render
+from robust_diffusion.paper.figures.draw import draw_charts, draw_stability, look_of, render
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.records import latest_by_run, read_records
 from robust_diffusion.records.records import by_experiment

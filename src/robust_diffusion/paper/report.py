@@ -151,8 +151,7 @@ def _failed(records: Sequence[Record]) -> Sections:
 
 def _charts(tables: Mapping[int, PaperTable], counted: Runs) -> Pictures:
     try:
-        from robust_diffusion.paper.charts import draw_charts
-        from robust_diffusion.paper.figures.draw import render
+        from robust_diffusion.paper.figures.draw import draw_charts, render
     except ModuleNotFoundError as error:
         log.warning("no charts without %s; pip install 'robust-diffusion[report]'", error.name)
         return
