@@ -35,8 +35,8 @@ from robust_diffusion.paper.figures.draw import draw_charts, draw_stability, loo
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.records import latest_by_run, read_records
 from robust_diffusion.records.records import by_experiment
-from robust_diffusion.results.budget_curve import budget_curve
 from robust_diffusion.results.frame import frame, named_by_settings
+from robust_diffusion.results.leaderboard import budget_curve
 from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.worst_case import recorded_on, worst_case_table, worst_cases
 

@@ -18,9 +18,9 @@ from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
 from robust_diffusion.paper.render import ENVIRONMENT, render_html
 from robust_diffusion.records.records import Record, by_experiment, first_asked, latest_by_run
-from robust_diffusion.results.budget_curve import show_budgets
 from robust_diffusion.results.comparison import compare_worst_cases, show_comparison, show_effects
 from robust_diffusion.results.entry import BAND
+from robust_diffusion.results.leaderboard import show_budgets
 from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.table import ResultTable, rank, summarize
 from robust_diffusion.results.worst_case import recorded_on, show_targets, show_worst_cases
