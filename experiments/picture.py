@@ -32,13 +32,12 @@ from robust_diffusion.certificates.report import read_certificates
 from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation.report import plot_traces
 from robust_diffusion.evaluation.single_target import right_by_edges
-from robust_diffusion.paper.charts import draw_charts
-from robust_diffusion.paper.figures.draw import draw_stability, look_of, render
+from robust_diffusion.paper.figures.draw import draw_charts, draw_stability, look_of, render
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.records import latest_by_run, read_records
 from robust_diffusion.records.records import by_experiment
-from robust_diffusion.results.budget_curve import budget_curve
 from robust_diffusion.results.frame import frame, named_by_settings
+from robust_diffusion.results.leaderboard import budget_curve
 from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.worst_case import recorded_on, worst_case_table, worst_cases
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from robust_diffusion.paper.charts import draw_charts
+from robust_diffusion.paper.figures.draw import draw_charts
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.paper.report import STUDIES, render_report, studies
 from robust_diffusion.results.runs import Runs

@@ -3,7 +3,12 @@ from collections.abc import Collection
 import pytest
 
 from robust_diffusion.records.records import Record
-from robust_diffusion.results.leaderboard import GRID, show_leaderboard
+from robust_diffusion.results.leaderboard import (
+    GRID,
+    budget_without_effect,
+    show_budgets,
+    show_leaderboard,
+)
 from tests.results.worst_cases import record
 
 Budgets = list[tuple[int, int]]
@@ -95,3 +100,38 @@ def test_what_has_faced_less_is_left_out() -> None:
     ]
     assert rows([*RECORDS, *left_out]) == rows(RECORDS)
     assert ranks([GUARD, strong | {"experiment": "t-end"}])["gat"] == "1"  # whichever ran it
+
+
+def by_nodes(model: str, accuracies: dict[int, float], **options: float) -> list[Record]:
+    """One record per number of injected nodes."""
+    return [
+        record(model, budget=(nodes, 4), auto=accuracy, **options)
+        for nodes, accuracy in accuracies.items()
+    ]
+
+
+CONTROL = by_nodes("mlp", {1: 0.6, 50: 0.6}, clean=0.6)
+STALLED = by_nodes("gnn_guard", {1: 0.75, 50: 0.745}) + by_nodes(
+    "gnn_guard", {1: 0.7, 50: 0.2}, seed=1
+)
+
+
+@pytest.mark.parametrize(
+    ("last", "stalls"),
+    [(0.6, True), (0.3, False), (0.0, False)],
+)
+def test_budget_without_effect(last: float, *, stalls: bool) -> None:
+    first = 0.6 if last else 0.0  # nothing is left to lose
+    assert bool(budget_without_effect([(50, last), (1, first)])) == stalls
+
+
+def test_a_curve_that_stalls_is_no_bound_and_never_bold() -> None:
+    table = show_budgets([*CONTROL, *STALLED])
+    row = table.cells.set_index("model").loc["gnn_guard"]
+    assert (row["1"], row["seeds"]) == ("72.50 ± 3.54 !", "2")
+    assert row["50"].endswith(" !")
+    assert table.notes == [
+        "! gnn_guard, 4 edges each: not a bound: budget_without_effect: "
+        "75.00 % with 1 injected, 74.50 % with 50 (seed 0)"
+    ]
+    assert not show_budgets(CONTROL).notes  # which nothing hurts

@@ -13,8 +13,7 @@ from robust_diffusion.commands.reading import (
 from robust_diffusion.config import DEFAULT_RECORDS
 from robust_diffusion.errors import DataError
 from robust_diffusion.records.records import by_experiment
-from robust_diffusion.results.comparison import show_comparison
-from robust_diffusion.results.paired import compare_worst_cases
+from robust_diffusion.results.comparison import compare_worst_cases, show_comparison
 from robust_diffusion.results.table import flag_notes
 from robust_diffusion.results.worst_case import recorded_on
 from robust_diffusion.system.markdown import print_table

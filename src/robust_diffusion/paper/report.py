@@ -18,11 +18,9 @@ from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
 from robust_diffusion.paper.render import ENVIRONMENT, render_html
 from robust_diffusion.records.records import Record, by_experiment, first_asked, latest_by_run
-from robust_diffusion.results.budget_curve import show_budgets
-from robust_diffusion.results.comparison import show_comparison
-from robust_diffusion.results.effects import show_effects
+from robust_diffusion.results.comparison import compare_worst_cases, show_comparison, show_effects
 from robust_diffusion.results.entry import BAND
-from robust_diffusion.results.paired import compare_worst_cases
+from robust_diffusion.results.leaderboard import show_budgets
 from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.table import ResultTable, rank, summarize
 from robust_diffusion.results.worst_case import recorded_on, show_targets, show_worst_cases
@@ -153,8 +151,7 @@ def _failed(records: Sequence[Record]) -> Sections:
 
 def _charts(tables: Mapping[int, PaperTable], counted: Runs) -> Pictures:
     try:
-        from robust_diffusion.paper.charts import draw_charts
-        from robust_diffusion.paper.figures.draw import render
+        from robust_diffusion.paper.figures.draw import draw_charts, render
     except ModuleNotFoundError as error:
         log.warning("no charts without %s; pip install 'robust-diffusion[report]'", error.name)
         return

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from robust_diffusion.records.identity import trained_model
 from robust_diffusion.records.records import CLEAN, Record
-from robust_diffusion.results.captions import NUMBER, spent_ranges
+from robust_diffusion.results.captions import NUMBER, named_seeds, spent_ranges
 from robust_diffusion.results.evidence import CHANCE, knows_model
 from robust_diffusion.results.numbers import holm, one_sample_p, welch_p
 from robust_diffusion.results.runs import Runs, Selection
@@ -187,11 +187,6 @@ def _warnings(runs: Sequence[Run], graph: str) -> Iterator[Mark]:
         if others:
             text += f"; with other numbers {named_seeds([s for _, more in others for s in more])}"
         yield Mark("warning", f"{graph}: {line} ({text}); not a bound")
-
-
-def named_seeds(seeds: Sequence[int]) -> str:
-    """Name seeds in words."""
-    return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
 
 
 def mark_fewer_seeds(entries: Sequence[Entry]) -> None:
