@@ -130,7 +130,14 @@ TOGETHER = [
 """Every option of every other group at least once."""
 
 
-@pytest.mark.parametrize("chosen", [*TOGETHER, *ALONE], ids=str)
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        pytest.param(chosen, marks=[pytest.mark.slow] if "experiment" in chosen else [])
+        for chosen in [*TOGETHER, *ALONE]
+    ],
+    ids=str,
+)
 def test_every_option_composes_and_instantiates(compose: Compose, chosen: dict[str, str]) -> None:
     needed = ["attacks.given.path=adj.npz"] * (chosen.get("attack") == "given")
     cfg = compose(*(f"{group}={option}" for group, option in chosen.items()), *needed)
