@@ -129,7 +129,7 @@ def most_changed(
 
     a linear program over the targets whose gap is at most 2 (1 - p_n).
 
-    Reference: After Lai, Zhu, Pan and Zhou 2024, arXiv:2403.01423, whose program is for message
+    Reference: After Lai, Pan, Chen, Yuan and Zhou 2024, arXiv:2403.01423, whose program is for message
     passing of a known depth.
 
     Args:
