@@ -129,8 +129,8 @@ def most_changed(
 
     a linear program over the targets whose gap is at most 2 (1 - p_n).
 
-    Reference: After Lai, Pan, Chen, Yuan and Zhou 2024, arXiv:2403.01423, whose program is for message
-    passing of a known depth.
+    Reference: After Lai et al. 2024, arXiv:2403.01423, whose program is for message passing of a
+    known depth.
 
     Args:
         reach: Bounds of single edges.
