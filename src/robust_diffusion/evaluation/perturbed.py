@@ -43,7 +43,7 @@ from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 log = logging.getLogger(__name__)
 
-PASSES_PER_STEP = {"auto": 8, "auto_modification": 21}
+PASSES_PER_STEP = {"auto": 8, "auto_modification": 6}
 """Forward passes of attacks of many parts, for the time left; others take about one."""
 
 Cache = Callable[[Mapping[str, Any], Callable[[], Artifact]], tuple[Artifact, bool]]
