@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.optimize import isotonic_regression
 
-from robust_diffusion.certificates.bounds import clopper_pearson
+from robust_diffusion.certificates.base import clopper_pearson
 from robust_diffusion.certificates.report import read_certificates
 from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation.report import plot_traces
@@ -143,7 +143,7 @@ def draw_attacks(found: dict[str, dict[str, float]]) -> Figure:
 
 def curves(records: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """Worst cases of `experiment=budget-curve` on Cora, of the paper's equations; all of them."""
-    cells = Runs.among(records, fidelity="paper").of("budget-curve")
+    cells = Runs(records, fidelity="paper").of("budget-curve")
     found = budget_curve([cell for cell in cells if cell["dataset"] == "cora"])
     wanted = {(m, e, n) for m in ["mlp", *CURVES] for e in EDGES for n in NODES}
     if not found.empty:
@@ -309,7 +309,8 @@ def draw_each(easy: pd.DataFrame, every: pd.DataFrame, certified: Mapping[str, A
     smoothed = {"color": "#4477aa", "label": "smoothed form, certified"}
     panels[0].plot(curve["budget"], 100 * curve["certified"], "--s", **smoothed)
     panels[0].set_title("easy targets: attack and certificate", fontsize=10)
-    for axes, by in zip(panels[1:], ("degree", "margin"), strict=True):
+    columns: tuple[Literal["degree", "margin"], ...] = ("degree", "margin")
+    for axes, by in zip(panels[1:], columns, strict=True):
         shares = 100 * right_by_edges(every, by, max_edges=5)
         groups: list[Any] = list(shares)  # intervals
         for group, color in zip(groups, GREYS, strict=False):
@@ -398,7 +399,7 @@ def main() -> None:
     parser.add_argument("picture", choices=[*pictures, "tables"], help="written to docs/figures/")
     chosen = parser.parse_args().picture
     if chosen == "tables":
-        counted = Runs.among(read_records(RECORDS), fidelity="paper")
+        counted = Runs(read_records(RECORDS), fidelity="paper")
         for stem, _, figure in draw_charts(build_tables(counted), counted):
             (PICTURES / f"{stem}.svg").write_bytes(render(figure, "svg"))
         return

@@ -10,7 +10,7 @@ from torch.autograd import gradcheck
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Blend, Flow, Frond, Hang, HangQuad, Heat, HeatPlus
-from robust_diffusion.flows.hamiltonian import HamiltonianFlow
+from robust_diffusion.flows.hang import HamiltonianFlow
 from robust_diffusion.integrators.solver import Method, Solver
 from robust_diffusion.operators import Graph
 from tests import oracles

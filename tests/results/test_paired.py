@@ -5,7 +5,7 @@ from typing import Any
 from scipy import stats
 
 from robust_diffusion.results.paired import compare_worst_cases
-from tests.results.test_worst_case import NEW, OLD, record
+from tests.results.worst_cases import NEW, OLD, record
 
 OWN, OTHER = (0.20, 0.24, 0.31), (0.10, 0.20, 0.24)
 

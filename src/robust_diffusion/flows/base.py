@@ -113,8 +113,8 @@ class Flow(nn.Module, ABC):
         return z
 
     def features(self, state: State) -> NodeSignal:
-        """Features within a state, as wide as `initial_state` was given them."""
-        return state
+        """Features within a state, as wide as `initial_state` was given them: its first columns."""
+        return state if state.size(1) == self.channels else state[:, : self.channels]
 
     def narrowed(self, z: NodeSignal, graph: Graph) -> tuple[State, Graph, Features]:
         """A narrower initial state of features `z`, its graph, and what gives features of its end.

@@ -4,12 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
-from matplotlib import rc_context
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from robust_diffusion.paper.axes import SOLVERS, label_of
-from robust_diffusion.paper.figures.draw import OPEN, STYLE, look_of
+from robust_diffusion.paper.figures.draw import draw_series, look_of
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.records.records import CLEAN, Record, is_tested, value_at
 from robust_diffusion.results.entry import Entry
@@ -41,21 +39,25 @@ def draw_charts(
         printed = models.assign(x=models["printed"], error=None, series="published")
         shown = models if counted.scale == "smoke" else pd.concat([models, printed])
         caption = "Accuracy on the clean graph and under each attack, with standard deviations"
-        yield "models", caption, _draw(shown, ACCURACY, "", line="")
+        yield "models", caption, draw_series(shown, ACCURACY, "", line="")
     if not (injected := points(9, 11)).empty:
         injected["panel"] += ", " + injected["attack"]
         injected = injected.drop_duplicates(["panel", "series", "x"]).sort_values(["panel", "x"])
         caption = "Accuracy against the number of injected nodes, each with as many edges"
-        yield "injections", caption, _draw(injected, "injected nodes", ACCURACY)
+        yield "injections", caption, draw_series(injected, "injected nodes", ACCURACY)
     if not (solvers := points(5, x="nfe")).empty:
         evaluations = "evaluations of the flow in a forward pass"
         solvers["panel"] += ", " + solvers["graph"]
         caption = f"Accuracy of Beltrami by solver, against {evaluations}"
-        yield "solvers", caption, _draw(solvers, evaluations, ACCURACY, line="")
+        yield "solvers", caption, draw_series(solvers, evaluations, ACCURACY, line="")
     if not (periods := _periods(counted)).empty:
         caption = "Accuracy under attack against clean accuracy; the numbers are the end T of the "
         caption += "integration period, and the MLP sees no edge"
-        yield "t-end", caption, _draw(periods, f"clean {ACCURACY}", f"{ACCURACY}, under attack")
+        yield (
+            "t-end",
+            caption,
+            draw_series(periods, f"clean {ACCURACY}", f"{ACCURACY}, under attack"),
+        )
 
 
 def _point(entry: Entry, x: str) -> dict[str, Any]:
@@ -95,38 +97,3 @@ def _periods(counted: Runs) -> pd.DataFrame:
         note = "" if end < 0 else f"{end:g}"
         points.append({"panel": panel, "series": model, "note": note, **place})
     return pd.DataFrame(points)
-
-
-def _draw(points: pd.DataFrame, x: str, y: str, *, line: str = "-") -> Figure:
-    """Draw one panel per `panel` with its `series`; names on the y axis go from top to bottom."""
-    panels, names = points.groupby("panel", sort=False), list(dict.fromkeys(points["series"]))
-    columns, rows = min(2, len(panels)), -(-len(panels) // 2)
-    looks = [look_of(name, place) for place, name in enumerate(names)]
-    sizes = [{"ms": 9 if look.marker == "|" else 4, "lw": 1} for look in looks]
-    styles = {name: look.style | size for name, look, size in zip(names, looks, sizes, strict=True)}
-    listed = isinstance(points["y"].iloc[0], str)
-    with rc_context({**STYLE, **OPEN, "figure.labelsize": 8}):
-        size = (1 + 3.5 * columns, 0.8 + (3 if listed else 2.4) * rows)
-        figure = Figure(figsize=size, layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False, sharey=not listed).ravel()
-        for axes, (title, panel) in zip(grid, panels, strict=False):
-            axes.set_title(title)
-            axes.grid(color="#eeeeee")
-            heights = list(dict.fromkeys(panel["y"]))
-            for name, curve in panel.groupby("series", sort=False):
-                at = [heights.index(value) for value in curve["y"]] if listed else curve["y"]
-                error = curve["error"].astype(float).fillna(0)
-                errors = {"xerr" if listed else "yerr": error} if error.any() else {}
-                axes.errorbar(curve["x"], at, **errors, **styles[str(name)], linestyle=line)
-                for note, *place in zip(curve.get("note", ()), curve["x"], at, strict=False):
-                    axes.annotate(note, place, (3, 3), textcoords="offset points", fontsize=6)
-            if listed:
-                axes.set_yticks(range(len(heights)), heights)
-                axes.invert_yaxis()
-        for axes in grid[len(panels) :]:
-            axes.remove()
-        figure.supxlabel(x)
-        figure.supylabel(y)
-        handles = [Line2D([], [], **styles[name]) for name in names]
-        figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)
-    return figure

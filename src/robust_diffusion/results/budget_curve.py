@@ -11,7 +11,7 @@ from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.entry import named_seeds
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
 from robust_diffusion.results.numbers import spread
-from robust_diffusion.results.table import ResultTable
+from robust_diffusion.results.table import NOTHING, ResultTable
 from robust_diffusion.results.worst_case import (
     CONTROL,
     differing,
@@ -58,14 +58,12 @@ def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
 
 def _stalled(curve: pd.DataFrame) -> str:
     """Return the seeds on which more budget does no more harm, and the figures of the first."""
-    points: dict[tuple[Any, str], list[tuple[int, float]]] = {}
-    for draw, split, *point in curve[["draw", "split", "nodes", "worst"]].dropna().to_numpy():
-        points.setdefault((draw, split), []).append((point[0], point[1]))
-    stalled = [
-        (draw, detail)
-        for (draw, _), pairs in sorted(points.items())
-        if (detail := budget_without_effect(pairs))
+    runs = curve.dropna(subset="worst").groupby(["draw", "split"])[["nodes", "worst"]]
+    texts = [
+        (draw, budget_without_effect([*points.itertuples(index=False, name=None)]))
+        for (draw, _), points in runs
     ]
+    stalled = [(draw, text) for draw, text in texts if text]
     seeds: list[Any] = sorted({draw for draw, _ in stalled})
     return f"{stalled[0][1]} ({named_seeds(seeds)})" if stalled else ""
 
@@ -95,7 +93,7 @@ def show_budgets(records: Sequence[Record]) -> ResultTable:
     """
     frame = budget_curve(records)
     if frame.empty:
-        return ResultTable("no finished run", pd.DataFrame({"model": []}), ["model"], [])
+        return NOTHING
     blocks = [*differing(frame, ["dataset", "variant"]), "edges"]
     frame["height"] = -frame.groupby(CURVE)["above_mlp"].transform("mean")
     frame = frame.sort_values([*blocks, "height"], kind="stable")

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 
 import pandas as pd
 
 from robust_diffusion.records.identity import PRESENTATION_KEYS
 from robust_diffusion.records.records import Record, first_asked, is_tested
-from robust_diffusion.results.numbers import mean_and_std, signed, spread
-from robust_diffusion.results.significance import one_sample_p, starred
+from robust_diffusion.results.numbers import mean_and_std, one_sample_p, signed, spread, starred
 
 Setting = Mapping[str, str]
 """Overrides, typed or swept, the seed aside."""
@@ -79,25 +79,24 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
 def _results(runs: Sequence[Record], on: str) -> tuple[list[Setting], list[Accuracies]]:
     """Return the settings without the overrides that all share, and the accuracies of each."""
     # Runs of one setting can differ in what has changed in `conf/`; the last ones count.
-    chosen: dict[tuple[frozenset[tuple[str, str]], int], Record] = {
+    chosen = {
         (frozenset(_compared(run).items()), run["seed"]): run
         for run in first_asked(filter(is_tested, runs))
     }
+    accuracy: dict[frozenset[tuple[str, str]], Accuracies] = {}
+    settings: dict[frozenset[tuple[str, str]], Setting] = {}
     # Parallel runs are recorded as they finish.
-    asked = sorted(chosen.items(), key=lambda item: item[1].get("job", 0))
-    names = list(dict.fromkeys(name for (name, _), _ in asked))
-    shared = frozenset.intersection(*names) if len(names) > 1 else frozenset()
-    first = {name: run["overrides"] for (name, _), run in reversed(asked)}
-    settings: list[Setting] = [
-        {key: value for key, value in first[name].items() if (key, value) in name - shared}
-        for name in names
-    ]
-    accuracy: dict[frozenset[tuple[str, str]], Accuracies] = {name: {} for name in names}
-    for (name, seed), run in asked:
+    for (name, seed), run in sorted(chosen.items(), key=lambda item: item[1].get("job", 0)):
+        settings.setdefault(name, {k: v for k, v in run["overrides"].items() if (k, v) in name})
         reached = {on: run["val_accuracy"]} if on == "validation" else run["accuracy"]
         for graph, value in reached.items():
-            accuracy[name].setdefault(graph, {})[seed] = value
-    return settings, list(accuracy.values())
+            accuracy.setdefault(name, {}).setdefault(graph, {})[seed] = value
+    shared = frozenset.intersection(*settings) if len(settings) > 1 else frozenset()
+    own: list[Setting] = [
+        {key: value for key, value in setting.items() if (key, value) not in shared}
+        for setting in settings.values()
+    ]
+    return own, list(accuracy.values())
 
 
 def _compared(run: Record) -> Setting:
@@ -151,18 +150,16 @@ def _in_order(settings: Sequence[Setting]) -> list[int]:
     def met(what: str, value: object) -> int:
         return first.setdefault((what, value), len(first))
 
-    def place(key: str, value: str) -> tuple[int, float]:
-        try:
+    def place(option: str, value: str) -> tuple[int, float]:
+        with suppress(ValueError):
             return 0, float(value)
-        except ValueError:
-            return 1, met(key, value)
+        return 1, met(option, value)
 
     def places(index: int) -> tuple[list[int], int, list[tuple[int, float]]]:
         setting = settings[index]
         kinds = [met(kind, setting.get(kind)) for kind in KINDS]
         options = sorted(setting.keys() - set(KINDS))
-        values = [place(option, setting[option]) for option in options]
-        return kinds, met("options", tuple(options)), values
+        return kinds, met("options", tuple(options)), [place(o, setting[o]) for o in options]
 
     return sorted(range(len(settings)), key=places)
 

@@ -7,8 +7,7 @@ import pandas as pd
 from scipy import special
 
 from robust_diffusion.records.records import Record, is_tested
-from robust_diffusion.results.numbers import p_value, signed
-from robust_diffusion.results.significance import LEVEL, holm
+from robust_diffusion.results.numbers import LEVEL, holm, p_value, signed
 from robust_diffusion.results.table import ResultTable, summarize
 
 
@@ -41,7 +40,8 @@ def show_effects(records: Sequence[Record]) -> ResultTable:
     for key, values in settings.items():
         first, *others = values.unique() if len(values) else [None]
         if len(others) == 1:
-            named = f"{str(key).rpartition('.')[2]}={_short(str(others[0]))}"
+            value = "on" if str(others[0]).startswith("{") else others[0]
+            named = f"{str(key).rpartition('.')[2]}={value}"
             codes.setdefault(tuple(np.where(values == first, -0.5, 0.5)), []).append(named)
     design = np.column_stack([*codes, pd.get_dummies(seeds).to_numpy(float)])
     freedom = len(design) - design.shape[1]
@@ -70,7 +70,3 @@ def show_effects(records: Sequence[Record]) -> ResultTable:
         "with 95 % intervals; p Holm-corrected over the table"
     )
     return ResultTable(title, pd.DataFrame(rows), ["switch"], [])
-
-
-def _short(value: str) -> str:
-    return "on" if value.startswith("{") else value

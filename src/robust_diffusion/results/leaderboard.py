@@ -1,13 +1,12 @@
 """Leaderboard: models by the area between their worst cases and an MLP, over growing budgets."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.records import Record, by_experiment
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
 from robust_diffusion.results.numbers import MINUS, signed, spread
@@ -71,21 +70,18 @@ def show_leaderboard(
     rows = named_by_settings(thorough_runs(records))
     rows = rows[rows["nodes"].fillna(0) > 0]  # injections only
     models = lowest_within(worst_cases(rows).dropna(subset="worst"))
+    models["point"] = [*zip(models["nodes"], models["edges"], strict=True)]
     groups = models.groupby(["dataset", models["budget"].map(feature_limits)], sort=False)
     tables = {}
     for (dataset, _), group in groups:
         limits = group["budget"].iloc[0].limits
-        thorough = {*map(_point, group.loc[group["thorough"], "budget"])}
+        thorough = {*group.loc[group["thorough"], "point"]}
         points = thorough & {*(grid or GRID)} or (set() if grid else thorough)
         if points:
             ordered = sorted(points, key=lambda point: (point[0] * point[1], point))
             table = _table(group, ordered, "features {:.4g} to {:.4g}".format(*limits))
             tables[-len(table.cells), dataset, limits] = table
     return [tables[key] for key in sorted(tables)]
-
-
-def _point(budget: Budget) -> Point:
-    return budget.max_injected_nodes, budget.max_edges_per_injected_node
 
 
 def _table(models: pd.DataFrame, points: list[Point], limits: str) -> ResultTable:
@@ -95,7 +91,6 @@ def _table(models: pd.DataFrame, points: list[Point], limits: str) -> ResultTabl
     # Without an MLP, the area is that below the curve.
     paired = models.join(mlp, on=alike)["mlp"].fillna(mlp.mean() if len(mlp) else 0)
     models = models.assign(height=100 * (models["worst"] - paired))
-    models["point"] = [*zip(models["nodes"], models["edges"], strict=True)]
     rows = pd.DataFrame([_row(group, points) for _, group in models.groupby(["variant", "model"])])
     ranked = rows["rank"] == ""
     rows["area"] = -rows["area"].round(9)
@@ -116,14 +111,18 @@ def _row(models: pd.DataFrame, points: list[Point]) -> dict[str, Any]:
     on_board = models[models["point"].isin(points)]
     whole = on_board[on_board.groupby(TRAINED)["thorough"].transform("sum") == len(points)]
     used = whole if len(whole) else on_board if len(on_board) else models
-    areas = pd.Series([*_areas(whole, points)], dtype=float)
+    # The mean height of each trained model over the logarithm of the edges, by the trapezoid rule.
+    edges = np.log([nodes * each for nodes, each in points])
+    curves = (model.set_index("point")["height"] for _, model in whole.groupby(TRAINED))
+    heights = [curve.reindex(points).to_numpy() for curve in curves]
+    width = np.ptp(edges)
+    means = [np.trapezoid(height, edges) / width if width else height[0] for height in heights]
+    areas = pd.Series(means, dtype=float)
     curve = 100 * used.groupby("point")["worst"].mean()
     flags = sorted(all_of(used["flags"]))
-    states = {"control": (models["model"] == CONTROL).all(), "budgets missing": areas.empty}
+    rank = "budgets missing" if areas.empty else "not a bound" if flags else ""
     return {
-        "rank": next(
-            (name for name, holds in states.items() if holds), "not a bound" * bool(flags)
-        ),
+        "rank": "control" if (models["model"] == CONTROL).all() else rank,
         "model": models["model"].iloc[0],
         "variant": models["variant"].iloc[0],
         "seeds": str(used["draw"].nunique()),
@@ -135,13 +134,3 @@ def _row(models: pd.DataFrame, points: list[Point]) -> dict[str, Any]:
         "flags": ", ".join(flags) or "-",
         "area": areas.mean(),
     }
-
-
-def _areas(models: pd.DataFrame, points: list[Point]) -> Iterator[float]:
-    """Yield each trained model's mean height over the logarithm of the edges (trapezoid rule)."""
-    edges = np.log([nodes * each for nodes, each in points])
-    for _, model in models.groupby(TRAINED):
-        heights = model.set_index("point")["height"].reindex(points).to_numpy()
-        yield float(
-            np.trapezoid(heights, edges) / np.ptp(edges) if len(points) > 1 else heights.mean()
-        )

@@ -10,8 +10,15 @@ from robust_diffusion.records.records import Record
 from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.evidence import THOROUGH
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
-from robust_diffusion.results.numbers import mean_and_std, signed, spread
-from robust_diffusion.results.significance import LEVEL, Estimate, one_sample_p, starred
+from robust_diffusion.results.numbers import (
+    LEVEL,
+    Estimate,
+    mean_and_std,
+    one_sample_p,
+    signed,
+    spread,
+    starred,
+)
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
     PAIRED,
@@ -70,7 +77,10 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
     if not rows:
         return ResultTable(f"no seed of both {first} and {second}", cells, ["accuracy"], [])
     cells["difference"] = [signed(sum(change) / len(change), 2) for change in changes]
-    cells[f"{100 * LEVEL:.0f} % interval"] = [_interval(change) for change in changes]
+    cells[f"{100 * LEVEL:.0f} % interval"] = [
+        " to ".join(signed(end, 2) for end in estimate.interval) if estimate.error else "-"
+        for estimate in map(Estimate.of, changes)
+    ]
     cells["p"] = starred([one_sample_p(change, 0.0) for change in changes])
     cells["by seed"] = [", ".join(signed(d, 2) for d in change) for change in changes]
     columns = differing(cells, _NAMES)
@@ -103,9 +113,3 @@ def _accuracies(pairs: Sequence[Mapping[Any, Any]]) -> dict[str, list[tuple[floa
         kinds[kind] = [(pair["worst"], pair["worst of other"]) for pair in alike]
     known = {k: [(100 * a, 100 * b) for a, b in ab if a >= 0 and b >= 0] for k, ab in kinds.items()}
     return {kind: values for kind, values in known.items() if values}
-
-
-def _interval(change: Sequence[float]) -> str:
-    estimate = Estimate.of(change)
-    low, high = (signed(end, 2) for end in estimate.interval)
-    return f"{low} to {high}" if estimate.error else "-"

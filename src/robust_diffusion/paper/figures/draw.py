@@ -17,6 +17,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy import ndarray
 
 from robust_diffusion.system.files import write_whole
@@ -39,9 +40,6 @@ STYLE: dict[Any, object] = {
     "svg.hashsalt": "robust_diffusion",  # the same ids in an SVG each time
     "pdf.fonttype": 42,
 }
-
-OPEN: dict[Any, object] = {"axes.spines.top": False, "axes.spines.right": False}
-"""Axes without a frame."""
 
 _FORMATS: Mapping[str, dict[str, Any]] = {
     # Without dates, so that the same figure is the same file.
@@ -162,6 +160,54 @@ def _draw_graph(
     axes.text(0.5, -0.02, panel.note, fontsize=7, ha="center", va="top", transform=axes.transAxes)
 
 
+def draw_series(
+    points: pd.DataFrame, x_label: str, y_label: str, *, line: str = "-", log: bool = False
+) -> Figure:
+    """Draw one panel per `panel` with its `series`; names on the y axis go from top to bottom.
+
+    Args:
+        points: Columns `panel`, `series`, `x`, `y`, `error` and, for texts beside points, `note`.
+        x_label: Label of all x axes.
+        y_label: Label of all y axes.
+        line: Style of the lines; "" for points alone.
+        log: Draw logarithmic axes, each panel with limits of its own, and a grey line at x = 1.
+    """
+    panels, names = points.groupby("panel", sort=False), list(dict.fromkeys(points["series"]))
+    columns, rows = min(2, len(panels)), -(-len(panels) // 2)
+    looks = [look_of(name, place) for place, name in enumerate(names)]
+    sizes = [{"ms": 9 if look.marker == "|" else 4, "lw": 1} for look in looks]
+    styles = {name: look.style | size for name, look, size in zip(names, looks, sizes, strict=True)}
+    listed = isinstance(points["y"].iloc[0], str)
+    style = STYLE | {"axes.spines.top": False, "axes.spines.right": False, "figure.labelsize": 8}
+    with rc_context(style):
+        size = (1 + 3.5 * columns, 0.8 + (3 if listed else 2.4) * rows)
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=not (listed or log)).ravel()
+        for axes, (title, panel) in zip(grid, panels, strict=False):
+            axes.set_title(title)
+            axes.grid(color="#eeeeee")
+            for name, curve in panel.groupby("series", sort=False):
+                error = curve["error"].astype(float).fillna(0)
+                errors = {"xerr" if listed else "yerr": error} if error.any() else {}
+                axes.errorbar("x", "y", data=curve, **errors, **styles[str(name)], linestyle=line)
+                for x, y, note in curve.reindex(columns=["x", "y", "note"]).dropna().to_numpy():
+                    axes.annotate(note, (x, y), (3, 3), textcoords="offset points", fontsize=6)
+            if listed:
+                axes.invert_yaxis()
+            if log:
+                axes.set(xscale="log", yscale="log")
+                axes.set_ylim(bottom=min(1.0, panel["y"].min()) / 2)
+                axes.minorticks_off()
+                axes.axvline(1.0, color="#808080", linewidth=1, zorder=0)
+        for axes in grid[len(panels) :]:
+            axes.remove()
+        figure.supxlabel(x_label)
+        figure.supylabel(y_label)
+        handles = [Line2D([], [], **styles[name]) for name in names]
+        figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)
+    return figure
+
+
 def draw_stability(
     flows: Mapping[str, Sequence[Mapping[str, float]]], *, smoke: bool = False
 ) -> Figure:
@@ -169,33 +215,17 @@ def draw_stability(
 
     A quantity that is 0 in all flows at all times has a line of text in place of a panel.
     """
-    states = pd.concat({title: pd.DataFrame(rows) for title, rows in flows.items()})
-    states = states.reindex(columns=["t", *STATES])
-    shown = [key for key in STATES if states[key].max() > _SMALLEST]
-    none = [f"{title}: 0 in all flows" for key, title in STATES.items() if key not in shown]
-    lines = -(-len(shown) // 2)
-    with rc_context({**STYLE, **OPEN, "axes.titlesize": 8}):
-        figure = Figure(figsize=(4.6, 0.9 + 1.85 * lines), layout="constrained")
-        panels = figure.subplots(lines, 2, squeeze=False).ravel()
-        for axes, key in zip(panels, shown, strict=False):
-            seen = states[states["t"] > 0].set_index("t", append=True)[key].dropna()
-            seen = seen.clip(lower=_SMALLEST)
-            for title, curve in seen.groupby(level=0, sort=False):
-                x = curve.index.get_level_values("t")
-                axes.plot(x, curve, **look_of(str(title)).style, ms=3, linewidth=1)
-            axes.set(xscale="log", yscale="log", title=STATES[key])
-            axes.set_ylim(bottom=min(1.0, seen.min()) / 2)
-            axes.tick_params(labelsize=8, length=2)
-            axes.minorticks_off()
-            axes.axvline(1.0, color="#b0b0b0", linewidth=0.6, zorder=0)  # end of trained period
-        place: Any = {"loc": "outside upper center", "ncols": 3}
-        if len(shown) % 2:
-            panels[-1].set_axis_off()
-            place = {"loc": "center"}
-        legend = panels[-1] if len(shown) % 2 else figure
-        legend.legend(*panels[0].get_legend_handles_labels(), frameon=False, **place)
-        figure.supxlabel("\n".join(["t; trained up to the grey line", *none]), fontsize=8)
-        _mark(figure, smoke)
+    states = pd.concat([pd.DataFrame(rows).assign(series=title) for title, rows in flows.items()])
+    states = states.reindex(columns=["series", "t", *STATES])
+    none = [title for key, title in STATES.items() if not states[key].max() > _SMALLEST]
+    points = states[states["t"] > 0].rename(columns={"t": "x", **STATES}).drop(columns=none)
+    points = points.melt(["series", "x"], var_name="panel", value_name="y").dropna()
+    points = points.assign(y=points["y"].clip(lower=_SMALLEST), error=None)
+    zeros = [f"{title}: 0 in all flows" for title in none]
+    figure = draw_series(
+        points, "\n".join(["t; trained up to the grey line", *zeros]), "", log=True
+    )
+    _mark(figure, smoke)
     return figure
 
 
