@@ -72,7 +72,6 @@ class AutoModification(Ensemble):
 
     name = "auto_modification"
     kind: ClassVar[Kind] = "modification"
-    version = 7
 
     def __init__(self, *, num_steps: SomeSteps = 125) -> None:
         self.num_steps = num_steps
