@@ -248,7 +248,7 @@ def by_gradient(
     there = flip(form.edge_index, best.pairs, n)
     block = TargetPairs(form.targets, n).draw_absent(BLOCK_SIZE, there, generator)
     edges = torch.cat([there, block, block.flip(0)], 1)
-    numbers, where = numbers_of(edges, n).unique(return_inverse=True)
+    numbers, where = torch.unique(numbers_of(edges, n), return_inverse=True)
     weight = torch.isin(numbers, numbers_of(there, n)).to(x).requires_grad_()
     loss = tanh_margin(form.logits(x, edges, weight[where]), form.labels).mean()
     gain = form.slope(loss, weight, "edge weights") * (1 - 2 * weight.detach())
@@ -290,4 +290,4 @@ def at_random(
     inside = problem.all_labels[src] == problem.all_labels[dst]
     removable = shuffled(problem.edge_index[:, inside & membership(nodes, n)[src]], generator)
     pairs = torch.cat([added, removable[:, : round(REMOVED_SHARE * PROPOSED)]], 1)
-    return shuffled(pairs_of(numbers_of(pairs, n).unique(), n), generator)
+    return shuffled(pairs_of(torch.unique(numbers_of(pairs, n)), n), generator)
