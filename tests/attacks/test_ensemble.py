@@ -48,7 +48,7 @@ def attacked(model: Callable[..., Tensor]) -> PerturbedGraph:
 
 def test_the_winner_is_the_part_of_the_lowest_accuracy() -> None:
     injected = run(AutoInjection(num_steps=4), budget=INJECTED)
-    for found, parts in ((injected, 14), (attacked(trained()), 1 + 1 + 2 + 6 + 1)):
+    for found, parts in ((injected, 14), (attacked(trained()), 1 + 1 + 6 + 1)):
         assert len(found.part_accuracy) == parts
         lowest = min(found.part_accuracy.values())
         assert found.part_accuracy[found.part] == lowest == accuracy(trained(), found)
@@ -68,7 +68,7 @@ def test_the_search_catches_models_that_hide_their_gradient(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         found = run(attack, model=model, budget=budget)
-    assert found.part.startswith("search")
+    assert found.part.startswith("search") or found.part.endswith("exchange")
     chance = {"injection": 0.8, "modification": accuracy(model, run(RandomFlip(), budget=MODIFIED))}
     assert accuracy(model, found) < chance[attack.kind] - 0.05
     assert ("dropped" in caplog.text) == (model is not rounded)

@@ -34,6 +34,9 @@ TRIAL = 1 / 8
 LAST = 2
 """Parts that go on after a first try."""
 
+PAIRS = "search: pairs, exchange"
+"""Name of the part that starts from pairs, and of the exchange that it goes on with."""
+
 PASSES = 2
 """Passes of the tournament, at most, by the gradient steps of a part that is never dropped."""
 
@@ -106,13 +109,13 @@ class AutoModification(Ensemble):
             def find(problem: Problem = problem, own: torch.Generator = generator) -> Artifact:
                 return _modified(problem.x, *attack.modify(problem, parts.budget, own))
 
-            if _run(parts, f"{form}: {attack.name}, {attack.loss}", problem, find):
+            if _run(parts, f"{form}: {attack.name}, exchange", problem, find):
                 forms.append(problem)
         return forms
 
     def _run_flips(self, parts: Parts, search: FlipSearch) -> Measured | None:
         """Flips in pairs, and exchanges from these and from the best by gradient."""
-        judge, by_gradient = parts.judge, parts.graph
+        judge, starts = parts.judge, {parts.best: parts.graph}
 
         def find() -> Artifact:
             clean = search.judge(judge.edge_index[:, :0])
@@ -121,14 +124,14 @@ class AutoModification(Ensemble):
             found = _modified(judge.x, judge.x, flip(judge.edge_index, made.pairs, len(judge.x)))
             return Artifact(found.tensors | vars(measured))
 
-        paired = _run(parts, "search: pairs", judge, find)
+        paired = _run(parts, PAIRS, judge, find)
         if paired is None:
             return None
         measured = Measured(*(paired.tensors[key.name] for key in fields(Measured)))
-        starts = {"pairs": (judge.x, paired.tensors["edge_index"]), "gradient": by_gradient}
+        starts = {PAIRS: (judge.x, paired.tensors["edge_index"]), **starts}
         for name, start in starts.items():
             if start and parts.lowest > 0:
-                self._exchange(parts, f"search: exchange from {name}", start, search, measured)
+                self._exchange(parts, name, start, search, measured)
         return measured
 
     def _exchange(
