@@ -90,6 +90,7 @@ class ProcessLauncher(BasicLauncher):
         """Per run at a time the environment that names its threads, and its GPU if it has one."""
         import torch  # late, since Hydra imports every launcher
 
+        assert self.config is not None
         limit, cards = min(self.n_jobs, runs), [""] * runs
         on_cpu = OmegaConf.select(self.config, "trainer.accelerator") == "cpu"
         if self.gpus_per_cell and not on_cpu and (count := torch.cuda.device_count()):

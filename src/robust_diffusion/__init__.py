@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         Beltrami as Beltrami,
         Blend as Blend,
         Flow as Flow,
+        Dragon as Dragon,
         Frond as Frond,
         Grand as Grand,
         GrandPP as GrandPP,

@@ -13,10 +13,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
-from hydra_plugins import robust_diffusion_launcher, robust_diffusion_sweeper
 from hydra_plugins.robust_diffusion_launcher import ProcessLauncher
 from hydra_plugins.robust_diffusion_sweeper import GridSweeper
 from robust_diffusion.errors import TrainingError
+from robust_diffusion.experiment.progress import SweepReport
 from tests.graphs import without_type_checks
 
 Cli = Callable[..., Any]
@@ -78,7 +78,8 @@ def test_a_lost_process_is_one_failed_run_and_a_new_one_takes_its_place(
     def launch(self: BasicLauncher, overrides: list[list[str]], first: int) -> list[str]:
         return [f"{self.task_function.__name__} {first}"] if overrides else []  # type: ignore[union-attr]
 
-    monkeypatch.setattr(robust_diffusion_launcher, "_process", Process)
+    # Of the class's module, which Hydra may have loaded a second time.
+    monkeypatch.setitem(ProcessLauncher.launch.__globals__, "_process", Process)
     monkeypatch.setattr(BasicLauncher, "launch", launch)
     launcher = ProcessLauncher(n_jobs=2, gpus_per_cell=0)
     launcher.config = OmegaConf.create({})
@@ -93,7 +94,7 @@ def test_a_cluster_that_is_gone_is_named_with_what_to_do() -> None:
 
     sweeper = GridSweeper({}, [])
     sweeper.config = OmegaConf.create({"hydra": {"sweep": {"dir": "."}, "callbacks": {}}})
-    sweeper.report = robust_diffusion_sweeper.SweepReport(sweeper.config)
+    sweeper.report = SweepReport(sweeper.config)
     sweeper.launcher = SimpleNamespace(launch=gone)
     with pytest.raises(TrainingError, match=r"hydra/launcher.*no head node.*again"):
         sweeper.launch([["seed=0"]])

@@ -170,11 +170,14 @@ def evaluate(
         seen = {name: tried.model for name, tried in others.items()}
         subjects = (subject, *(replace(subject, seed=seed + i) for i in range(1, seeds)))
         reports = [_evaluated(attacker, task, chosen, seen, threat, labels) for task in subjects]
+    return reports[0] if seeds == 1 else _by_seed(reports)
+
+
+def _by_seed(reports: Sequence[RobustnessReport]) -> RobustnessReport:
+    """The first report, each attack with its accuracy on every seed."""
     first = reports[0]
-    if seeds == 1:
-        return first
-    by_seed = {row.name: [report[row.name].accuracy for report in reports] for row in first}
-    return replace(first, attacks=[replace(row, by_seed=by_seed[row.name]) for row in first])
+    found = {row.name: [report[row.name].accuracy for report in reports] for row in first}
+    return replace(first, attacks=[replace(row, by_seed=found[row.name]) for row in first])
 
 
 def _evaluated(

@@ -135,7 +135,7 @@ def victim_key(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"model": config["model"], "fit": config["training"], **further}
 
 
-KINDS = (torch.is_floating_point, torch.is_complex)
+_KINDS = (torch.is_floating_point, torch.is_complex)
 """What a weight must have in common with that of the model."""
 
 EXTRA_STATE = "_extra_state"
@@ -235,7 +235,7 @@ def load_weights(model: nn.Module, weights: Path | Mapping[str, Any], *, where: 
         if (
             isinstance(tensor, Tensor)
             and isinstance(expected, Tensor)
-            and any(is_kind(tensor) != is_kind(expected) for is_kind in KINDS)
+            and any(is_kind(tensor) != is_kind(expected) for is_kind in _KINDS)
         ):
             raise DataError(
                 f"{where}: {name} is of type {tensor.dtype}, the model's of {expected.dtype}; "

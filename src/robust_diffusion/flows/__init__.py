@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from robust_diffusion.flows.base import count_evaluations as count_evaluations
     from robust_diffusion.flows.beltrami import Beltrami as Beltrami
     from robust_diffusion.flows.blend import Blend as Blend
+    from robust_diffusion.flows.dragon import Dragon as Dragon
     from robust_diffusion.flows.frond import Frond as Frond
     from robust_diffusion.flows.grand import Grand as Grand
     from robust_diffusion.flows.grand_pp import GrandPP as GrandPP

@@ -73,8 +73,11 @@ class Flow(nn.Module, ABC):
         (True, 2.0)
     """
 
-    order: float = 1.0
-    """Order of the derivative in time, in (0, 1]: below 1 it is Caputo's, which has a memory."""
+    order: Any = 1.0
+    """Order of the derivative in time, in (0, 1]: below 1 it is Caputo's, which has a memory.
+
+    Orders in a tuple are mixed by `order_weights`.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Check the arguments of every flow by their annotations."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -22,6 +22,7 @@ from robust_diffusion.integrators import (
     checked,
     cut_off,
     solve_adaptive,
+    solve_distributed,
     solve_fixed_step,
     solve_fractional,
 )
@@ -54,7 +55,7 @@ STEPS, RTOL, ATOL = 10, 1e-4, 1e-6
 class FlowLike(Protocol):
     """A flow, as far as a solver knows it; see `flows.Flow`."""
 
-    order: float
+    order: Any  # a number, or a tuple of orders whose weights are `order_weights`
     t_end: float
 
     def prepare(self, z: Tensor, graph: Graph) -> Graph:
@@ -309,9 +310,11 @@ class Solver:
         if flow.t_end == 0:
             return z
         rhs = self._watch.over(partial(flow, graph=graph), flow.t_end, z.dtype)
-        return solve_fractional(
-            rhs, z, flow.t_end, flow.order, num_steps, recompute=self.checkpoint
-        )
+        times = (flow.t_end, flow.order)
+        if isinstance(flow.order, tuple):
+            weights = cast(Any, flow).order_weights.to(z.dtype)
+            return solve_distributed(rhs, z, *times, weights, num_steps, recompute=self.checkpoint)
+        return solve_fractional(rhs, z, *times, num_steps, recompute=self.checkpoint)
 
     def _require_precision(self, z: Tensor) -> None:
         half = z.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled(

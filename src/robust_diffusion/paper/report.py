@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -18,7 +19,7 @@ from robust_diffusion.paper.paper_table import PaperTable, build_tables
 from robust_diffusion.paper.render import ENVIRONMENT, render_html
 from robust_diffusion.records.records import Record, by_experiment, first_asked, latest_by_run
 from robust_diffusion.results.budget_curve import show_budgets
-from robust_diffusion.results.comparison import compare, describe_comparison
+from robust_diffusion.results.comparison import show_comparison
 from robust_diffusion.results.effects import show_effects
 from robust_diffusion.results.entry import BAND
 from robust_diffusion.results.paired import compare_worst_cases
@@ -33,7 +34,15 @@ _WORST_CASES = (
     *("heterophily", "worst-case-modification", "single-attacks", "successors", "adversarial"),
 )
 
+ON_TEST = (
+    *("readings", "t-end", "seeds", "pgd-steps", "gcn-svd", "graph-sage"),
+    *("edge-ids", "splits", "degree-leak", "tdgia-limits", "guard-gradient"),
+)
+"""Experiments whose settings are compared with each other."""
+
 STUDIES: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
+    **dict.fromkeys(ON_TEST, show_comparison),
+    "tune-check": partial(show_comparison, on="validation"),
     "tune": rank,
     "mlp": summarize,
     "grand-rate": rank,
@@ -43,7 +52,7 @@ STUDIES: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
     "switches": show_effects,
     "targets": show_targets,
 }
-"""Experiments whose settings are listed: on validation nodes, on test graphs, by worst case."""
+"""Experiments whose settings are compared, or listed by accuracy or worst case."""
 
 _PAIRED = {
     "beltrami-uniform": ("worst-case", "beltrami", "uniform_modulation"),
@@ -53,14 +62,6 @@ _PAIRED = {
     "adversarial-learned-mlp": ("adversarial", "learned, adversary", "mlp"),
 }
 """Views of two models, seed by seed: the experiment, the model or flow, and its control."""
-
-ON_TEST = (
-    *("readings", "t-end", "seeds", "pgd-steps", "gcn-svd", "graph-sage"),
-    *("edge-ids", "splits", "degree-leak", "tdgia-limits", "guard-gradient"),
-)
-
-COMPARED = dict.fromkeys(ON_TEST, "test") | {"tune-check": "validation"}
-"""Experiments whose settings are compared with each other, and the nodes they are compared on."""
 
 FAILED = ["experiment", "scale", "fidelity", "dataset", "model", "flow", "seed", "error"]
 DESCRIBED = ("caption", "dataset", "fidelity", "scale", "seed", "weights")
@@ -179,20 +180,16 @@ def studies(
     With `custom`, also the user's own experiments, by accuracy on the test graphs.
     """
     asked = by_experiment(records, scale=scale)
-    for name, on in COMPARED.items():
-        frame = compare(asked.get(name, []), on=on)
-        if not frame.empty:
-            title = f"**experiment={name}.** {describe_comparison(frame, on=on)}"
-            yield name, ResultTable(title, frame, ["setting"], [])
     shown = {name: show for name, show in STUDIES.items() if name in asked}
     if custom:
-        others = asked.keys() - STUDIES.keys() - COMPARED.keys()
-        shown |= {name: summarize for name in sorted(others) if not name.startswith("table-")}
+        others = sorted(asked.keys() - STUDIES.keys())
+        shown |= {name: summarize for name in others if not name.startswith("table-")}
     for name, show in shown.items():
         # Apart from `auto`, whose worst cases have a page of their own.
         together = name in _WORST_CASES and name != "single-attacks"
         table = show(recorded_on(asked, {name}) if together else first_asked(asked[name]))
-        yield name, replace(table, title=f"**experiment={name}.** {table.title}.")
+        if len(table.cells.columns):
+            yield name, replace(table, title=f"**experiment={name}.** {table.title}.")
     for name, (experiment, *models) in _PAIRED.items():
         table = compare_worst_cases(recorded_on(asked, {experiment}), *models)
         if not table.cells.empty:

@@ -10,6 +10,7 @@ import pandas as pd
 from robust_diffusion.records.identity import PRESENTATION_KEYS
 from robust_diffusion.records.records import Record, first_asked, is_tested
 from robust_diffusion.results.numbers import mean_and_std, one_sample_p, signed, spread, starred
+from robust_diffusion.results.table import ResultTable
 
 Setting = Mapping[str, str]
 """Overrides, typed or swept, the seed aside."""
@@ -128,15 +129,16 @@ def _below(base: int | None, bases: Mapping[int, int | None]) -> list[int]:
     return [index for i in children for index in (i, *_below(i, bases))]
 
 
-def describe_comparison(frame: pd.DataFrame, *, on: str = "test") -> str:
-    """Describe in a sentence the numbers that `compare` returned with this `on`."""
+def show_comparison(runs: Sequence[Record], *, on: str = "test") -> ResultTable:
+    """Format what `compare` returns, titled by a sentence on its numbers."""
+    frame = compare(runs, on=on)
     nodes = {"test": "on the test graphs", "validation": "on clean validation nodes"}[on]
-    changed = any(column.startswith(CHANGE) for column in frame.columns)
     changes = (
         "; changes are means of the differences seed by seed, p of a paired t-test, starred where "
         "significant at 5 % by Holm's method over the row; by chance, one row in twenty has a star"
     )
-    return f"Accuracy in %, {nodes}{changes if changed else ''}."
+    changed = any(column.startswith(CHANGE) for column in frame.columns)
+    return ResultTable(f"Accuracy in %, {nodes}{changes * changed}", frame, ["setting"], [])
 
 
 def _in_order(settings: Sequence[Setting]) -> list[int]:
