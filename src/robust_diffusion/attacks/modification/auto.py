@@ -16,7 +16,7 @@ from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.gradient_ascent import StepRule, climb
 from robust_diffusion.attacks.losses import LOSSES, LossName, margins
 from robust_diffusion.attacks.modification.base import feature_range, flip, flipped, max_flips
-from robust_diffusion.attacks.modification.exchange import FlipSearch, Measured
+from robust_diffusion.attacks.modification.exchange import FlipSearch, TriedPairs
 from robust_diffusion.attacks.modification.prbcd import GRBCD
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import SomeSteps
@@ -40,7 +40,7 @@ PAIRS = "search: pairs, exchange"
 PASSES = 2
 """Passes of the tournament, at most, by the gradient steps of a part that is never dropped."""
 
-PATIENCE = 1 / 3
+STALE_PASSES = 1 / 3
 """Passes without a gain before an exchange of flips stops, by the same."""
 
 
@@ -113,7 +113,7 @@ class AutoModification(Ensemble):
                 forms.append(problem)
         return forms
 
-    def _run_flips(self, parts: Parts, search: FlipSearch) -> Measured | None:
+    def _run_flips(self, parts: Parts, search: FlipSearch) -> TriedPairs | None:
         """Flips in pairs, and exchanges from these and from the best by gradient."""
         judge, starts = parts.judge, {parts.best: parts.graph}
 
@@ -127,7 +127,7 @@ class AutoModification(Ensemble):
         paired = _run(parts, PAIRS, judge, find)
         if paired is None:
             return None
-        measured = Measured(*(paired.tensors[key.name] for key in fields(Measured)))
+        measured = TriedPairs(*(paired.tensors[key.name] for key in fields(TriedPairs)))
         starts = {PAIRS: (judge.x, paired.tensors["edge_index"]), **starts}
         for name, start in starts.items():
             if start and parts.lowest > 0:
@@ -140,7 +140,7 @@ class AutoModification(Ensemble):
         name: str,
         start: FeaturesAndEdges,
         search: FlipSearch,
-        measured: Measured,
+        measured: TriedPairs,
     ) -> None:
         """Exchange flips, from a graph on."""
         judge, (x, edge_index) = parts.judge, start
@@ -148,7 +148,7 @@ class AutoModification(Ensemble):
         def find() -> Artifact:
             there = replace(search, x=x)
             first = there.judge(flipped(judge.edge_index, edge_index, len(x)))
-            best = there.exchange(first, measured, max(1, round(PATIENCE * self.num_steps)))
+            best = there.exchange(first, measured, max(1, round(STALE_PASSES * self.num_steps)))
             return _modified(judge.x, x, flip(judge.edge_index, best.pairs, len(x)))
 
         _run(parts, name, judge, find)

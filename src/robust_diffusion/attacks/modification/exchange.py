@@ -57,7 +57,7 @@ class Flips:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class TriedPairs:
     """Pairs of targets that a tournament tried, by what each did to its own ends."""
 
     pairs: Int[Tensor, "2 p"]  # positions among the targets
@@ -89,7 +89,7 @@ class FlipSearch:
         right = int((logits[problem.targets].argmax(1) == labels).sum())
         return Flips(pairs, logits, margin, (right, -margin.tanh().mean().item()))
 
-    def tournament(self, start: Flips, most_passes: int) -> Measured:
+    def tournament(self, start: Flips, most_passes: int) -> TriedPairs:
         """Try new edges among the correctly classified targets of the clean graph.
 
         Each pass adds one edge at every such target, a perfect matching; as many passes as there
@@ -104,9 +104,9 @@ class FlipSearch:
             pairs.append(match)
             gains.append((after.harm - start.harm)[match].sum(0))
             both.append((after.margins[match] > 0).all(0))
-        return Measured(torch.cat(pairs, 1), torch.cat(gains), torch.cat(both))
+        return TriedPairs(torch.cat(pairs, 1), torch.cat(gains), torch.cat(both))
 
-    def matched(self, start: Flips, measured: Measured) -> Flips:
+    def matched(self, start: Flips, measured: TriedPairs) -> Flips:
         """Make edges between pairs of targets that lose both of their ends.
 
         A maximum-weight matching of these pairs is judged as a whole. Pairs that keep an end are
@@ -128,7 +128,7 @@ class FlipSearch:
                 break
         return best
 
-    def exchange(self, best: Flips, measured: Measured, patience: int) -> Flips:
+    def exchange(self, best: Flips, measured: TriedPairs, patience: int) -> Flips:
         """Exchange flips for better ones, until so many passes in a row gain nothing.
 
         A pass makes new flips and gives others back, all in disjoint regions. Those of positive
@@ -174,7 +174,7 @@ class FlipSearch:
         change = (trial.harm - best.harm).tolist()
         return trial, {pair: sum(change[i] for i in areas[pair]) for pair in tried}
 
-    def _proposed(self, best: Flips, measured: Measured, step: int) -> Int[Tensor, "2 p"]:
+    def _proposed(self, best: Flips, measured: TriedPairs, step: int) -> Int[Tensor, "2 p"]:
         """Propose flips: in turn those of the largest gradient, measured ones, and random ones."""
         n, kind = self.x.size(0), step % 3
         pairs = None
