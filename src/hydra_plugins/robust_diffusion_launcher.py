@@ -80,7 +80,7 @@ class ProcessLauncher(BasicLauncher):
                     except BrokenExecutor:
                         processes[i], lost = _process(places[i]), copy(self)
                         lost.task_function = _record_lost
-                        (done[number],) = BasicLauncher.launch(lost, [overrides], number)
+                        done[number] = lost.run(number, overrides)
         finally:
             for process in processes:
                 process.shutdown(kill_workers=bool(running))
@@ -104,6 +104,10 @@ class ProcessLauncher(BasicLauncher):
     def run_there(self, state: Any, number: int, overrides: Sequence[str]) -> JobReturn:
         """Execute one run in a process of joblib's."""
         Singleton.set_state(state)
+        return self.run(number, overrides)
+
+    def run(self, number: int, overrides: Sequence[str]) -> JobReturn:
+        """Execute one run in this process."""
         (returned,) = super().launch([overrides], number)
         # Configurations do not all travel, and no one at the other end reads them.
         return replace(returned, cfg=None, hydra_cfg=None)

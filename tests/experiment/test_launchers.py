@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
@@ -75,16 +75,16 @@ def test_a_lost_process_is_one_failed_run_and_a_new_one_takes_its_place(
         def shutdown(self, *, kill_workers: bool) -> None:
             stopped.append(kill_workers)
 
-    def launch(self: BasicLauncher, overrides: list[list[str]], first: int) -> list[str]:
-        return [f"{self.task_function.__name__} {first}"] if overrides else []  # type: ignore[union-attr]
+    def launch(self: Any, overrides: list[list[str]], first: int) -> list[JobReturn]:
+        return [JobReturn(task_name=f"{self.task_function.__name__} {first}") for _ in overrides]
 
-    # Of the class's module, which Hydra may have loaded a second time.
+    # Not by the modules' names, since Hydra may have loaded both a second time.
     monkeypatch.setitem(ProcessLauncher.launch.__globals__, "_process", Process)
-    monkeypatch.setattr(BasicLauncher, "launch", launch)
+    monkeypatch.setattr(ProcessLauncher.__base__, "launch", launch)
     launcher = ProcessLauncher(n_jobs=2, gpus_per_cell=0)
     launcher.config = OmegaConf.create({})
-    returned = launcher.launch([["seed=0"], ["seed=1"], ["seed=2"], ["seed=3"]], 3)
-    assert returned == ["ran 3", "_record_lost 4", "ran 5", "ran 6"]
+    first, lost, *rest = launcher.launch([["seed=0"], ["seed=1"], ["seed=2"], ["seed=3"]], 3)
+    assert [first, lost.task_name, *rest] == ["ran 3", "_record_lost 4", "ran 5", "ran 6"]
     assert (len(started), stopped) == (3, [False, False])
 
 
