@@ -38,7 +38,7 @@ class Ensemble(Attack):
     """
 
     is_worst_case = True
-    version = 6
+    version = 7
 
     def run(
         self,

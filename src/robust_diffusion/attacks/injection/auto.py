@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +13,7 @@ from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
 from robust_diffusion.attacks.injection.base import STARTS
+from robust_diffusion.attacks.injection.cover import Cover
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS, SharingName
 from robust_diffusion.attacks.injection.edge_placement import Placement, reallocate
 from robust_diffusion.attacks.losses import LossName, tanh_margin
@@ -56,6 +57,12 @@ share of them, and how often at most."""
 GAIN, ENOUGH = 0.005, 0.01
 """Accuracy, in 0..1, that such a round has to take, and to leave, for another one."""
 
+COVERED = 2
+"""Most edges per correctly classified target for which a cover is tried."""
+
+EXCHANGE_SHARE = 1 / 3
+"""Exchanges of a cover's ends, at most, per step of `num_steps`."""
+
 MUTATION = 0.3
 """Largest share of a node's features that one mutation mirrors."""
 
@@ -69,7 +76,7 @@ class Climb:
 
     name: str  # in the record
     problem: Problem  # the form of the model that it is differentiated through
-    edges: SharingName  # how the new nodes share out their edges
+    edges: SharingName | Literal["cover"]  # how the new nodes share out their edges
     steps: StepRule  # loss and steps
     placement: Placement  # edges of the new nodes
     best: Found  # the most harmful features so far
@@ -122,24 +129,53 @@ class AutoInjection(Ensemble):
         return budget.max_injected_nodes > 0
 
     def run_parts(self, parts: Parts) -> None:
-        """The searches, rung by rung the ascents that are left, then reallocations of edges."""
+        """A cover by few edges; if there are more, the ascents rung by rung, then reallocations."""
+        judge = parts.judge
+        edges = sum(parts.budget.injected_degrees)
+        right = int((judge.clean_logits[judge.targets].argmax(1) == judge.labels).sum())
+        left = []
+        if edges <= COVERED * right:
+            self._cover(parts, "search", 0)
+            exchanges = round(EXCHANGE_SHARE * self.num_steps)
+            left = [c for form in parts.forms if (c := self._cover(parts, form, exchanges))]
+            if not left:
+                self._cover(parts, "search", exchanges)
+        if edges < right:
+            return
         placements = list(_placements(parts))
-        for words, edges, placement in placements:
-            if edges == "apart" and words in SEARCHED and parts.lowest > 0:
-                self._search(parts, f"{edges}{words}", placement)
-        left = [
+        for words, sharing, placement in placements:
+            if sharing == "apart" and words in SEARCHED and parts.lowest > 0:
+                self._search(parts, f"{sharing}{words}", placement)
+        climbs = [
             climb
             for form, problem in parts.forms.items()
             for climb in _climbs(parts, form, problem, placements)
         ]
         for share, count in RUNGS:
-            left = self._rung(parts, _best(left, count * len(parts.forms)), share)
-        left = _best_of_each_sharing(left)
+            climbs = self._rung(parts, _best(climbs, count * len(parts.forms)), share)
+        left = _best_of_each_sharing([*climbs, *left])
         for _ in range(MOST_ROUNDS if self.num_steps else 0):
             before = parts.lowest
             left = self._rung(parts, left, LAST_SHARE, REALLOCATIONS)
             if parts.lowest > before - GAIN or parts.lowest < ENOUGH:
                 break
+
+    def _cover(self, parts: Parts, form: str, exchanges: int) -> Climb | None:
+        """Edges placed by what they misclassify; `None` if there is no gradient to go on by."""
+        if parts.lowest == 0:
+            return None
+        problem, steps = (
+            (parts.judge, 0) if form == "search" else (parts.forms[form], self.num_steps)
+        )
+        degrees, limits = parts.budget.injected_degrees, parts.budget.limits
+        cover = Cover(problem, parts.judge, degrees, limits, steps, exchanges, parts.generator)
+        none = torch.zeros(len(degrees), parts.judge.targets.numel(), dtype=torch.bool)
+        capacity = torch.tensor(degrees, device=parts.judge.x.device)
+        name, empty = f"{form}: cover", replace(cover.placement(none), capacity=capacity)
+        found = _run(parts, name, problem, empty, cover.run)
+        if found is None or found[1].is_flat:
+            return None
+        return Climb(name, problem, "cover", StepRule(loss="tanh_margin"), *found)
 
     def _search(self, parts: Parts, words: str, placement: Placement) -> None:
         search = _Search(parts.judge, placement, parts.budget.limits, parts.generator)
@@ -233,7 +269,8 @@ def _best_of_each_sharing(climbs: Sequence[Climb]) -> list[Climb]:
     None that is too far behind the first.
     """
     order = _best(climbs, len(climbs))
-    first = [next((one for one in order if one.edges == edges), None) for edges in _EDGES]
+    sharings = (*_EDGES, "cover")
+    first = [next((one for one in order if one.edges == edges), None) for edges in sharings]
     best = [*filter(None, first), *[one for one in order if one not in first][:1]]
     return [one for one in best if one.behind(order[0]) <= BEHIND]
 

@@ -22,11 +22,11 @@ an injected node reaches this far through the three layers of most models."""
 MOST_ENDS = 40
 """Most edges tried in one pass, so that the injected nodes stay few beside the graph's own."""
 
-CLASS_SHARE, FIT_SHARE, REFIT_SHARE = 1 / 12, 1 / 4, 1 / 12
+CLASS_SHARE, FIT_SHARE, REFIT_SHARE = 1 / 6, 1 / 4, 1 / 12
 """Shares of the steps: for the features of each class, for all nodes together, and for each
 exchange."""
 
-GROUP, PATIENCE = 4, 6
+GROUP, PATIENCE = 2, 12
 """Nodes whose edges are exchanged at a time, and exchanges without a gain after which it ends."""
 
 
@@ -60,7 +60,8 @@ class Cover:
     judge: Problem  # the attacked model and its targets
     degrees: Sequence[int]  # edges of each injected node
     limits: tuple[float, float]  # smallest and largest feature
-    num_steps: int
+    num_steps: int  # gradient steps, which the fits take shares of; 0 for none
+    exchanges: int  # most exchanges of ends
     generator: torch.Generator  # CPU generator
 
     def run(self) -> tuple[Placement, Found]:
@@ -70,11 +71,11 @@ class Cover:
         regions = Regions(judge.edge_index, judge.targets, judge.x.size(0))
         around = [regions.around([node], HOPS) for node in judge.targets.tolist()]
         none = judge.x[:0]
-        start = self._placement(torch.zeros(0, judge.targets.numel(), dtype=torch.bool))
+        start = self.placement(torch.zeros(0, judge.targets.numel(), dtype=torch.bool))
         vectors = torch.cat([self._vector(i, clean) for i in range(judge.clean_logits.size(1))])
         readings = [self._read(vector, start, none, around) for vector in vectors]
         nodes = cover(readings, positions(clean > 0), self.degrees)
-        placement = self._placement(self._chosen([ends for _, ends in nodes]))
+        placement = self.placement(self._chosen([ends for _, ends in nodes]))
         classes = torch.tensor([i for i, _ in nodes])
         found = self._fit(placement, vectors[classes.to(vectors.device)], FIT_SHARE)
         return self._exchanged(placement, found, classes, vectors, around)
@@ -90,7 +91,7 @@ class Cover:
             return x.mean(0, keepdim=True)
         ahead = x[inside].mean(0) > x[judge.targets[others]].mean(0)
         start = torch.where(ahead, x.new_tensor(high), x.new_tensor(low))[None]
-        nodes = self._placement(self._spread(ends))
+        nodes = self.placement(self._spread(ends))
         some = replace(self.problem, targets=judge.targets[others])
         rows, k = judge.fixed_rows, len(nodes.chosen)
         return climb(
@@ -119,7 +120,7 @@ class Cover:
             tried = [ends[i] for i in members]
             chosen = torch.cat([placement.chosen, self._spread(tried)])
             new = vector.expand(len(chosen) - len(features), -1)
-            after = self._margins(self._placement(chosen), torch.cat([features, new]))
+            after = self._margins(self.placement(chosen), torch.cat([features, new]))
             change = (after.tanh() - before.tanh()).tolist()
             lost = positions(after > 0)
             for end in tried:
@@ -140,12 +141,15 @@ class Cover:
         The nodes are of one class; the other choice is a class drawn at random.
         """
         idle, drawn = 0, partial(torch.randperm, generator=self.generator)
-        while self.num_steps and found.right and idle < PATIENCE:
+        for _ in range(self.exchanges):
+            if found.right == 0 or idle == PATIENCE:
+                break
             order = drawn(len(classes))
             own, other = int(classes[order[0]]), int(drawn(len(vectors))[0])
             group = order[classes[order] == own][:GROUP].sort().values.to(placement.chosen.device)
-            kept = torch.ones_like(placement.chosen[:, 0]).index_fill(0, group, False)
-            rest, features = self._placement(placement.chosen[kept]), found.features[kept]
+            kept = torch.ones_like(placement.chosen[:, 0])
+            kept[group] = False
+            rest, features = self.placement(placement.chosen[kept]), found.features[kept]
             options = [found.features[group].mean(0), vectors[other]]
             readings = [self._read(vector, rest, features, around) for vector in options]
             covered = positions(self._margins(rest, features) > 0)
@@ -154,7 +158,7 @@ class Cover:
             chosen[group] = self._chosen([ends for _, ends in nodes])
             moved = torch.tensor([choice for choice, _ in nodes], device=group.device) == 1
             new[group[moved]] = vectors[other]
-            changed = self._placement(chosen)
+            changed = self.placement(chosen)
             fitted = self._fit(changed, new, REFIT_SHARE, group)
             idle = 0 if fitted.right < found.right else idle + 1
             if fitted.rank < found.rank:
@@ -193,7 +197,8 @@ class Cover:
             return margins(self.judge.clean_logits[self.judge.targets], self.judge.labels)
         return placement.margins(self.judge, features)
 
-    def _placement(self, chosen: Bool[Tensor, "k t"]) -> Placement:
+    def placement(self, chosen: Bool[Tensor, "k t"]) -> Placement:
+        """Edges of injected nodes, without links."""
         targets = self.judge.targets
         room = torch.full((len(chosen),), max(self.degrees), device=targets.device)
         links = targets.new_empty(2, 0)
@@ -243,14 +248,11 @@ def cover(
             options, key=lambda o: len(before.union(*(readings[o[0]][e].lost for e in o[1])))
         )
 
-    for degree in degrees:
-        nodes.append(choose(lost(), degree))
-    total, last = len(lost()), -1
-    while total > last:
+    last = -1
+    while (total := len(lost())) > last:
         last = total
         for i, degree in enumerate(degrees):
-            nodes[i] = choose(lost(without=i), degree)
-        total = len(lost())
+            nodes[i : i + 1] = [choose(lost(without=i), degree)]
     return nodes
 
 
