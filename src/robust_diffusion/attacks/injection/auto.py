@@ -50,12 +50,12 @@ SEARCHED = ("", ", an edge a target")
 SEARCH_SHARE = 1 / 8
 """Mutations of each search, per step of `num_steps`."""
 
-LAST_SHARE, REALLOCATIONS, REFIT_SHARE, MOST_ROUNDS = 1 / 4, 3, 1 / 12, 16
+LAST_SHARE, REALLOCATIONS, REFIT_SHARE, MOST_ROUNDS = 1 / 4, 4, 1 / 12, 16
 """The best go on by this share of the steps, then by this many moves of edges, each with this
 share of them, and how often at most."""
 
-GAIN, ENOUGH = 0.005, 0.01
-"""Accuracy, in 0..1, that such a round has to take, and to leave, for another one."""
+IDLE_ROUNDS, ENOUGH = 3, 0.01
+"""Such rounds in a row without a gain, and accuracy in 0..1, at which the attack ends."""
 
 COVERED = 2
 """Most edges per correctly classified target for which a cover is tried."""
@@ -154,10 +154,12 @@ class AutoInjection(Ensemble):
         for share, count in RUNGS:
             climbs = self._rung(parts, _best(climbs, count * len(parts.forms)), share)
         left = _best_of_each_sharing([*climbs, *left])
+        idle = 0
         for _ in range(MOST_ROUNDS if self.num_steps else 0):
             before = parts.lowest
             left = self._rung(parts, left, LAST_SHARE, REALLOCATIONS)
-            if parts.lowest > before - GAIN or parts.lowest < ENOUGH:
+            idle = 0 if parts.lowest < before else idle + 1
+            if idle == IDLE_ROUNDS or parts.lowest < ENOUGH:
                 break
 
     def _cover(self, parts: Parts, form: str, exchanges: int) -> Climb | None:

@@ -26,7 +26,7 @@ CLASS_SHARE, FIT_SHARE, REFIT_SHARE = 1 / 6, 1 / 4, 1 / 12
 """Shares of the steps: for the features of each class, for all nodes together, and for each
 exchange."""
 
-GROUP, PATIENCE = 2, 12
+GROUP, PATIENCE = 2, 16
 """Nodes whose edges are exchanged at a time, and exchanges without a gain after which it ends."""
 
 

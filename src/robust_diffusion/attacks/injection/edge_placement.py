@@ -121,15 +121,18 @@ class Placement:
         features: Float[Tensor, "k f"],
         left_out: float,
         generator: torch.Generator,
+        *,
+        keep: bool,
     ) -> "Placement":
-        """With the edges of all targets still right placed again, by measured gains.
+        """With more edges at the targets still right, by measured gains.
 
-        Free edges are assigned to the targets, at most one to each, so that most are misclassified;
-        then again to those that are not, as far as gains add up. A share of the targets, drawn at
-        random, is `left_out`.
+        Their present edges stay if `keep` says so, and are free as well otherwise. Free edges are
+        assigned to the targets, at most one to each, so that most are misclassified; then again to
+        those that are not, as far as gains add up. A share of the targets, drawn at random, is
+        `left_out`.
         """
         right = self.margins(problem, features) <= 0
-        free = replace(self, chosen=self.chosen & ~right)
+        free = self if keep else replace(self, chosen=self.chosen & ~right)
         gains = free.gains(problem, features, right)
         reached, chosen = free.margins(problem, features), free.chosen.clone()
         drawn = _drawn((right.numel(),), generator).to(features.device)
@@ -176,12 +179,13 @@ def reallocate(
     """
     best = now = (placement, fitted)
     tries = 0
-    for _ in range(num_rounds):
+    for turn in range(num_rounds):
         if best[1].right == 0:
             break
         edges, features = now[0], now[1].features
         edges = edges.trimmed(problem, features, generator)
-        edges = edges.allotted(problem, features, LEFT_OUT[tries % len(LEFT_OUT)], generator)
+        left_out = LEFT_OUT[tries % len(LEFT_OUT)]
+        edges = edges.allotted(problem, features, left_out, generator, keep=turn % 2 == 0)
         index = edges.edges(problem.edge_index)
         fits = [
             climb(problem, problem.fixed_rows.followed_by, index, features, rule, limits, num_steps)
