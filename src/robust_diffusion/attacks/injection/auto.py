@@ -55,7 +55,8 @@ LAST_SHARE, REALLOCATIONS, REFIT_SHARE, MOST_ROUNDS = 1 / 4, 4, 1 / 12, 16
 share of them, and how often at most."""
 
 IDLE_ROUNDS, ENOUGH = 3, 0.01
-"""Such rounds in a row without a gain, and accuracy in 0..1, at which the attack ends."""
+"""Such rounds in a row without a gain after which the attack ends. Below this accuracy, in 0..1,
+only the best part goes on, and one such round ends it."""
 
 COVERED = 2
 """Most edges per correctly classified target for which a cover is tried."""
@@ -157,9 +158,9 @@ class AutoInjection(Ensemble):
         idle = 0
         for _ in range(MOST_ROUNDS if self.num_steps else 0):
             before = parts.lowest
-            left = self._rung(parts, left, LAST_SHARE, REALLOCATIONS)
+            left = self._rung(parts, _best(left, len(left)), LAST_SHARE, REALLOCATIONS)
             idle = 0 if parts.lowest < before else idle + 1
-            if idle == IDLE_ROUNDS or parts.lowest < ENOUGH:
+            if not left or idle == (1 if parts.lowest < ENOUGH else IDLE_ROUNDS):
                 break
 
     def _cover(self, parts: Parts, form: str, exchanges: int) -> Climb | None:
@@ -198,6 +199,8 @@ class AutoInjection(Ensemble):
         for now in climbs:
             if parts.lowest == 0:
                 return []
+            if parts.lowest < ENOUGH and able:
+                break
 
             def compute(now: Climb = now) -> tuple[Placement, Found]:
                 problem, placement, steps = now.problem, now.placement, now.steps
