@@ -90,15 +90,15 @@ class Climb:
 class AutoInjection(Ensemble):
     """An ensemble of injection attacks: the most harmful graph that any part finds.
 
-    Nothing has to be chosen but the budget. Edges lead to targets alone that the model has right on
-    the clean graph. The parts are gradient ascents, each with its own edges and loss, through the
-    model and through its adaptive form, and a search that asks for no gradient and so catches a
-    model that hides its own. Edges are one for each target, four, and all that the budget allows,
-    these with and without links among the new nodes: none is always worse. After each rung of steps
-    the less harmful parts are dropped; the others go on from the best features that they have met.
-    The best by each way of sharing, and the next best, then go on as long as that pays, and move
-    their edges from targets that are lost without them to those that are nearest to being lost. All
-    stop where no target is left.
+    Nothing has to be chosen but the budget. If its edges are few beside the correctly classified
+    targets, `Cover` places them by what each misclassifies, without gradients and through each form
+    of the model. If they are at least as many as these targets, gradient ascents follow, each with
+    its own edges and loss, and a search that asks for no gradient. Their edges lead to correctly
+    classified targets alone: one for each, four, and all that the budget allows, these with and
+    without links among the new nodes. After each rung of steps the less harmful parts are dropped;
+    the others go on from the best features that they have met. The best by each way of sharing, and
+    the next best, then go on as long as that pays, and move their edges from targets that are
+    misclassified without them to those that measured gains show. All stop where no target is left.
 
     Every part's accuracy is kept in `PerturbedGraph.part_accuracy`. A part whose gradient is
     missing or not finite is dropped with a warning in the log.
@@ -195,7 +195,8 @@ class AutoInjection(Ensemble):
         self, parts: Parts, climbs: Sequence[Climb], share: float, reallocations: int = 0
     ) -> list[Climb]:
         """The ascents that could go on after some more steps of each."""
-        able, limits = [], parts.budget.limits
+        able: list[Climb] = []
+        limits = parts.budget.limits
         for now in climbs:
             if parts.lowest == 0:
                 return []

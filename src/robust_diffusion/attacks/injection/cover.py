@@ -264,10 +264,10 @@ def best_ends(reading: _Readings, covered: frozenset[int], degree: int) -> list[
     heapq.heapify(heap)
     ends: list[int] = []
     while heap and len(ends) < degree:
-        old, *rest, end = heapq.heappop(heap)
+        old, is_covered, gain, end = heapq.heappop(heap)
         now = -len(reading[end].lost - covered)
         if now > old:
-            heapq.heappush(heap, (now, *rest, end))
+            heapq.heappush(heap, (now, is_covered, gain, end))
             continue
         ends.append(end)
         covered |= reading[end].lost
