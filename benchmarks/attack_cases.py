@@ -11,8 +11,8 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import SPEIT, AutoInjection, Budget, GradientInjection
 from robust_diffusion.certificates import BiSmoothing, SparseSmoothing
+from robust_diffusion.certificates.base import Noise
 from robust_diffusion.certificates.locality import check_locality
-from robust_diffusion.certificates.noise import Noise
 from robust_diffusion.certificates.sampling import graphs_per_pass, noisy_logits
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN

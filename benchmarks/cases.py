@@ -26,7 +26,8 @@ from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GIN, GNNGuard, GraphSAGE
-from robust_diffusion.models.stack import GINConv, LayerStack, SAGEConv
+from robust_diffusion.models.convolutional import GINConv, SAGEConv
+from robust_diffusion.models.stack import LayerStack
 from robust_diffusion.operators import set_backend, sparse_input
 from robust_diffusion.system.portable import PORTABLE
 from robust_diffusion.training import Fit

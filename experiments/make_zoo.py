@@ -28,8 +28,8 @@ from robust_diffusion.config import PUBLISHED
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.inventory import open_dataset
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
+from robust_diffusion.evaluation.evaluate_model import subject_of
 from robust_diffusion.evaluation.load import load_weights
-from robust_diffusion.evaluation.subject import subject_of
 from robust_diffusion.evaluation.zoo import (
     INDEX,
     Zoo,
@@ -37,9 +37,8 @@ from robust_diffusion.evaluation.zoo import (
     build_recorded,
     write_index,
 )
-from robust_diffusion.records.records import Record, latest_by_run
+from robust_diffusion.records.records import Record, latest_by_run, model_name
 from robust_diffusion.results.evidence import KIND, SEEN, attack_in_words
-from robust_diffusion.results.frame import model_name
 from robust_diffusion.results.leaderboard import thorough_runs
 from robust_diffusion.system.arithmetic import set_up_arithmetic
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact

@@ -4,6 +4,7 @@
 attacks; `... budget` the worst case against budget; `... certificates` what smoothing certifies
 beside what attacks on the smoothed models reach, from the reports in `experiments/certificates/`;
 `... tradeoff` certified radius against accuracy by the noise, from those in its `tradeoff/`;
+`... collective` what one attacker of all targets must leave, from those in its `collective/`;
 `... each` what attacks on one target at a time leave, from `experiments/each/`, beside the
 certificates; `... effort` accuracy against forward passes of each attack, from the reports in
 `experiments/effort/`; `... stability` flows run on to t = 1000, from `experiments/stability/`;
@@ -15,7 +16,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -26,18 +27,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.optimize import isotonic_regression
 
-from robust_diffusion.certificates.bounds import clopper_pearson
+from robust_diffusion.certificates.base import clopper_pearson
 from robust_diffusion.certificates.report import read_certificates
 from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation.report import plot_traces
 from robust_diffusion.evaluation.single_target import right_by_edges
-from robust_diffusion.paper.charts import draw_charts
-from robust_diffusion.paper.figures.draw import draw_stability, look_of, render
+from robust_diffusion.paper.figures.draw import draw_charts, draw_stability, look_of, render
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.records import latest_by_run, read_records
 from robust_diffusion.records.records import by_experiment
-from robust_diffusion.results.budget_curve import budget_curve
 from robust_diffusion.results.frame import frame, named_by_settings
+from robust_diffusion.results.leaderboard import budget_curve
 from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.worst_case import recorded_on, worst_case_table, worst_cases
 
@@ -143,7 +143,7 @@ def draw_attacks(found: dict[str, dict[str, float]]) -> Figure:
 
 def curves(records: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """Worst cases of `experiment=budget-curve` on Cora, of the paper's equations; all of them."""
-    cells = Runs.among(records, fidelity="paper").of("budget-curve")
+    cells = Runs(records, fidelity="paper").of("budget-curve")
     found = budget_curve([cell for cell in cells if cell["dataset"] == "cora"])
     wanted = {(m, e, n) for m in ["mlp", *CURVES] for e in EDGES for n in NODES}
     if not found.empty:
@@ -256,7 +256,7 @@ def draw_tradeoff(found: Mapping[str, Mapping[str, Any]]) -> Figure:
 
 
 def draw_certificates(found: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """A panel per scheme; per model a line that is certified and marks that attacks reached.
+    """A panel per scheme; per model lines that are certified and marks that attacks reached.
 
     Args:
         found: Reports by `<model>-<certificate>`.
@@ -274,9 +274,12 @@ def draw_certificates(found: Mapping[str, Mapping[str, Any]]) -> Figure:
             edges = np.concatenate([budgets[:1] - 0.5, (budgets[1:] + budgets[:-1]) / 2])
             edges = np.append(edges, budgets[-1] + 0.5)
             axes.stairs(certified, edges, baseline=None, color=style["color"], lw=1.6)
-            if "attacked" in curve:
-                at = budgets + 0.16 * (place - (len(of_panel) - 1) / 2)
-                axes.plot(at, 100 * curve["attacked"], ls="", ms=6, **style)
+            if "collective" in curve:
+                together = 100 * curve["collective"].to_numpy()
+                axes.plot(budgets, together, color=style["color"], ls="--", lw=1.6)
+            at = budgets + 0.16 * (place - (len(of_panel) - 1) / 2)
+            attacked = 100 * curve["attacked"] if "attacked" in curve else np.full(len(at), np.nan)
+            axes.plot(at, attacked, ls="", ms=6, **style)
         axes.set(xlabel=next(iter(of_panel.values()))["unit"], ylim=(-2, 80))
         axes.set_title(scheme.replace("_", "-"), fontsize=10)
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -285,10 +288,14 @@ def draw_certificates(found: Mapping[str, Mapping[str, Any]]) -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
     panels[0][0].set_ylabel("accuracy in %")
     models, _ = panels[0][0].get_legend_handles_labels()
+    grey = {"color": "#777777", "lw": 1.6}
     kinds = [
-        Line2D([], [], color="#777777", lw=1.6, label="certified: no attack leaves less"),
+        Line2D([], [], label="certified: no attack leaves less", **grey),
+        Line2D([], [], label="certified of all targets together", ls="--", **grey),
         Line2D([], [], color="#777777", ls="", marker="o", label="what attacks leave"),
     ]
+    if not any("collective" in record["curve"][0] for record in found.values()):
+        del kinds[1]
     figure.legend(handles=[*models, *kinds], loc="outside lower center", frameon=False, ncols=2)
     figure.suptitle("Cora, smoothed models: accuracy by what may be changed", fontsize=11)
     return figure
@@ -309,7 +316,8 @@ def draw_each(easy: pd.DataFrame, every: pd.DataFrame, certified: Mapping[str, A
     smoothed = {"color": "#4477aa", "label": "smoothed form, certified"}
     panels[0].plot(curve["budget"], 100 * curve["certified"], "--s", **smoothed)
     panels[0].set_title("easy targets: attack and certificate", fontsize=10)
-    for axes, by in zip(panels[1:], ("degree", "margin"), strict=True):
+    columns: tuple[Literal["degree", "margin"], ...] = ("degree", "margin")
+    for axes, by in zip(panels[1:], columns, strict=True):
         shares = 100 * right_by_edges(every, by, max_edges=5)
         groups: list[Any] = list(shares)  # intervals
         for group, color in zip(groups, GREYS, strict=False):
@@ -392,13 +400,17 @@ def main() -> None:
             "stability.svg",
             lambda: draw_long_runs(json.loads(STABILITY.read_text())),
         ),
+        "collective": (
+            "collective_certificates.svg",
+            lambda: draw_certificates(certificates("collective")),
+        ),
         "tradeoff": ("certified_radius.svg", lambda: draw_tradeoff(certificates("tradeoff"))),
     }
     parser = argparse.ArgumentParser(description="Draw pictures from the published records.")
     parser.add_argument("picture", choices=[*pictures, "tables"], help="written to docs/figures/")
     chosen = parser.parse_args().picture
     if chosen == "tables":
-        counted = Runs.among(read_records(RECORDS), fidelity="paper")
+        counted = Runs(read_records(RECORDS), fidelity="paper")
         for stem, _, figure in draw_charts(build_tables(counted), counted):
             (PICTURES / f"{stem}.svg").write_bytes(render(figure, "svg"))
         return

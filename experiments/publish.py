@@ -21,12 +21,11 @@ from typing import Any
 from robust_diffusion.commands.reading import read_chosen
 from robust_diffusion.errors import RobustDiffusionError
 from robust_diffusion.paper.agreement import render_agreement
-from robust_diffusion.paper.claims import judge_all, load_claims
-from robust_diffusion.paper.claims_table import claims_table, render_claims
+from robust_diffusion.paper.claims import claims_table, judge_all, load_claims, render_claims
 from robust_diffusion.paper.commands import FIDELITIES
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.paper.render import render_markdown
-from robust_diffusion.paper.studies import studies
+from robust_diffusion.paper.report import studies
 from robust_diffusion.records.records import Record, encoded, latest_by_run, reference_to
 from robust_diffusion.results.leaderboard import show_leaderboard
 from robust_diffusion.results.runs import Runs
@@ -110,7 +109,7 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
     for name, table in studies(records):
         yield RESULTS / f"{name}.md", _as_markdown(table)
     yield RESULTS / "leaderboard.md", "\n".join(map(_as_markdown, show_leaderboard(records)))
-    counted = {name: Runs.among(records, fidelity=name) for name in FIDELITIES}
+    counted = {name: Runs(records, fidelity=name) for name in FIDELITIES}
     variants = {name: build_tables(of) for name, of in counted.items()}
     claims = load_claims()
     verdicts = judge_all(claims, records, FIDELITIES)

@@ -1,4 +1,7 @@
-"""Fixtures shared by all tests. `robust_diffusion` is imported late, behind pytest's type hook."""
+"""Fixtures shared by all tests.
+
+`robust_diffusion` is imported late, behind pytest's type hook; torch, where tests run.
+"""
 
 import gc
 import importlib
@@ -10,24 +13,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import hydra
 import pytest
-import torch
+import yaml
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobRuntime
 from hypothesis import HealthCheck, settings
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-if not torch.cuda.is_available():
-    # Triton's interpreter runs the kernels. Triton reads this on import, and PyG imports it.
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
 # What is first imported behind jaxtyping's hook is compiled anew in every process: seconds of it.
-for _name in (
+BEFORE_THE_HOOK = (
     "tests.shapes",
     "matplotlib.figure",
     "pandas",
@@ -39,9 +41,7 @@ for _name in (
     "torchdiffeq",
     "torchmetrics",
     "wandb",
-):
-    if find_spec(_name.partition(".")[0]):  # a bare GPU machine lacks some
-        importlib.import_module(_name)
+)
 
 Compose = Callable[..., DictConfig]
 
@@ -82,12 +82,23 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     settings.register_profile("deterministic", profile)
     settings.load_profile("deterministic")
+    if config.getoption("dist", "no") == "no":  # not in the process that only deals tests out
+        import torch
+
+        if not torch.cuda.is_available():
+            # Triton's interpreter runs the kernels; read when Triton is imported, as by PyG.
+            os.environ.setdefault("TRITON_INTERPRET", "1")
+        for name in BEFORE_THE_HOOK if config.getoption("jaxtyping_packages", None) else ():
+            if find_spec(name.partition(".")[0]):  # a bare GPU machine lacks some
+                importlib.import_module(name)
     # Tests run in folders of their own, so a relative path would lead nowhere.
     if data := os.environ.get("ROBUST_DIFFUSION_DATA"):
         os.environ["ROBUST_DIFFUSION_DATA"] = str(Path(data).resolve())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    import torch
+
     # The longest first: at the end, one process would wait for another's.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     data = os.environ.get("ROBUST_DIFFUSION_DATA")
@@ -125,12 +136,16 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
+    import torch
+
     torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def _isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One seed for every test; paths in the test's folder; nothing reaches W&B's server."""
+    import torch
+
     torch.manual_seed(0)
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith(("WANDB_", "HYDRA_"))]:
@@ -151,25 +166,34 @@ def tiny_clean() -> list[str]:
     return [*TINY_DATA, *TINY_TRAINING, "attack=none"]
 
 
-@cache
-def _composed(overrides: tuple[str, ...]) -> bytes:
-    """The configuration, pickled: a copy takes a hundredth of the time that Hydra takes."""
-    import hydra
+@pytest.fixture(scope="session", autouse=True)
+def _composed_once() -> Iterator[None]:
+    """Each configuration is composed once: a pickled copy takes a hundredth of Hydra's time."""
+    compose, known = ConfigLoaderImpl._load_configuration_impl, {}
 
-    from robust_diffusion.config import CONFIG_DIR
+    def load(loader: ConfigLoaderImpl, *args: Any, **options: Any) -> Any:
+        path = str(loader.get_search_path())
+        folder = Path.cwd() if "command-line" in path else ""  # of a test's --config-dir
+        key = path, folder, JobRuntime.instance().get("name"), repr(args), repr(options)
+        if key not in known:
+            known[key] = pickle.dumps(compose(loader, *args, **options))
+        return pickle.loads(known[key])
 
-    GlobalHydra.instance().clear()
-    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIG_DIR)):
-        cfg = hydra.compose("config", overrides=list(overrides), return_hydra_config=True)
-    return pickle.dumps(cfg)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConfigLoaderImpl, "_load_configuration_impl", load)
+        patch.setattr(yaml, "SafeLoader", yaml.CSafeLoader)  # OmegaConf's, ten times as fast
+        yield
 
 
 @pytest.fixture
 def compose(tmp_path: Path) -> Iterator[Compose]:
     """Composes the configuration of a run that writes to the test's folder."""
+    from robust_diffusion.config import CONFIG_DIR
 
     def composed(*overrides: str) -> DictConfig:
-        cfg: DictConfig = pickle.loads(_composed(overrides))
+        GlobalHydra.instance().clear()
+        with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIG_DIR)):
+            cfg = hydra.compose("config", overrides=list(overrides), return_hydra_config=True)
         with open_dict(cfg):
             cfg.hydra.runtime.output_dir = str(tmp_path / "outputs" / "run")
             HydraConfig.instance().set_config(cfg)

@@ -69,29 +69,43 @@ def test_fidelity_changes_what_it_says_and_nothing_else(compose: Compose) -> Non
 
 
 @pytest.mark.parametrize(
-    ("choice", "key", "values"),
+    "by_choice",
     [
-        ("flow=grand", ".flow.rate", (1.0, 0.5)),
-        ("flow=heat", ".flow.weights", ("uniform", "frozen_attention")),
-        ("flow=heat_plus", ".flow.weights", ("uniform", "frozen_attention")),
-        ("flow=p_laplacian", ".flow.modulation", ("softmax", "power_without_row_sum")),
-        ("flow=p_laplacian", ".flow.gradient_ceiling", (None, 10.0)),
-        ("model=beltrami_guard", ".model.reweight", (True, False)),
-        ("model=beltrami_guard", ".model.gradient", ("exact", "detached")),
-        ("model=gnn_guard", ".model.gradient", ("exact", "detached")),
-        ("model=gcn_svd", ".model.gradient", ("exact", "detached")),
-        ("attack=pgd_modification", ".attacks.pgd_modification.variant", ("ball", "step")),
-        ("dataset=coauthor", ".data.edge_values", ("ones", "ids")),
-        ("dataset=amazon_computer", ".data.edge_values", ("ones", "ids")),
-        ("dataset=cora", ".data.edge_values", ("ones", "ones")),
-        ("dataset=custom", ".data.edge_values", ("ones", "ones")),
+        {
+            "flow=grand": {".flow.rate": (1.0, 0.5)},
+            "model=beltrami_guard": {
+                ".model.reweight": (True, False),
+                ".model.gradient": ("exact", "detached"),
+            },
+            "dataset=coauthor": {".data.edge_values": ("ones", "ids")},
+        },
+        {
+            "flow=heat": {".flow.weights": ("uniform", "frozen_attention")},
+            "model=gnn_guard": {".model.gradient": ("exact", "detached")},
+            "dataset=amazon_computer": {".data.edge_values": ("ones", "ids")},
+            "attack=pgd_modification": {".attacks.pgd_modification.variant": ("ball", "step")},
+        },
+        {
+            "flow=heat_plus": {".flow.weights": ("uniform", "frozen_attention")},
+            "model=gcn_svd": {".model.gradient": ("exact", "detached")},
+            "dataset=cora": {".data.edge_values": ("ones", "ones")},
+        },
+        {
+            "flow=p_laplacian": {
+                ".flow.modulation": ("softmax", "power_without_row_sum"),
+                ".flow.gradient_ceiling": (None, 10.0),
+            },
+            "dataset=custom": {".data.edge_values": ("ones", "ones")},
+        },
     ],
+    ids=lambda by_choice: " ".join(by_choice),
 )
 def test_what_one_option_alone_has_follows_fidelity(
-    compose: Compose, choice: str, key: str, values: tuple[Any, Any]
+    compose: Compose, by_choice: dict[str, dict[str, tuple[Any, Any]]]
 ) -> None:
-    readings = (flat(plain(compose(choice, f"fidelity={f}"))) for f in ("paper", "released"))
-    assert tuple(reading[key] for reading in readings) == values
+    readings = [flat(plain(compose(*by_choice, f"fidelity={f}"))) for f in ("paper", "released")]
+    for values in by_choice.values():
+        assert {key: tuple(reading[key] for reading in readings) for key in values} == values
 
 
 def test_both_readings_have_the_same_switches_and_something_reads_each() -> None:
@@ -116,7 +130,14 @@ TOGETHER = [
 """Every option of every other group at least once."""
 
 
-@pytest.mark.parametrize("chosen", [*TOGETHER, *ALONE], ids=str)
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        pytest.param(chosen, marks=[pytest.mark.slow] if "experiment" in chosen else [])
+        for chosen in [*TOGETHER, *ALONE]
+    ],
+    ids=str,
+)
 def test_every_option_composes_and_instantiates(compose: Compose, chosen: dict[str, str]) -> None:
     needed = ["attacks.given.path=adj.npz"] * (chosen.get("attack") == "given")
     cfg = compose(*(f"{group}={option}" for group, option in chosen.items()), *needed)

@@ -22,7 +22,7 @@ from pytorch_lightning.strategies import SingleDeviceStrategy
 from torch import Tensor
 from torch_geometric.data import Data
 
-from robust_diffusion.certificates.noise import Noise
+from robust_diffusion.certificates.base import Noise
 from robust_diffusion.certificates.sampling import noisy_logits
 from robust_diffusion.flows import Beltrami
 from robust_diffusion.integrators.solver import ADAPTIVE_METHODS, FIXED_STEP_METHODS, Solver

@@ -43,6 +43,7 @@ def test_the_example_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert attempted == len(test.examples) - len(skipped)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_table_of_foreign_transformers_is_what_its_command_wrote(tmp_path: Path) -> None:
     tutorial = __import__("graph_transformers")

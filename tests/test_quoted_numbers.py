@@ -14,11 +14,10 @@ from scipy.stats import kendalltau
 
 from robust_diffusion import right_by_edges
 from robust_diffusion.records import read_records
-from robust_diffusion.records.records import Record, by_experiment, experiments_asking
-from robust_diffusion.results.frame import frame, model_name, named_by_settings
-from robust_diffusion.results.numbers import MINUS
-from robust_diffusion.results.paired import compare_worst_cases
-from robust_diffusion.results.significance import Estimate, one_sample_p
+from robust_diffusion.records.records import Record, by_experiment, experiments_asking, model_name
+from robust_diffusion.results.comparison import compare_worst_cases
+from robust_diffusion.results.frame import frame, named_by_settings
+from robust_diffusion.results.numbers import MINUS, Estimate, one_sample_p
 from robust_diffusion.results.worst_case import (
     PAIRED,
     recorded_on,

@@ -79,10 +79,9 @@ def test_attacks_is_alias_of_attack_and_force_gives_same_result(cli: Cli, tiny: 
 
 
 WRONG = r"""
-flow=nope flow={t_end:1} flow=heat,grand flow tabel attack=nope attack=[] surrogate=[] nope=1
-training.nope=1 +flow.nope=1 budget.max_injected_nodes=-1
-threat.fit.learning_rate=-1 trainer.accelerator=nope
-flow.spectral_norm=no data.degree_leak=maybe trainer.devices=2 +trainer.max_epochs=5
+flow=nope flow={t_end:1} flow=heat,grand flow tabel attack=[] nope=1
+training.nope=1 +flow.nope=1 threat.fit.learning_rate=-1 trainer.accelerator=nope
+flow.spectral_norm=no trainer.devices=2 +trainer.max_epochs=5
 +trainer.precision=64-true training.max_epochs=??? paths.outputs= paths.outputs=/proc/x
 hydra.job.chdir=True hydra/launcher=3 =3 ~ data.source=null surrogates.gcn=3 model@x=3
 dataset.name=../../x experiment=../dataset/cora ~budget ++model._target_=no.such.Thing

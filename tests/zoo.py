@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from robust_diffusion import Budget, GraphDataModule, RandomInjection, fit, open_dataset
-from robust_diffusion.evaluation.subject import subject_of
+from robust_diffusion.evaluation.evaluate_model import subject_of
 from robust_diffusion.evaluation.zoo import Zoo, ZooEntry, build_recorded, write_index
 from robust_diffusion.system.artifact import Artifact, write_artifact
 from robust_diffusion.system.hashes import file_hash

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from robust_diffusion.models.stack import GINConv
+from robust_diffusion.models.convolutional import GINConv
 from robust_diffusion.operators import Graph, spmm
 
 

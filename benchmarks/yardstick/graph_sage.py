@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from robust_diffusion.models.stack import SMALLEST_SQUARE, SAGEConv
+from robust_diffusion.models.convolutional import SMALLEST_SQUARE, SAGEConv
 from robust_diffusion.operators import Graph, spmm
 
 

@@ -46,9 +46,8 @@ from robust_diffusion.attacks import (
     spent_budget,
 )
 from robust_diffusion.attacks.audit import audit, read_perturbed, write_perturbed
-from robust_diffusion.attacks.base import frozen
+from robust_diffusion.attacks.base import Problem, frozen
 from robust_diffusion.attacks.losses import LossName
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.sources import write_grb

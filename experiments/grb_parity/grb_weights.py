@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from robust_diffusion.models import APPNP, GAT, GCN, GIN
-from robust_diffusion.models.stack import GATConv
+from robust_diffusion.models.convolutional import GATConv
 
 State = Mapping[str, Tensor]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.checks import Count, Share, validated
 from robust_diffusion.errors import ConfigError, TrainingError
-from robust_diffusion.experiment.progress import sweep_progress
+from robust_diffusion.experiment.progress import SweepReport
 from robust_diffusion.experiment.sweeper import covering, plan, without_lacking_keys
 
 if TYPE_CHECKING:
@@ -30,17 +30,18 @@ log = logging.getLogger(__name__)
 class _LaunchingSweeper(Sweeper):
     """Holds what Hydra hands to a sweeper."""
 
-    def __init__(self) -> None:
-        self.hydra_context: HydraContext | None = None
-        self.config: DictConfig | None = None
-        self.launcher: Launcher | None = None
+    hydra_context: HydraContext
+    config: DictConfig
+    launcher: Launcher
+    batches: Mapping[str, Any] = {}
+    """Arguments of `SweepReport`, if runs are launched in several batches."""
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         """Take what Hydra hands to a sweeper, and open the launcher."""
-        self.hydra_context = hydra_context
-        self.config = config
+        self.hydra_context, self.config = hydra_context, config
+        self.report = SweepReport(config, **self.batches)
         if "hydra_ray_launcher" in config.hydra.launcher._target_:
             if find_spec("hydra_plugins.hydra_ray_launcher") is None:
                 remedy = "pip install 'robust-diffusion[ray]'"
@@ -54,19 +55,14 @@ class _LaunchingSweeper(Sweeper):
 
     def save(self, config: Any, name: str) -> None:
         """Write a configuration to the sweep's folder."""
-        assert self.config is not None
         directory = Path(self.config.hydra.sweep.dir)
         directory.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(config, directory / name)
 
-    def launch(
-        self, runs: Sequence[Sequence[str]], first: int = 0, **progress: Any
-    ) -> Sequence[JobReturn]:
+    def launch(self, runs: Sequence[Sequence[str]], first: int = 0) -> Sequence[JobReturn]:
         """Execute runs, numbered from `first`; raises what one of them raised."""
-        assert self.config is not None
-        assert self.launcher is not None
         try:
-            with sweep_progress(self.config, runs, is_first=first == 0, **progress):
+            with self.report.printing(runs):
                 jobs = self.launcher.launch(runs, initial_job_idx=first) if runs else []
         except Exception as error:
             library = type(error).__module__.partition(".")[0]
@@ -99,7 +95,6 @@ class GridSweeper(_LaunchingSweeper):
         max_cells: int | None = None,
         stand_ins: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__()
         self.plan = partial(
             plan, params=params, grids=grids, max_cells=max_cells, stand_ins=stand_ins
         )
@@ -119,8 +114,6 @@ class GridSweeper(_LaunchingSweeper):
         return [self.launch(list(map(list, dict.fromkeys(map(tuple, runs)))))]
 
     def _compose(self, overrides: list[str]) -> DictConfig:
-        assert self.hydra_context is not None
-        assert self.config is not None
         return self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
 
 
@@ -144,15 +137,14 @@ class TuneSweeper(_LaunchingSweeper):
     def __init__(
         self,
         params: Mapping[str, Any],
-        direction: str,
+        direction: Literal["maximize", "minimize"],
         n_trials: Count,
         n_jobs: Count,
         max_failure_rate: Share,
         sampler: Mapping[str, Any],
     ) -> None:
-        super().__init__()
         self.n_trials, self.n_jobs = n_trials, n_jobs
-        self.shown = {"total": n_trials, "swept": list(params)}
+        self.batches = {"total": n_trials, "swept": list(params)}
         self.max_failure_rate = max_failure_rate
         self.overrides = [f"{option}={values}" for option, values in params.items()]
         self.options = {"direction": direction, **sampler}
@@ -169,7 +161,7 @@ class TuneSweeper(_LaunchingSweeper):
         jobs: list[JobReturn] = []
         while (left := self.n_trials - len(jobs)) > 0:
             trials = search.propose(min(self.n_jobs, left))
-            returned = self.launch(trials, first=len(jobs), **self.shown)
+            returned = self.launch(trials, first=len(jobs))
             values = [job.return_value for job in returned]
             search.judge(values)
             jobs += returned

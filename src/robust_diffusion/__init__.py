@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         AutoInjection as AutoInjection,
         AutoModification as AutoModification,
         Budget as Budget,
+        EigenvectorInjection as EigenvectorInjection,
+        FlipAdversary as FlipAdversary,
         GivenGraph as GivenGraph,
         GradientInjection as GradientInjection,
         InjectionAdversary as InjectionAdversary,
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
     from robust_diffusion.evaluation.threat import BlackBox as BlackBox
     from robust_diffusion.evaluation.threat import Poisoning as Poisoning
     from robust_diffusion.evaluation.threat import WhiteBox as WhiteBox
-    from robust_diffusion.evaluation.transfer_check import unit_test as unit_test
+    from robust_diffusion.evaluation.zoo import unit_test as unit_test
     from robust_diffusion.evaluation.zoo import load_model as load_model
     from robust_diffusion.flows import (
         ACMP as ACMP,
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
         Beltrami as Beltrami,
         Blend as Blend,
         Flow as Flow,
+        Dragon as Dragon,
         Frond as Frond,
         Grand as Grand,
         GrandPP as GrandPP,

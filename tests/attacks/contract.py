@@ -16,8 +16,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
 from robust_diffusion.attacks.audit import Violation, audit
-from robust_diffusion.attacks.base import Classifier
-from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.attacks.base import Classifier, Problem
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.models import GCN
 from tests import tutorials
@@ -26,7 +25,7 @@ from tests.attacks.graphs import small_graph, trained_gcn
 FOLDERS = (Path(CONFIG_DIR, "attack"), tutorials.CONFIG_DIR / "attack")
 FILES = {path.stem: path for folder in FOLDERS for path in folder.glob("*.yaml")}
 NAMES = sorted(FILES.keys() - {"none", "given"})  # the latter reads what others have done
-FEW = {"num_steps": 10, "num_rounds": 1, "num_edge_steps": 5, "block_size": 3000}
+FEW = {"num_steps": 10, "num_rounds": 1, "num_edge_steps": 5, "block_size": 3000, "num_epochs": 5}
 FEWER = {"auto": {"num_steps": 2}, "auto_modification": {"num_steps": 2}}  # of many parts
 
 

@@ -29,9 +29,9 @@ from robust_diffusion.attacks import (
     Budget,
     spent_budget,
 )
+from robust_diffusion.attacks.base import Problem, gradient
 from robust_diffusion.attacks.gradient_ascent import RULES, Ascent, HalvingSign
 from robust_diffusion.attacks.losses import LOSSES
-from robust_diffusion.attacks.problem import Problem, gradient
 from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.models.adaptive import MeanOverDraws
 from robust_diffusion.models.checked import seeded

@@ -122,42 +122,31 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_certify_refuses_injection_if_isolated_nodes_have_an_influence(name: str) -> None:
+def test_an_influence_of_isolated_nodes_is_refused_or_costs_one_graph_per_pass(name: str) -> None:
+    model, given = MODELS[name](), (graph().x, graph().edge_index)
     with pytest.raises(ConfigError, match=r"^certificate=bi_smoothing: .* without edges"):
-        certify(MODELS[name](), graph(), certificate=INJECTION, progress=False)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_flips_are_certified_with_one_graph_per_pass_if_nodes_have_an_influence(name: str) -> None:
-    given = graph().x, graph().edge_index
-    locality = check_locality(MODELS[name]().eval(), *given, FLIPS)
-    assert graphs_per_pass(*given, FLIPS, locality) == 1
+        certify(model, graph(), certificate=INJECTION, progress=False)
+    assert graphs_per_pass(*given, FLIPS, check_locality(model.eval(), *given, FLIPS)) == 1
 
 
 @pytest.mark.parametrize("name", ["mean", "maximum of normalised logits"])
 def test_an_influence_is_seen_in_a_large_graph(name: str) -> None:
     large = graph(20_000)
     locality = measure_locality(MODELS[name]().eval(), large.x, large.edge_index)
-    assert not locality.isolated
-    assert not locality.separate
+    assert locality.isolated is locality.separate is False
 
 
-@pytest.mark.parametrize("name", PASSES_ISOLATED)
-def test_nodes_with_edges_may_have_an_influence_against_injection(name: str) -> None:
-    model = WithTerm(PASSES_ISOLATED[name]).eval()
-    locality = measure_locality(model, graph().x, graph().edge_index[:, ::9])
+@pytest.mark.parametrize("name", [*PASSES_ISOLATED, *LOCAL])
+def test_local_terms_are_admitted_and_nodes_with_edges_may_have_an_influence(name: str) -> None:
+    edges = graph().edge_index[:, ::9] if name in PASSES_ISOLATED else graph().edge_index
+    model = WithTerm((PASSES_ISOLATED | LOCAL)[name]).eval()
+    locality = measure_locality(model, graph().x, edges)
     assert locality.isolated
-    assert not locality.separate
-
-
-@pytest.mark.parametrize("name", LOCAL)
-def test_local_terms_are_admitted(name: str) -> None:
-    locality = measure_locality(WithTerm(LOCAL[name]).eval(), graph().x, graph().edge_index)
-    assert locality.isolated
-    assert locality.separate
+    assert locality.separate == (name in LOCAL)
     assert locality.dtype == ("float32" if name == "single precision" else "float64")
 
 
+@pytest.mark.slow
 @every_case
 def test_local_models_of_the_package_are_admitted(
     case: Case, x: Tensor, edge_index: Tensor

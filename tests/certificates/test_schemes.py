@@ -10,9 +10,7 @@ from scipy.optimize import linprog
 from scipy.stats import binomtest
 
 from robust_diffusion.certificates import BiSmoothing, ClassBounds, SparseSmoothing
-from robust_diffusion.certificates.bi_smoothing import isolation
-from robust_diffusion.certificates.bounds import class_bounds, clopper_pearson, worst_case
-from robust_diffusion.certificates.noise import Noise
+from robust_diffusion.certificates.base import Noise, class_bounds, clopper_pearson, worst_case
 from robust_diffusion.certificates.sparse import flip_regions
 from robust_diffusion.errors import ConfigError
 
@@ -207,7 +205,7 @@ def test_no_injected_graph_of_a_tiny_instance_breaks_the_bound(new: int, most: i
     p_e, p_n = 0.5, 0.7
     scheme, graphs = BiSmoothing(p_e=p_e, p_n=p_n), list(injected(EDGES, 3, new, most))
     noisy = [by_deletions(graph, 3 + new, p_e, p_n) for graph in graphs]
-    s = isolation(p_e, p_n, new, most)
+    s = (p_n + (1 - p_n) * p_e**most) ** new
     certified, tightest = 0, 1.0
     for seed in range(6):
         random = random_classifier(seed)

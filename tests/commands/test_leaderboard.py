@@ -18,7 +18,7 @@ def test_a_budget_of_another_form_is_named(cli: Cli, budget: str) -> None:
 
 
 def test_the_board_of_chosen_budgets(cli: Cli) -> None:
-    records = [record("gcn"), record("mlp", accuracy={"clean": 0.4, "auto": 0.4})]
+    records = [record(model, budget=(5, 20), auto=0.4) for model in ("gcn", "mlp")]
     Path("records.jsonl").write_bytes(b"".join(encoded(records)))
     given = ("leaderboard", "--records=records.jsonl")
     assert cli(*given, "--budget=5x20", "--format=csv").out.startswith(

@@ -212,26 +212,16 @@ def call(module: str, name: str, *arguments: object) -> bytes:
     return f"c{module}\n{name}\n".encode() + given + b"R"
 
 
-TOUCH = [
+TOUCH: list[tuple[Any, ...]] = [
     ("os", "system", "touch mark"),
-    ("subprocess", "getoutput", "touch mark"),
-    ("builtins", "eval", "open('mark', 'w').close()"),
     ("builtins", "exec", "open('mark', 'w').close()"),
-    ("builtins", "open", "mark", "w"),
-    ("io", "open", "mark", "w"),
-    ("pathlib", "Path.touch", "mark"),
-    ("numpy.testing", "rundocs", "mark"),
-    ("numpy", "save", "mark", (1, 2)),
     ("numpy", "memmap", "mark", "u1", "w+", 0, 8),
-    ("torch", "save", 1, "mark"),
     ("__builtin__", "eval", "open('mark', 'w').close()"),
 ]
-RUNNABLE = [TOUCH[0], *TOUCH[2:6]]
-NEVER: list[tuple[Any, ...]] = [
-    *(("functools", "partial"), ("operator", "attrgetter", "a"), ("copyreg", "_reconstructor")),
-    *(("_codecs", "encode", "a", "latin1"), ("numpy", "load", "a"), ("numpy", "ndarray.tofile")),
-    *(("numpy.core.multiarray", "scalar"), ("scipy.sparse.csr", "csr_array")),
-    *(("collections", "OrderedDict"), ("builtins", "list.append"), ("__main__", "list")),
+RUNNABLE = TOUCH[:2]
+NEVER: list[tuple[Any, ...]] = [  # the neighbours of what is admitted
+    *(("numpy", "load", "a"), ("numpy", "ndarray.tofile"), ("numpy.core.multiarray", "scalar")),
+    *(("scipy.sparse.csr", "csr_array"), ("builtins", "list.append"), ("__main__", "list")),
 ]
 
 

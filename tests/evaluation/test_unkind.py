@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GATConv
 from torch_geometric.nn import models as pyg
 
 from robust_diffusion import (
@@ -34,7 +33,7 @@ from robust_diffusion import (
 )
 from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.models.checked import sorted_row
-from tests.attacks.contract import NAMES, make
+from tests.attacks.contract import make
 from tests.drawn import CLASSES, FEATURES, drawn_data
 from tests.evaluation.test_evaluate_model import MODELS
 from tests.evaluation.test_flags import RandomLogits
@@ -93,42 +92,32 @@ def test_a_model_that_writes_in_place_is_evaluated_as_on_a_copy(build: Any) -> N
     assert torch.equal(data.x, DATA.x)
 
 
-class Writing(Attack):
-    """Another attack, on whose input it writes."""
+class Writing(PGD):
+    """Writes on its input."""
 
-    def __init__(self, attack: Attack) -> None:
-        self.attack = attack
-        self.name = "writing"  # type: ignore[misc]
-        for key in ("kind", "needs", "is_worst_case"):
-            setattr(self, key, getattr(attack, key))
-
-    def __call__(
-        self, model: Any, data: Data, target_nodes: Tensor, budget: Budget, generator: Any
-    ) -> PerturbedGraph:
-        made = self.attack(model, data.clone(), target_nodes.clone(), budget, generator)
+    def __call__(self, model: Any, data: Data, target_nodes: Tensor, *rest: Any) -> PerturbedGraph:
+        made = super().__call__(model, data.clone(), target_nodes.clone(), *rest)
         data.x[target_nodes] += 5
         target_nodes.zero_()
         model.train()
         return made
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_neither_writing_in_place_nor_the_callers_context_changes_a_number(name: str) -> None:
-    data, attack = drawn_data(), make(name)
-    plain = run(gcn(), {"a": attack, "b": PGD(num_steps=1)}, data)
-    contexts = (torch.no_grad, torch.inference_mode)
-    with contexts[NAMES.index(name) % 2]():
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", ["metattack", "metagia", "prbcd", "speit", "auto"])
+def test_neither_writing_in_place_nor_the_callers_context_changes_a_number(
+    name: str, context: Any
+) -> None:
+    data, other = drawn_data(), make(name)
+    plain = run(gcn(), {"a": PGD(num_steps=1), "b": other}, data)
+    with context():
         torch.set_default_dtype(torch.float64)
         try:
-            written = run(gcn(), {"a": Writing(attack), "b": PGD(num_steps=1)}, data)
+            written = run(gcn(), {"a": Writing(num_steps=1), "b": other}, data)
         finally:
             torch.set_default_dtype(torch.float32)
     assert torch.equal(data.x, DATA.x)
-    assert written.clean_accuracy == plain.clean_accuracy
-    for key in "ab":
-        assert written[key].accuracy == plain[key].accuracy
-        assert written[key].spent == plain[key].spent
-        assert torch.equal(written[key].graph.x, plain[key].graph.x)
+    assert of(written) == of(plain)
 
 
 class Returning(Attack):
@@ -199,27 +188,17 @@ def test_blindness_to_edges_is_refused_but_of_an_mlp_noted() -> None:
     assert not run(gcn(), DICE()).notes
 
 
-class Filter(nn.Module):
-    """Drops every edge but those of nodes with larger features than the clean graph has."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model, self.largest = model, DATA.x.abs().max()
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        passes = (x.abs().amax(1) > self.largest)[edge_index].any(0)
-        return self.model(x, edge_index[:, passes])  # type: ignore[no-any-return]
-
-
 def test_a_filter_of_clean_edges_is_no_model_without_edges() -> None:
     def small(_: Any, x: Tensor, edges: Tensor, targets: Tensor) -> PerturbedGraph:
         new = torch.stack([targets[:5], torch.full_like(targets[:5], len(x))])
         x, n = torch.cat([x, x.new_zeros(1, FEATURES)]), len(x)
         return PerturbedGraph(x, torch.cat([edges, new, new.flip(0)], 1), n)
 
-    budget = Budget(10, 10, feature_limits=(-90.0, 90.0))
-    attacks = {"small": Returning(small)}
-    report = evaluate(Filter(gcn()), DATA, attacks=attacks, budget=budget, progress=False)
+    def filtered(x: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:  # as features of clean nodes
+        return x, edges[:, (x.abs().amax(1) > DATA.x.abs().max())[edges].any(0)]
+
+    given = {"budget": Budget(10, 10, feature_limits=(-90.0, 90.0)), "progress": False}
+    report = evaluate(Around(gcn(), filtered), DATA, attacks={"small": Returning(small)}, **given)
     assert report["random"].accuracy < report["small"].accuracy == report.clean_accuracy
     assert "weaker_than_chance" in codes(report["small"])
     assert not report.notes
@@ -230,6 +209,7 @@ class Summing(nn.Module):
 
     def __init__(self, row: int, is_sorted: bool) -> None:
         super().__init__()
+        torch.manual_seed(0)
         self.linear = nn.Linear(FEATURES, CLASSES, dtype=torch.double)
         self.row, self.is_sorted = row, is_sorted
 
@@ -246,14 +226,10 @@ class Summing(nn.Module):
 @pytest.mark.parametrize("row", [0, 1])
 def test_what_relies_on_sorted_edges_gets_them(row: int) -> None:
     edges = DATA.edge_index.flip(0) if row else DATA.edge_index
+    y = Summing(row, is_sorted=True)(DATA.x.double(), edges).argmax(1)
     attacks = [PGD(num_steps=2), DICE(), GRBCD(num_steps=3, block_size=500)]
-    reports = []
-    for is_sorted in (True, False):
-        torch.manual_seed(0)
-        model = Summing(row, is_sorted)
-        y = Summing.forward(model, DATA.x.double(), edges).argmax(1)
-        reports.append(run(model, attacks, drawn_data(edge_index=edges, y=y)))
-    by_sorted, by_any = reports
+    data = drawn_data(edge_index=edges, y=y)
+    by_sorted, by_any = (run(Summing(row, is_sorted), attacks, data) for is_sorted in (True, False))
     assert by_any.robust_accuracy < by_any.clean_accuracy == 1
     for one, other in zip(by_sorted.attacks, by_any.attacks, strict=True):
         assert one.accuracy == other.accuracy
@@ -261,48 +237,30 @@ def test_what_relies_on_sorted_edges_gets_them(row: int) -> None:
         assert sorted_row(one.graph.edge_index) == row
 
 
-class Rounding(nn.Module):
-    """Has a gradient of 0."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model, self.scale = copy.deepcopy(model), nn.Parameter(torch.ones(()))
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.model((20 * x).round() / 20, edge_index)  # type: ignore[no-any-return]
+def rounding() -> nn.Module:
+    """A model with a gradient of 0."""
+    return Around(copy.deepcopy(gcn()), lambda x, edges: ((20 * x).round() / 20, edges))
 
 
-class Collapsing(Rounding):
-    """Says one class when nodes are new."""
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        logits = self.model(x, edge_index)
-        return logits.index_add(  # type: ignore[no-any-return]
-            1,
-            DATA.y[DATA.test_mask][:1],
-            logits.new_full((len(x), 1), 100.0 * (len(x) > len(DATA.x))),
-        )
+def collapsing() -> nn.Module:
+    """A model that says one class when nodes are new."""
+    one = F.one_hot(DATA.y[DATA.test_mask][0], CLASSES)
+    return Around(gcn(), end=lambda logits: logits + 100.0 * (len(logits) > len(DATA.x)) * one)
 
 
 @pytest.mark.parametrize(
-    ("model", "surrogate", "raised"),
-    [(MLP, Rounding, set()), (Collapsing, GCN, {"one_class"})],
+    ("tested", "surrogate", "raised"),
+    [
+        (lambda: MLP(FEATURES, 8, CLASSES), rounding, set()),
+        (collapsing, lambda: GCN(FEATURES, 8, CLASSES), {"one_class"}),
+    ],
 )
 def test_a_flag_belongs_to_the_model_it_was_measured_on(
-    model: Any, surrogate: Any, raised: set[str]
+    tested: Any, surrogate: Any, raised: set[str]
 ) -> None:
     torch.manual_seed(1)
-    build = {MLP: lambda: MLP(FEATURES, 8, CLASSES), GCN: lambda: GCN(FEATURES, 8, CLASSES)}
-    tested, other = (build.get(of, partial(of, gcn()))() for of in (model, surrogate))
-    report = evaluate(
-        tested,
-        DATA,
-        attacks=PGD(num_steps=2),
-        budget=BUDGET,
-        surrogates={"other": other},
-        threat="black_box",
-        progress=False,
-    )
+    given = {"attacks": PGD(num_steps=2), "surrogates": {"other": surrogate()}, "budget": BUDGET}
+    report = evaluate(tested(), DATA, **given, threat="black_box", progress=False)
     assert codes(report["pgd/other"]) - {"weaker_than_chance"} == raised
 
 
@@ -319,37 +277,22 @@ def test_probabilities_are_attacked_through_their_logarithm_and_flagged() -> Non
 class Unweighted(nn.Module):
     """Takes no edge weights, and has no layers whose messages could be masked."""
 
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.hidden = (model.eval(),)
-
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.hidden[0](x, edge_index)  # type: ignore[no-any-return]
-
-
-class Attending(nn.Module):
-    """Attention, which is normalised over edges of weight 0 as well."""
-
-    def __init__(self, _: nn.Module) -> None:
-        super().__init__()
-        self.layer = GATConv(FEATURES, CLASSES)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.layer(x, edge_index)  # type: ignore[no-any-return]
+        return gcn().eval()(x, edge_index)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
     ("attack", "fake", "code"),
     [
-        (GRBCD(num_steps=1, block_size=500), Attending, "rough_edge_gradient"),
-        (AutoInjection(num_steps=0), Unweighted, "no_edge_gradient"),
-        (AutoModification(num_steps=1), Unweighted, "parts_given_up"),
+        (GRBCD(num_steps=1, block_size=500), lambda _: of_pyg("GAT"), "rough_edge_gradient"),
+        (AutoInjection(num_steps=0), lambda _: Unweighted(), "no_edge_gradient"),
+        (AutoModification(num_steps=1), lambda _: Unweighted(), "parts_given_up"),
         (DICE(), RandomLogits, "stochastic"),
     ],
 )
 @pytest.mark.parametrize("raised", [True, False])
 def test_a_flag_of_the_model_rises_and_stays_down(
-    attack: Attack, fake: type, code: str, raised: bool
+    attack: Attack, fake: Any, code: str, raised: bool
 ) -> None:
     report = run(fake(gcn()) if raised else gcn(), attack)
     row = next(row for row in report.attacks if not row.is_control)
@@ -385,26 +328,19 @@ def test_an_attack_that_may_spend_nothing_is_refused(
 
 
 def test_features_alone_are_a_budget() -> None:
-    moved = evaluate(
-        gcn(), DATA, attacks=PGDModification(num_steps=1), budget=Budget(node_ratio=0.5), seed=0
-    )
-    assert moved["pgd_modification"].spent.changed_nodes > 0
-
-
-@torch.jit.script
-def scripted_relu(x: Tensor) -> Tensor:
-    return x.relu()
+    given = {"attacks": PGDModification(num_steps=1), "budget": Budget(node_ratio=0.5)}
+    assert evaluate(gcn(), DATA, **given)["pgd_modification"].spent.changed_nodes > 0
 
 
 class Plain(nn.Module):
     """Of features and edges alone."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, change: Any = None) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.change = model, change or (lambda x: x)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Any:
-        return self.model(x, edge_index)
+        return self.model(self.change(x), edge_index)
 
 
 class OptionallyHidden(Plain):
@@ -424,13 +360,7 @@ class KeepingItsLogits(Plain):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
-        self(DATA.x, DATA.edge_index)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
-        logits = self.model(x, edge_index)
-        if self.training:
-            self.kept = {"last": logits}
-        return logits
+        self.kept = {"last": self(DATA.x, DATA.edge_index)}
 
 
 class WithExtraState(Plain):
@@ -441,28 +371,10 @@ class WithExtraState(Plain):
         pass
 
 
-class Scripted(Plain):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model)
-        self.relu = scripted_relu
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
-        return self.model(self.relu(x), edge_index)
-
-
-class Rectified(Plain):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
-        return self.model(x.relu(), edge_index)
-
-
 class Locked(Plain):
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
         self.lock = threading.Lock()
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
-        with self.lock:
-            return self.model(x, edge_index)
 
 
 class TrainingItsNorm(Plain):
@@ -475,11 +387,6 @@ class TrainingItsNorm(Plain):
         return self.model(self.norm(x), edge_index)
 
 
-class Standardized(Plain):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
-        return self.model(F.batch_norm(x, None, None, training=True), edge_index)
-
-
 @cache
 def of_pyg(name: str) -> nn.Module:
     torch.manual_seed(0)
@@ -488,14 +395,19 @@ def of_pyg(name: str) -> nn.Module:
     return model
 
 
+OF_THE_BATCH = {"running_mean": None, "running_var": None, "training": True}
 FOREIGN = [
     *[(name, lambda model: model, Plain) for name in ("GAT", "GIN", "GraphSAGE")],
     *[
         ("GCN", cls, Plain)
         for cls in (OptionallyHidden, OfBatches, KeepingItsLogits, WithExtraState, Locked)
     ],
-    ("GCN", Scripted, Rectified),
-    ("GCN", TrainingItsNorm, Standardized),
+    ("GCN", partial(Plain, change=torch.jit.script(F.relu)), partial(Plain, change=F.relu)),
+    (
+        "GCN",
+        TrainingItsNorm,
+        partial(Plain, change=lambda x: F.batch_norm(x, None, None, training=True)),
+    ),
 ]
 """Layers, a model made of them, and one without its trait that computes the same."""
 
@@ -507,7 +419,7 @@ def state_of(model: nn.Module) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("layers", "build", "without"), FOREIGN)
 def test_a_foreign_model_is_evaluated_as_a_plain_one_and_left_as_it_was(
-    layers: str, build: Callable[[nn.Module], nn.Module], without: type[Plain]
+    layers: str, build: Callable[[nn.Module], nn.Module], without: Callable[[nn.Module], nn.Module]
 ) -> None:
     model = build(of_pyg(layers))
     before = state_of(model), [part.training for part in model.modules()], {**vars(model)}

@@ -104,7 +104,8 @@ def test_a_broken_budget_is_told_and_an_injection_refused(run: Callable[..., Run
 def test_a_typed_cell_is_retrained(cli: Callable[..., Any], tiny_clean: list[str]) -> None:
     given = [*tiny_clean[:-1], "data.normalize=null", "data.transductive=true", "model=gcn"]
     given = [f"+{one}" if one.startswith("data.") else one for one in given]
-    outcome = cli(*given, "threat=poisoning", "attack=[random_flip,metattack]", "logger=none")
+    given += ["attacks.metattack.num_epochs=3", "logger=none"]
+    outcome = cli(*given, "threat=poisoning", "attack=[random_flip,metattack]")
     assert outcome.status == 0, outcome.err
     (record,) = outcome.records
     assert (record["threat"], record["surrogates"]) == ("poisoning", ["gcn"])

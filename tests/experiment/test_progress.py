@@ -6,6 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
+
+from robust_diffusion.experiment import progress
+from robust_diffusion.records import append_record
+from tests.paper.records import finished
 
 Cli = Callable[..., Any]
 
@@ -26,28 +31,19 @@ def sweep(cli: Cli, tiny_clean: list[str]) -> Callable[..., list[str]]:
 def test_a_sweep_prints_a_header_shared_work_once_and_a_line_per_run(
     sweep: Callable[..., list[str]],
 ) -> None:
-    first, second, *lines = sweep("flow=heat,grand", "solver=euler,rk4")
-    assert first.startswith("4 runs over flow × solver · ")
+    first, second, *lines = sweep("flow=heat,grand", "solver=rk4")
+    assert first.startswith("2 runs over flow · ")
     assert '"easy" test nodes (lowest degree) · seed 0' in first
-    assert second == "euler, rk4"
+    assert second == "rk4, 2 steps"
     shared, *runs = lines
     assert shared.startswith("shared  dataset")
-    starts = [f"[{i}/4] {flow} {solver}" for i, (flow, solver) in enumerate(RUNS, 1)]
-    assert [run.startswith(start) for run, start in zip(runs, starts, strict=True)] == [True] * 4
-    assert ["left" in run for run in runs] == [True, True, True, False]
+    assert [run.split()[:2] for run in runs] == [["[1/2]", "heat"], ["[2/2]", "grand"]]
+    assert ["left" in run for run in runs] == [True, False]
     assert all("epochs (best " in run for run in runs)
-    (log,) = Path("outputs/multirun").glob("*/3/run.log")
+    (log,) = Path("outputs/multirun").glob("*/1/run.log")
     assert "best validation accuracy" in log.read_text()
-
-
-RUNS = [("heat", "euler"), ("heat", "rk4"), ("grand", "euler"), ("grand", "rk4")]
-
-
-def test_reused_runs_say_so_and_the_expected_time_is_that_of_the_others(
-    sweep: Callable[..., list[str]],
-) -> None:
-    sweep("flow=heat", "seed=0")
-    header, *_, reused, _, computed = sweep("flow=heat", "seed=0,1")
+    # Of a second sweep, one run is there, and the expected time is that of the other.
+    header, *_, reused, _, computed = sweep("flow=heat", "solver=rk4", "seed=0,1")
     assert "on 1 core" in header
     assert reused == "[1/2] seed=0  recorded before"
     assert computed.startswith("[2/2] seed=1")
@@ -56,3 +52,31 @@ def test_reused_runs_say_so_and_the_expected_time_is_that_of_the_others(
 def test_a_sweep_without_the_callback_prints_the_log(sweep: Callable[..., list[str]]) -> None:
     lines = sweep("flow=heat", "seed=0", "~hydra.callbacks.progress")
     assert any("best validation accuracy" in line for line in lines)
+
+
+def test_the_expected_time_is_that_of_the_most_similar_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "cpu_name", lambda: "here")
+    choices = {"dataset": "cora", "model": "graph_pde", "flow": "heat"}
+    choices |= {"solver": "implicit_adams", "threat": "black_box", "fidelity": "paper"}
+    config = OmegaConf.create(
+        {
+            "hydra": {"launcher": {"_target_": "BasicLauncher"}, "runtime": {"choices": choices}},
+            "paths": {"records": "records.jsonl"},
+            "trainer": {"accelerator": "cpu"},
+            "training": {"max_epochs": 5000},
+        }
+    )
+
+    def record(seed: int, train: int, *reused: str, place: str = "here", **typed: str) -> None:
+        named = {"flow": "heat", "seed": seed, "overrides": typed, "reused": reused}
+        seconds = {"train": train, "speit": 5, "test": 1}
+        append_record("records.jsonl", finished(**named, seconds=seconds, processor=place))
+
+    record(0, 10)
+    record(1, 20, "speit")
+    record(0, 300, "victim", threat="white_box")
+    record(0, 1000, place="elsewhere")
+    runs = [{"seed": "0"}, {"seed": "2"}, {"seed": "2", "threat": "white_box"}, {"flow": "grand"}]
+    assert progress.expected_seconds(config, runs) == ([0, (16 + 21) / 2, 6, None], 1)

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robust_diffusion.experiment.estimate import Cell, estimate, features
-from robust_diffusion.experiment.sweeper import covering, plan
+from robust_diffusion.experiment.overrides import compose_all
+from robust_diffusion.experiment.sweeper import covering, plan, without_lacking_keys
 
 options = st.dictionaries(
     st.sampled_from(["seed", "model", "flow", "dataset", "budget.epsilon"]),
@@ -113,58 +112,27 @@ def test_seeds_are_given_up_before_options(most: int, cells: int, seeds: int) ->
     ("typed", "key", "values"),
     [
         ("threat=white_box,black_box", "threat.fit.max_epochs=5", [None, "5"]),
-        ("model=gcn,gat", "model.heads=2", [None, "2"]),  # the default model has none either
         ("surrogate=[gcn],[gat]", "surrogates.gat.heads=2", [None, "2"]),
     ],
 )
 def test_a_key_is_left_out_where_an_option_lacks_it(
-    cli: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    typed: str,
-    key: str,
-    values: list[str | None],
+    typed: str, key: str, values: list[str | None]
 ) -> None:
-    cells: list[dict[str, str]] = []
-
-    def collect(_: Any) -> dict[str, float]:
-        cells.append(dict(o.split("=", 1) for o in HydraConfig.get().overrides.task))
-        return {"val_accuracy": 0.5}
-
-    monkeypatch.setattr("robust_diffusion.experiment.run.run_and_record", collect)
-    outcome = cli("-m", typed, key, "seed=3")
-    assert outcome.status == 0, outcome.err
-    name = key.partition("=")[0]
-    assert [cell.get(name) for cell in cells] == values
+    runs = plan(params={}, grids=[{}], typed=[typed, key, "seed=3"])
+    cells = [dict(o.split("=", 1) for o in run) for run in without_lacking_keys(runs, compose_all)]
+    assert [cell.get(key.partition("=")[0]) for cell in cells] == values
     assert {cell["seed"] for cell in cells} == {"3"}
 
 
-CHOICES = {"dataset": "cora", "model": "graph_pde", "flow": "heat", "threat": "black_box"}
-TRAINING = {"max_epochs": 100}
+def test_a_key_that_the_default_option_lacks_is_swept_with_one_that_has_it(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[str | None] = []
 
+    def collect(cfg: Any) -> dict[str, float]:
+        runs.append(cfg.model.get("heads"))
+        return {"val_accuracy": 0.5}
 
-def record(train: float = 10, code: str = "a", **overrides: str) -> dict[str, Any]:
-    return {
-        **CHOICES,
-        **{key: value for key, value in overrides.items() if key in CHOICES},
-        "accuracy": {},
-        "code": code,
-        "config": {"training": TRAINING},
-        "overrides": overrides,
-        "seconds": {"train": train, "test": 1, "surrogate gcn": 4, "speit": 5},
-    }
-
-
-def like(**overrides: str) -> Cell:
-    return features(CHOICES, TRAINING, overrides)
-
-
-def test_what_is_recorded_or_shared_is_not_paid_for_again() -> None:
-    records = [record(seed="0"), record(train=30, flow="grand", seed="1")]
-    assert estimate([like(seed="0")], records, "a") == [0]  # recorded
-    assert estimate([like(seed="2"), like(seed="2", flow="grand")], records, "a") == [20, 31]
-    assert estimate([like(seed="1")], records, "a") == [11]  # its attacks are there
-    assert estimate([like(seed="1")], records, "b") == [20]  # other code made them
-    white = like(seed="1", threat="white_box")
-    assert estimate([white], records, "a") == [20]
-    other = [like(seed="3", dataset="pubmed"), like(seed="3")]  # of a graph without a record
-    assert estimate(other, [*records, {"run": "failed"}], "a") == [None, 20]
+    monkeypatch.setattr("robust_diffusion.experiment.run.run_and_record", collect)
+    outcome = cli("-m", "model=gcn,gat", "model.heads=2")
+    assert (outcome.status, runs) == (0, [None, 2]), outcome.err

@@ -14,6 +14,7 @@ from robust_diffusion.flows import (
     GREAD,
     Beltrami,
     Blend,
+    Dragon,
     Flow,
     Frond,
     Grand,
@@ -287,6 +288,28 @@ def test_acceleration_of_graphcon() -> None:
         [0.298478917, -0.213107281],
     ]
     torch.testing.assert_close(found, torch.tensor(published).double(), rtol=0, atol=1e-6)
+
+
+def test_dragon_equals_its_differences_on_dense_matrices() -> None:
+    """Two steps of length 1/2, the weights of the past written out."""
+    flow, graph, z = build_flow(Dragon, order=(0.6, 1.0)), random_graph(), random_signal()
+    case = Case(flow, z, z, oracles.adjacency(graph.edge_index, graph.weight, NODES), graph)
+    with torch.no_grad():
+        flow.theta.copy_(torch.tensor([0.0, 1.0]))
+
+    def slope(at: Tensor) -> Tensor:
+        return oracles.grand(at, case.attended(at))
+
+    low = 1 / (1 + math.e)
+    now = low * 2**0.6 + (1 - low) * 2
+    first = z + slope(z) / now
+    past = -0.6 * low * 2**0.6 - (1 - low) * 2
+    second = z + (slope(first) - past * (first - z)) / now
+    found = Solver("rk4", num_steps=2).solve(flow, z, graph)
+    torch.testing.assert_close(found, second)
+    found.sum().backward()
+    assert flow.theta.grad is not None
+    assert flow.theta.grad.abs().sum() > 0
 
 
 def test_predictor_of_frond() -> None:

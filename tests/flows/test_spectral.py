@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from robust_diffusion.flows.attention import RELEASED_WEIGHT, ResampledAttention
-from robust_diffusion.flows.spectral import normalized_weights
+from robust_diffusion.flows.attention import RELEASED_WEIGHT, ResampledAttention, normalized_weights
 from robust_diffusion.integrators.fixed_step import recompute_contexts
 from tests.backends import BACKENDS, backend
 from tests.graphs import CHANNELS

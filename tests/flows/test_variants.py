@@ -9,8 +9,8 @@ import torch
 from torch.autograd import gradcheck
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.flows import Blend, Flow, Frond, Hang, HangQuad, Heat, HeatPlus
-from robust_diffusion.flows.hamiltonian import HamiltonianFlow
+from robust_diffusion.flows import Blend, Dragon, Flow, Frond, Hang, HangQuad, Heat, HeatPlus
+from robust_diffusion.flows.hang import HamiltonianFlow
 from robust_diffusion.integrators.solver import Method, Solver
 from robust_diffusion.operators import Graph
 from tests import oracles
@@ -33,9 +33,10 @@ TIME = torch.tensor(0.0)
     [Solver("dopri5", rtol=1e-3, atol=1e-3), Solver("rk4", num_steps=2, adjoint=True)],
     ids=["adaptive", "adjoint"],
 )
-def test_frond_refuses_a_solver_without_a_memory(solver: Solver) -> None:
+@pytest.mark.parametrize("cls", [Frond, Dragon])
+def test_a_memory_refuses_a_solver_without_one(cls: type[Flow], solver: Solver) -> None:
     with pytest.raises(ConfigError, match=r"flow\.order"):
-        solver.solve(build_flow(Frond), random_signal(), random_graph())
+        solver.solve(build_flow(cls), random_signal(), random_graph())
 
 
 @pytest.mark.parametrize("sign", [1, -1])

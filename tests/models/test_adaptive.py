@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.nn.models import GCN, LINKX
 
 from robust_diffusion.attacks import Budget, GradientInjection
-from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.attacks.base import Problem
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.normalize import feature_scale
@@ -20,7 +20,7 @@ from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models import GRBModel
 from robust_diffusion.models.adaptive import MeanOverDraws, adaptive_form
-from robust_diffusion.models.checked import check_model
+from robust_diffusion.models.checked import check_model, sort_inputs, sorted_by, sorted_row
 from robust_diffusion.models.raw_features import RawFeatures
 from robust_diffusion.training.fit_model import fit
 from tests import (
@@ -285,3 +285,33 @@ def test_the_adaptive_form_of_the_tutorial_predicts_the_same(module: str, name: 
             form(x, edge_index, weight.requires_grad_()).square().sum(), weight
         )
         assert (gradient[similarity < 0.3].abs() > 0).any() == follows
+
+
+BY_SOURCE = torch.tensor([[0, 0, 1, 2], [1, 2, 0, 0]])
+MIXED = BY_SOURCE[:, [3, 0, 2, 1]]
+
+
+@pytest.mark.parametrize(
+    ("edges", "row"), [(BY_SOURCE, 0), (BY_SOURCE.flip(0), 1), (MIXED, None), (MIXED[:, :0], 0)]
+)
+def test_the_row_that_sorts_edges_is_found(edges: Tensor, row: int | None) -> None:
+    assert sorted_row(edges) == row
+
+
+class Echo(nn.Module):
+    def forward(self, _: Tensor, *edges: Tensor) -> tuple[Tensor, ...]:
+        return edges
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"), [(0, BY_SOURCE), (1, BY_SOURCE.flip(0)), (None, MIXED)]
+)
+def test_a_model_gets_sorted_edges_and_their_weights(row: int | None, expected: Tensor) -> None:
+    model, weight = Echo(), MIXED[0] * 10 + MIXED[1]
+    handle = sort_inputs(model, row)
+    edges, arranged = model(weight, MIXED, weight)
+    assert torch.equal(edges, expected)
+    assert torch.equal(arranged, expected[0] * 10 + expected[1])
+    assert torch.equal(sorted_by(row, MIXED)[0], expected)
+    handle.remove()
+    assert torch.equal(model(weight, MIXED)[0], MIXED)

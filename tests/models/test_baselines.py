@@ -18,7 +18,7 @@ from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN, GCNSVD, BeltramiGuard, RobustGCN
 from robust_diffusion.models.adaptive import with_gradient, with_solver
 from robust_diffusion.models.edge_values import EdgeNumbers, OnEdgeValues
-from robust_diffusion.models.hidden_step import HasHiddenStep
+from robust_diffusion.models.stack import HasHiddenStep
 from robust_diffusion.training import NodeClassification
 from tests.graphs import NODES, random_edges, random_signal
 from tests.models.small import HIDDEN, build_model, edges

@@ -14,7 +14,7 @@ import torch
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.operators import current_backend, kernels_for, set_backend
-from robust_diffusion.operators.kernels import build, calls, compiled, selection
+from robust_diffusion.operators.kernels import build, compiled, selection
 from tests.backends import needs_compiler
 from tests.graphs import without_type_checks
 
@@ -28,7 +28,7 @@ def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection._Setting, "asked", "auto")
     monkeypatch.setattr(selection._Setting, "effective", None)
     monkeypatch.setattr(selection, "_compiled", cache(compiled.CompiledKernels))
-    monkeypatch.setattr(calls, "load_library", cache(build.load_library.__wrapped__))
+    monkeypatch.setattr(compiled, "load_library", cache(build.load_library.__wrapped__))
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_library_is_built_once_and_kept(
     (library,) = folder.glob("*.so")
     assert library.name.startswith("kernels-float-")
     # Another process, as it were; and in a folder that nobody can write to.
-    monkeypatch.setattr(calls, "load_library", cache(build.load_library.__wrapped__))
+    monkeypatch.setattr(compiled, "load_library", cache(build.load_library.__wrapped__))
     monkeypatch.setattr(build, "FileLock", None)
     with without_type_checks():
         compiled.CompiledKernels()

@@ -98,17 +98,29 @@ def irregular_edges() -> tuple[Tensor, Tensor]:
     return edge_index, weight
 
 
-def inputs_of(kind: str, dtype: torch.dtype) -> tuple[Graph, Tensor | None]:
+def small_hub() -> tuple[Tensor, Tensor]:
+    """Five nodes: a hub, an edge listed twice, a node that no edge reaches; weights of 0 to 1.6."""
+    hub = torch.stack([torch.arange(2, 5), torch.zeros(3, dtype=torch.long)])
+    edge_index = torch.cat([hub, hub.flip(0), hub[:, :2], torch.tensor([[2], [3]])], 1)
+    weight = torch.linspace(0.1, 1.6, edge_index.size(1))
+    weight[1::4] = 0.0
+    return edge_index, weight
+
+
+def inputs_of(kind: str, dtype: torch.dtype, device: str = "cpu") -> tuple[Graph, Tensor | None]:
     """A graph, and the weights as the caller knows them."""
     if kind in GRAPHS:
         (edge_index, weight), nodes = irregular_edges(), NODES
+    elif "hub" in kind:
+        (edge_index, weight), nodes = small_hub(), 5
     else:
         edge_index, weight = torch.zeros(2, 0, dtype=torch.long), torch.zeros(0)
         nodes = {"loops": 5, "one": 1, "none": 3}[kind]
-    if kind == "unweighted":
+    edge_index = edge_index.to(device)
+    if "unweighted" in kind:
         return Graph.from_edge_index(edge_index, num_nodes=nodes, dtype=dtype), None
-    leaf = weight.to(dtype).requires_grad_()
-    self_loops = kind not in ("bare", "none")
+    leaf = weight.to(device, dtype).requires_grad_()
+    self_loops = kind not in ("bare", "none", "hub")
     return Graph.from_edge_index(edge_index, leaf, num_nodes=nodes, self_loops=self_loops), leaf
 
 
@@ -125,16 +137,16 @@ def small_flow(cls: type[Flow], channels: int, **options: Any) -> Flow:
     return cls(channels, **options).eval()
 
 
-def evaluate(flow: Flow, kind: str, dtype: torch.dtype) -> dict[str, Tensor]:
+def evaluate(flow: Flow, kind: str, dtype: torch.dtype, device: str = "cpu") -> dict[str, Tensor]:
     """The derivative of the state, and the gradients of a sum over it, all in float64."""
-    flow = deepcopy(flow).to(dtype)
-    graph, weight = inputs_of(kind, dtype)
-    z = signal(graph.num_nodes, flow.channels).to(dtype).requires_grad_()
+    flow = deepcopy(flow).to(device, dtype)
+    graph, weight = inputs_of(kind, dtype, device)
+    z = signal(graph.num_nodes, flow.channels).to(device, dtype).requires_grad_()
     out = flow(TIME, z, flow.prepare(z, graph))
-    (out * signal(*out.T.shape).T.to(dtype)).sum().backward()
+    (out * signal(*out.T.shape).T.to(out)).sum().backward()
     values = {"out": out.detach(), "d_z": z.grad, **gradient_of_weights(weight)}
     values |= {f"d_{key}": parameter.grad for key, parameter in flow.named_parameters()}
-    return {name: value.double() for name, value in values.items()}
+    return {name: value.double().cpu() for name, value in values.items()}
 
 
 def gradient_of_weights(weight: Tensor | None) -> dict[str, Tensor]:
@@ -285,8 +297,7 @@ def test_large_graphs_and_any_number_of_threads(norm: str, name: str) -> None:
             torch.set_num_threads(threads)
             try:
                 out, diffused = kernels.diffuse(z, projected, graph.weight, graph, modulation)
-                given = out, z, projected, graph.weight, graph, modulation, diffused
-                results.append([out, *kernels.diffuse_backward(*given, with_weight=True)])
+                results.append([out, *kernels.diffuse_backward(out, diffused, with_weight=True)])
             finally:
                 torch.set_num_threads(1)
     for other in results[1:]:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,26 @@ from torch.autograd import gradcheck
 from robust_diffusion.flows import Beltrami, Flow, Grand, MeanCurvature, PLaplacian
 from robust_diffusion.operators import Graph, edge_dot, edge_softmax, kernels_for
 from tests.backends import backend
-from tests.operators.test_kernels import TIME, assert_backend_right, signal, small_flow
+from tests.operators.test_kernels import (
+    TIME,
+    assert_backend_right,
+    evaluate,
+    inputs_of,
+    signal,
+    small_flow,
+)
 
 pytest.importorskip("triton", minversion="3.7")  # older interpreters fail on newer NumPy
 
 NODES, WIDTH = 5, 3
 BOUNDS: dict[str, Any] = {"gradient_norm": "edges", "gradient_floor": 0.05, "gradient_ceiling": 1.3}
 RESIDUAL = {"gradient_norm": "residual", "gradient_floor": 0.002, "gradient_ceiling": 0.1}
-CASES: list[tuple[type[Flow], dict[str, Any], bool]] = [
-    (Beltrami, BOUNDS | {"heads": 3, "attention_channels": 9}, True),
-    (Beltrami, RESIDUAL | {"heads": 1, "attention_channels": 3, "spectral_norm": True}, True),
-    (MeanCurvature, {"heads": 2, "attention_channels": 4}, False),
-    (PLaplacian, {"p": 3.0, "heads": 1, "attention_channels": 2}, True),
-    (Grand, {"heads": 2, "attention_channels": 4}, True),
+CASES: list[tuple[type[Flow], dict[str, Any], str]] = [
+    (Beltrami, BOUNDS | {"heads": 3, "attention_channels": 9}, "hub"),
+    (Beltrami, RESIDUAL | {"heads": 1, "attention_channels": 3, "spectral_norm": True}, "hub"),
+    (MeanCurvature, {"heads": 2, "attention_channels": 4}, "unweighted hub"),
+    (PLaplacian, {"p": 3.0, "heads": 1, "attention_channels": 2}, "hub"),
+    (Grand, {"heads": 2, "attention_channels": 4}, "hub"),
 ]
 
 
@@ -40,42 +46,10 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(triton_kernels, "MOST_EDGES", 4)
 
 
-def graph_of(*, weighted: bool, dtype: torch.dtype = torch.float64, device: str = "cpu") -> Graph:
-    """A hub, an edge listed twice, a node that no edge reaches; weights of 0, and above 1."""
-    hub = torch.stack([torch.arange(2, NODES), torch.zeros(NODES - 2, dtype=torch.long)])
-    edge_index = torch.cat([hub, hub.flip(0), hub[:, :2], torch.tensor([[2], [3]])], 1).to(device)
-    if not weighted:
-        return Graph.from_edge_index(edge_index, num_nodes=NODES, dtype=dtype)
-    weight = torch.linspace(0.1, 1.6, edge_index.size(1), dtype=dtype, device=device)
-    weight[1::4] = 0.0
-    leaf = weight.requires_grad_()
-    return Graph.from_edge_index(edge_index, leaf, num_nodes=NODES, self_loops=False)
-
-
-def values(flow: Flow, dtype: torch.dtype, *, weighted: bool, device: str = "cpu") -> Any:
-    """The derivative of the state, and the gradients of a sum over it, all in float64."""
-    flow = deepcopy(flow).to(device, dtype)
-    graph = graph_of(weighted=weighted, dtype=dtype, device=device)
-    z = signal(NODES, WIDTH).to(device, dtype).requires_grad_()
-    out = flow(TIME, z, flow.prepare(z, graph))
-    inputs = {"z": z, **dict(flow.named_parameters())}
-    if weighted:
-        inputs["weight"] = graph.weight
-    loss = (out * signal(WIDTH, NODES).T.to(out)).sum()
-    slopes = torch.autograd.grad(loss, list(inputs.values()))
-    named = {
-        "out": out.detach(),
-        **{f"d_{key}": of for key, of in zip(inputs, slopes, strict=True)},
-    }
-    # An edge of weight 0 may have e^70 times the say of others: of such slopes, the logarithm.
-    named["d_weight"] = named["d_weight"].asinh() if weighted else torch.zeros(0)
-    return {key: value.double().cpu() for key, value in named.items()}
-
-
-@pytest.mark.parametrize(("cls", "options", "weighted"), CASES)
-def test_flows_and_their_gradients(cls: type[Flow], options: Any, weighted: bool) -> None:
+@pytest.mark.parametrize(("cls", "options", "kind"), CASES)
+def test_flows_and_their_gradients(cls: type[Flow], options: Any, kind: str) -> None:
     flow = small_flow(cls, WIDTH, **options).train()  # with a step of the power iteration
-    assert_backend_right("triton", lambda dtype: values(flow, dtype, weighted=weighted))
+    assert_backend_right("triton", lambda dtype: evaluate(flow, kind, dtype))
 
 
 @pytest.mark.parametrize("options", [BOUNDS, RESIDUAL], ids=["edges", "residual"])
@@ -93,7 +67,7 @@ def test_the_gradient_of_a_diffusion_is_that_of_differences(options: Any) -> Non
 
 
 def test_dots_and_softmax_of_an_edge() -> None:
-    graph = graph_of(weighted=True)
+    graph, _ = inputs_of("hub", torch.float64)
     wide = signal(NODES, 300)[:, None]  # more channels than a block
     scores = 100 * signal(graph.num_edges, 3)
     with backend("triton"):
@@ -114,7 +88,8 @@ def test_a_diffusion_is_two_launches_and_its_gradient_three(
         launched.append(kernel.__name__)
 
     monkeypatch.setattr(triton_kernels, "launch", launch)
-    graph, z = graph_of(weighted=False), signal(NODES, WIDTH).requires_grad_()
+    graph, _ = inputs_of("unweighted hub", torch.float64)
+    z = signal(NODES, WIDTH).requires_grad_()
     with backend("triton"):
         small_flow(Beltrami, WIDTH, spectral_norm=False).double()(TIME, z, graph).sum().backward()
     assert launched == [
@@ -127,15 +102,15 @@ def test_a_diffusion_is_two_launches_and_its_gradient_three(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("cls", "options", "weighted"), CASES)
-def test_a_gpu_computes_what_the_cpu_does(cls: type[Flow], options: Any, weighted: bool) -> None:
+@pytest.mark.parametrize(("cls", "options", "kind"), CASES)
+def test_a_gpu_computes_what_the_cpu_does(cls: type[Flow], options: Any, kind: str) -> None:
     flow = small_flow(cls, WIDTH, **options).train()
     for dtype in (torch.float64, torch.float32):
         with backend("reference"):
-            expected = values(flow, dtype, weighted=weighted)
+            expected = evaluate(flow, kind, dtype)
         with backend("triton"):
             assert type(kernels_for(torch.ones(1, device="cuda"))).__name__ == "TritonKernels"
-            actual = values(flow, dtype, weighted=weighted, device="cuda")
+            actual = evaluate(flow, kind, dtype, "cuda")
         torch.testing.assert_close(actual, expected)
 
 
@@ -167,11 +142,10 @@ z, projected, weight = torch.ones(2, 7), torch.ones(2, 2, 3, 5), torch.ones(4)
 kernels.dots(z, z, graph)
 kernels.softmax(torch.ones(4, 3), weight, graph)
 attended = kernels.attend(projected, weight, graph)
-kernels.attend_backward(weight, projected, weight, graph, attended, with_weight=True)
+kernels.attend_backward(weight, attended, with_weight=True)
 for modulation in (Modulation(-1, -1, False, 0.1, float("inf")), Modulation(0, 2, True, 0.1, 2)):
     out, diffused = kernels.diffuse(z, projected, weight, graph, modulation)
-    given = out, z, projected, weight, graph, modulation, diffused
-    kernels.diffuse_backward(*given, with_weight=modulation.residual)
+    kernels.diffuse_backward(out, diffused, with_weight=modulation.residual)
 matrix, vector = torch.ones(7, 7), torch.ones(7)
 for iterate in (False, True):
     kernels.spectral([matrix], [vector], [vector], iterate=iterate)

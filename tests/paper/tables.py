@@ -4,9 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from robust_diffusion.paper import paper_table
-from robust_diffusion.paper.layout import Layout, load_layout
-from robust_diffusion.paper.paper_table import PaperTable
+from robust_diffusion.paper.layout import load_layout
+from robust_diffusion.paper.paper_table import PaperTable, build_table
 from robust_diffusion.results.runs import Runs
 from tests.paper.records import Record, failed, finished
 
@@ -23,14 +22,12 @@ def golden(name: str, text: str) -> str:
     return (GOLDEN / name).read_text(encoding="utf-8")
 
 
-def build_table(
-    layout: Layout, records: Sequence[Record], *, scale: str = "full", fidelity: str = "paper"
-) -> PaperTable:
+def table_of(number: int, records: Sequence[Record], **variant: str) -> PaperTable:
     """A table of the records of one scale and variant."""
-    return paper_table.build_table(layout, Runs.among(records, scale=scale, fidelity=fidelity))
+    return build_table(load_layout(number), Runs(records, **({"fidelity": "paper"} | variant)))
 
 
-def everything(*, smoke: bool = False) -> PaperTable:
+def everything() -> PaperTable:
     """Table 3, with five seeds of Beltrami and GRAND on Cora, and trouble elsewhere."""
     records = []
     for seed in range(5):
@@ -42,7 +39,4 @@ def everything(*, smoke: bool = False) -> PaperTable:
         ]
     records[0]["warnings"] = {"tdgia": ["adds an edge between old nodes"]}
     records.append(finished(0.7, 0.4, flow="mean_curvature"))
-    scale = "smoke" if smoke else "full"
-    return build_table(
-        load_layout(3), [record | {"scale": scale} for record in records], scale=scale
-    )
+    return table_of(3, records)

@@ -1,9 +1,14 @@
+import os
+
 import pytest
 
-from robust_diffusion.paper.agreement import agreement, render_agreement
-from robust_diffusion.paper.layout import load_layout
+from robust_diffusion.paper.agreement import (
+    agreement,
+    published_beside_measured,
+    render_agreement,
+)
 from tests.paper.records import finished
-from tests.paper.tables import build_table, golden
+from tests.paper.tables import golden, table_of
 
 # Printed for Cora: clean 75.93 and 1.46, SPEIT 61.87 and 0.49, TDGIA 62.84 and 1.17.
 RECORDS = [
@@ -14,7 +19,7 @@ RECORDS = [
 
 
 def test_entries_outside_the_tolerance_come_furthest_first() -> None:
-    found = agreement([build_table(load_layout(3), RECORDS)])
+    found = agreement([table_of(3, RECORDS)])
     assert list(found.outside["row"]) == ["Cora SPEIT", "Cora TDGIA"]
     # The measured ones do not spread, so the pooled deviation is the reported over the root of 2.
     assert list(found.outside["deviations"]) == pytest.approx(
@@ -24,6 +29,17 @@ def test_entries_outside_the_tolerance_come_furthest_first() -> None:
 
 
 def test_markdown_is_the_golden_file() -> None:
-    tables = [build_table(load_layout(number), RECORDS) for number in (1, 3)]
-    text = render_agreement({"paper": tables, "released": [build_table(load_layout(3), [])]})
+    tables = [table_of(number, RECORDS) for number in (1, 3)]
+    text = render_agreement({"paper": tables, "released": [table_of(3, [])]})
     assert text == golden("agreement.md", text)
+
+
+@pytest.mark.real_data
+@pytest.mark.slow
+def test_real_graphs_equal_their_published_statistics() -> None:
+    frame = published_beside_measured(os.environ["ROBUST_DIFFUSION_DATA"])
+    measured = frame.query("measured != 'no data'")
+    assert {"cora", "coauthor", "amazon_computer"} <= set(measured["dataset"])
+    differing = measured[measured["equal"] != "yes"]
+    assert set(differing["dataset"] + " " + differing["statistic"]) <= {"pubmed edges"}
+    assert set(differing["equal"]) <= {"documented"}

@@ -1,6 +1,6 @@
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from robust_diffusion.paper.claims import (
     Group,
     Judgement,
     group,
+    in_short,
     judge,
     line,
     load_claims,
@@ -20,8 +21,8 @@ from robust_diffusion.paper.claims import (
     recorded_evidence,
 )
 from robust_diffusion.paper.layout import load_layout
-from robust_diffusion.results.significance import holm
-from tests.paper.claims_records import records_of, with_moments
+from robust_diffusion.results.numbers import MINUS, holm, p_value
+from tests.paper.records import Record, finished
 
 EVERY = load_claims()
 RULES = Claims(alpha=0.05, min_seeds=3, claims={}, elsewhere={})
@@ -33,6 +34,32 @@ BASE: dict[str, Any] = {
 }
 ONE: dict[str, Any] = {"left": {"model": "beltrami"}, "right": {"model": "gat"}}
 MODELS = ["gat", "gin", "appnp", "graph_sage"]
+NOISE = [0.3, -0.4, 0.2, 0.1, -0.2]
+
+
+def records_of(
+    experiment: str,
+    axes: Mapping[str, Any],
+    accuracy: Mapping[str, Sequence[float]],
+    *,
+    seeds: Iterable[int] = range(10),
+    **more: Any,
+) -> list[Record]:
+    """Return a record per seed, accuracies given in points, as an experiment's runs leave them."""
+    records = []
+    for seed, *values in zip(seeds, *accuracy.values(), strict=False):
+        own = {"experiment": experiment, "seed": seed, "flow": None, **more}
+        own["accuracy"] = {g: value / 100 for g, value in zip(accuracy, values, strict=True)}
+        record = finished(run=repr((axes, own)), **own)
+        wanted = line(group({"experiment": experiment, "attack": "clean", **axes})).record
+        for path, value in wanted.items():
+            *parents, last = path.split(".")
+            node = record
+            for key in parents:
+                node = node.setdefault(key, {})
+            node[last] = value
+        records.append(record)
+    return records
 
 
 def claim(**fields: Any) -> Claim:
@@ -117,9 +144,9 @@ def decide(one: Claim, *recorded: list[dict[str, Any]]) -> Judgement:
     return judge(one, recorded_evidence(records, fidelity="paper"), RULES)
 
 
-def cells(model: str, mean: float, *, std: float = 1.0, seeds: int = 5, **axes: Any) -> list[Any]:
-    own = {"model": model, "dataset": "cora"} | axes
-    return records_of("table-1", own, {"speit": with_moments(mean, std, seeds, crc32(b"seed"))})
+def around(mean: float, model: str = "") -> list[float]:
+    """Return five values of that mean, in an order that depends on the model."""
+    return [mean + x for x in np.roll(NOISE, len(model))]
 
 
 def given(model: str, values: list[float], graph: str = "speit") -> list[dict[str, Any]]:
@@ -143,9 +170,12 @@ def test_comparisons_are_paired_two_sided_and_corrected_by_holm() -> None:
     assert [finding.state for finding in found.findings] == holds
     assert {"holds", "undecided"} == set(holds) != {"holds" if x <= 0.05 else "-" for x in p}
     assert found.verdict == "undecided"
-    interval = stats.ttest_rel(own, others["gat"]).confidence_interval(0.95)
-    assert found.findings[0].estimate is not None
-    assert found.findings[0].estimate.interval == pytest.approx(tuple(interval))
+    tested = stats.ttest_rel(own, others["gat"])
+    interval = tuple(tested.confidence_interval(0.95))
+    alone = decide(claim(**ONE), given("beltrami", own), given("gat", others["gat"]))
+    shown = "{:+.1f} [{:+.1f}, {:+.1f}]".format(np.subtract(own, others["gat"]).mean(), *interval)
+    text = f"{shown.replace('-', MINUS)}, p {p_value(tested.pvalue)}"
+    assert in_short(claim(**ONE), alone).split("\n")[2] == text
 
 
 @pytest.mark.parametrize(
@@ -163,9 +193,8 @@ def test_verdicts_follow_from_the_comparisons(
     mean: float | None, over: str, states: list[str], verdict: str
 ) -> None:
     either = better(each={"right.model": ["gat", "gin"]}, over=over)
-    noise = [0.3, -0.4, 0.2, 0.1, -0.2]
-    others = given("gin", [mean + e for e in noise]) if mean else []
-    found = decide(either, given("beltrami", [60.0] * 5), cells("gat", 30), others)
+    others = given("gin", around(mean)) if mean else []
+    found = decide(either, given("beltrami", [60.0] * 5), given("gat", around(30)), others)
     assert ([f.state for f in found.findings], found.verdict) == (states, verdict)
     if mean:
         assert effect(found) == pytest.approx(60 - ((30 + mean) / 2 if over == "average" else mean))
@@ -194,7 +223,7 @@ def test_a_margin_has_to_be_exceeded(margin: float, mean: float, verdict: str) -
 def test_equivalence_within_a_margin(loss: float, state: str) -> None:
     sides = {"left": {"attack": "speit"}, "right": {"attack": "clean"}}
     clean = [70.0, 71.0, 69.0, 72.0, 70.5]
-    speit = [c - loss + e for c, e in zip(clean, [0.3, -0.4, 0.2, 0.1, -0.2], strict=True)]
+    speit = [c + e for c, e in zip(clean, around(-loss), strict=True)]
     own = records_of("table-1", {"model": "gat"} | CORA, {"clean": clean, "speit": speit})
     select = BASE["select"] | {"model": "gat"}
     within = claim(test="equivalent", margin=2.0, select=select, **sides)
@@ -213,7 +242,7 @@ def test_equivalence_within_a_margin(loss: float, state: str) -> None:
 )
 def test_levels(test: str, means: tuple[float, ...], states: list[str]) -> None:
     models = ("mean_curvature", "p_laplacian_p3", "p_laplacian_p4")
-    noise = [[0.3, -0.4, 0.2, 0.1, -0.2], [-0.3, 0.4, -0.4, 0.2, 0.1], [0.1, 0.3, 0.2, -0.4, -0.2]]
+    noise = [NOISE, [-0.3, 0.4, -0.4, 0.2, 0.1], [0.1, 0.3, 0.2, -0.4, -0.2]]
     own = [
         given(model, [mean + e for e in errors])
         for model, mean, errors in zip(models, means, noise, strict=True)
@@ -245,11 +274,9 @@ def test_printed_means_are_compared_by_welch() -> None:
 )
 def test_the_mlp_takes_the_place_of_the_others(mlp: float, verdict: str) -> None:
     # It sees no edge: its clean accuracy counts, of whatever variant it was run as.
-    noise = [0.3, -0.4, 0.2, 0.1, -0.2]
-    control = records_of(
-        "mlp", {"model": "mlp"} | CORA, {"clean": [mlp + e for e in noise]}, fidelity="released"
-    )
-    models = given("beltrami", [60.0] * 5), cells("gat", 30), cells("gin", 30)
+    axes = {"model": "mlp"} | CORA
+    control = records_of("mlp", axes, {"clean": around(mlp)}, fidelity="released")
+    models = given("beltrami", [60.0] * 5), *(given(m, around(30)) for m in ("gat", "gin"))
     found = decide(better(), *models, control).mlp
     assert found is not None
     assert (found.verdict, [f.label for f in found.findings]) == (verdict, [""])
@@ -263,17 +290,15 @@ def test_the_mlp_takes_the_place_of_the_others(mlp: float, verdict: str) -> None
 def test_the_worst_case_takes_the_place_of_each_attack(seeds: int, verdict: str) -> None:
     def worst(model: str, mean: float, threat: str = "white_box") -> list[dict[str, Any]]:
         # Of two attacks the one that hurts more counts, whatever the table's cells say.
-        values = with_moments(mean, 1, seeds, crc32(model.encode()))
+        values = around(mean, model)[:seeds]
         graphs = {"clean": [80.0] * seeds, "speit": [70.0] * seeds, "auto": values}
         experiment = "worst-case" if model == "beltrami" else "worst-case-models"
-        more = {} if model == "beltrami" else {"flow": None}
-        own = {"model": model} | CORA
         first = 0 if threat == "white_box" else 9
-        ran: dict[str, Any] = {"split": "one", "seeds": range(first, first + seeds)}
-        return records_of(experiment, own, graphs, threat=threat, **ran, **more)
+        ran = {"split": "one", "seeds": range(first, first + seeds), "threat": threat}
+        return records_of(experiment, {"model": model} | CORA, graphs, **ran)
 
     each = {"attack": ["speit"], "right.model": ["gat", "gin"]}
-    tables = given("beltrami", [60.0] * 5), cells("gat", 30), cells("gin", 30)
+    tables = given("beltrami", [60.0] * 5), *(given(m, around(30)) for m in ("gat", "gin"))
     # Seeds of which the model itself was not attacked yet do not count.
     seen = [worst("beltrami", 20), worst("gat", 30), worst("gin", 5), worst("gin", 0, "black_box")]
     judged = decide(better(each=each), *tables, *seen)

@@ -10,16 +10,12 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from robust_diffusion.paper.layout import ASSUMED_RUNS, load_layout
+from robust_diffusion.paper.layout import ASSUMED_RUNS
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render import render_markdown
 from robust_diffusion.results.entry import Entry
-from tests.paper.records import Record, finished, seeds, timed
-from tests.paper.tables import build_table
-
-
-def flows(records: Sequence[Record], **options: str) -> PaperTable:
-    return build_table(load_layout(3), records, **options)
+from tests.paper.records import Record, finished, seeds
+from tests.paper.tables import table_of
 
 
 def entry(table: PaperTable, **keys: str) -> Entry:
@@ -29,23 +25,19 @@ def entry(table: PaperTable, **keys: str) -> Entry:
 
 
 def speit(records: Sequence[Record], **options: Any) -> Entry:
-    return entry(flows(records, **options), dataset="cora", attack="speit", model="beltrami")
+    table = table_of(3, records, **options)
+    return entry(table, dataset="cora", attack="speit", model="beltrami")
 
 
 def test_an_entry_is_mean_and_sample_deviation_in_percent() -> None:
     values = [0.6, 0.62, 0.67]
-    found = speit(seeds(values))
-    assert found.state == "measured"
-    assert found.mean == pytest.approx(100 * statistics.mean(values))
-    assert found.std == pytest.approx(100 * statistics.stdev(values))
-    assert (found.n, found.seeds) == (3, (0, 1, 2))
+    found, std = speit(seeds(values)), 100 * statistics.stdev(values)
+    assert (found.state, found.mean, found.std) == ("measured", *map(pytest.approx, (63, std)))
     assert [run.value for run in found.runs] == pytest.approx([60, 62, 67])
-    assert found.runs[1].record["seed"] == 1
+    assert [run.record["seed"] for run in found.runs] == [0, 1, 2]
     assert found.difference == pytest.approx(63 - 61.87)
-    assert found.std is not None
-    pooled = math.sqrt((found.std**2 + 0.49**2) / 2)
-    assert found.deviations == pytest.approx((63 - 61.87) / pooled)
-    given = (63, found.std, 3, 61.87, 0.49, ASSUMED_RUNS)
+    assert found.deviations == pytest.approx((63 - 61.87) / math.sqrt((std**2 + 0.49**2) / 2))
+    given = (63, std, 3, 61.87, 0.49, ASSUMED_RUNS)
     expected = stats.ttest_ind_from_stats(*given, equal_var=False).pvalue
     assert (found.test, found.p, found.marks) == ("welch", pytest.approx(expected), [])
 
@@ -57,12 +49,12 @@ def test_an_entry_that_another_experiment_shows_to_be_no_bound_has_no_rank() -> 
     stronger = finished(0.8, 0.1, run="auto", **white | auto)
     where = {"dataset": "cora", "attack": "speit"}
     stronger_attacks, best = (
-        entry(build_table(load_layout(8), [*cells, stronger]), **where, model=model)
+        entry(table_of(8, [*cells, stronger]), **where, model=model)
         for model in ("beltrami", "gat")
     )
     assert (stronger_attacks.mean, stronger_attacks.rank, best.rank) == (60, None, 1)
     assert "attack=auto reaches 10.00 %" in stronger_attacks.marks[0].text
-    alone = entry(build_table(load_layout(8), cells), **where, model="beltrami")
+    alone = entry(table_of(8, cells), **where, model="beltrami")
     assert (alone.mean, alone.rank, alone.marks) == (60, 1, [])
 
 
@@ -72,42 +64,18 @@ def test_an_entry_that_another_experiment_shows_to_be_no_bound_has_no_rank() -> 
 def test_a_stand_in_is_named_beside_what_it_stands_in_for_without_printed_numbers(
     number: int, own: dict[str, str]
 ) -> None:
-    records = seeds([0.6, 0.7], dataset="planetoid_citeseer", experiment=f"table-{number}", **own)
-    table = build_table(load_layout(number), records)
-    found = [
-        entry
-        for _, _, entry in table
-        if entry.keys["dataset"] == "planetoid_citeseer" and entry.mean is not None
-    ]
-    assert found
-    assert all(entry.mean == pytest.approx(65) for entry in found)
-    assert all(entry.reported.mean is entry.deviations is entry.p is None for entry in found)
+    own = own | {"experiment": f"table-{number}"}
+    table = table_of(number, seeds([0.6, 0.7], dataset="planetoid_citeseer", **own))
+    entries = [e for _, _, e in table if e.keys["dataset"] == "planetoid_citeseer" and e.runs]
+    assert entries
+    assert all(e.mean == pytest.approx(65) for e in entries)
+    assert all(e.reported.mean is e.deviations is e.p is None for e in entries)
     assert "Planetoid Citeseer" in render_markdown(table)
     assert any("which is another graph" in line for line in table.lines)
     citeseer = [e for _, _, e in table if e.keys["dataset"] == "citeseer"]
-    assert {entry.state for entry in citeseer} == {"not run"}
-    assert all(entry.reported.mean is not None for entry in citeseer)
-    unchanged = build_table(load_layout(number), seeds([0.6], experiment=f"table-{number}", **own))
-    assert "Planetoid" not in render_markdown(unchanged)
-
-
-def times(records: Sequence[Record], **options: str) -> Entry:
-    """The time of a step of Beltrami, of the implicit solver at τ=1."""
-    where = {"model": "beltrami", "solver": "implicit_adams", "tau": "1"}
-    return entry(build_table(load_layout(7), records, **options), **where)
-
-
-ONE_STEP = {"solver": {"num_steps": 1}}
-
-
-def test_a_time_is_a_median_compared_by_a_factor_alone() -> None:
-    found = times([timed(0.0049, settings=ONE_STEP)])
-    assert found.mean == pytest.approx(4.9)
-    assert found.quartiles == pytest.approx((4.41, 5.39))
-    assert found.factor == pytest.approx(0.5)
-    assert (found.difference, found.deviations, found.p, found.rank) == (None,) * 4
-    smoke = times([timed(0.002, scale="smoke", settings=ONE_STEP)], scale="smoke")
-    assert (smoke.mean, smoke.factor) == (pytest.approx(2), None)
+    assert {e.state for e in citeseer} == {"not run"}
+    assert all(e.reported.mean is not None for e in citeseer)
+    assert "Planetoid" not in render_markdown(table_of(number, seeds([0.6], **own)))
 
 
 def test_a_number_passes_the_functions_that_contributing_names() -> None:
@@ -124,9 +92,9 @@ def test_a_number_passes_the_functions_that_contributing_names() -> None:
 
     sys.setprofile(watch)
     try:
-        text = render_markdown(build_table(load_layout(3), [finished(0.7512, 0.6)]))
+        text = render_markdown(table_of(3, [finished(0.7512, 0.6)]))
     finally:
         sys.setprofile(None)
     assert "75.12" in text
     assert named.items() <= seen
-    assert (len(named), len(set(named.values()))) == (12, 6)
+    assert (len(named), len(set(named.values()))) == (10, 6)

@@ -6,11 +6,10 @@ from collections.abc import Callable
 import pandas as pd
 import pytest
 
-from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render import render_csv, render_latex, render_markdown, to_frame
 from tests.paper.records import timed
-from tests.paper.tables import build_table, everything, golden
+from tests.paper.tables import everything, golden, table_of
 
 ONE_STEP = {"solver": {"num_steps": 1}}
 
@@ -29,8 +28,8 @@ def test_csv_is_the_golden_file() -> None:
     pd.testing.assert_frame_equal(found, expected)
 
 
-def test_a_time_has_quartiles_and_a_factor_in_every_format() -> None:
-    table = build_table(load_layout(7), [timed(0.0049, settings=ONE_STEP)])
+def test_a_time_has_quartiles_and_a_factor_alone_in_every_format() -> None:
+    table = table_of(7, [timed(0.0049, settings=ONE_STEP)])
     latex = render_latex(table)
     assert all(of in latex for of in ("4.90 (4.41--5.39)", r"RTX 3090 & 9.8", r"$\times$0.50"))
     assert latex.count(r"\begin{tabular}") == 2
@@ -38,3 +37,6 @@ def test_a_time_has_quartiles_and_a_factor_in_every_format() -> None:
     (line,) = to_frame(table).query("state == 'measured'").to_dict("records")
     assert (line["mean"], line["q1"], line["q3"]) == pytest.approx((4.9, 4.41, 5.39))
     assert (line["printed_mean"], line["factor"]) == (9.8, pytest.approx(0.5))
+    assert pd.isna([line[key] for key in ("difference", "deviations", "p", "rank")]).all()
+    smoke = table_of(7, [timed(scale="smoke", settings=ONE_STEP)], scale="smoke")
+    assert to_frame(smoke)["factor"].isna().all()

@@ -117,45 +117,36 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 
 @pytest.mark.parametrize("target", ["own.mine.MyFlow", "own.MyFlow", "own.mine.MyFlow.forward"])
-def test_modules_of_a_package_are_followed(write: Write, target: str) -> None:
-    write(PACKAGE)
-    found = user_code({"model": {"flows": [{"_target_": target}]}})
-    assert list(found) == ["own", "own.base", "own.mine", "own.sub.rates"]
-
-
-@pytest.mark.parametrize("changed", ["own/__init__.py", "own/mine.py", "own/base.py"])
-def test_a_changed_module_counts(write: Write, changed: str) -> None:
-    config = {"_target_": "own.mine.MyFlow"}
+def test_modules_of_a_package_are_followed_and_count(write: Write, target: str) -> None:
+    config = {"model": {"flows": [{"_target_": target}]}}
     write(PACKAGE)
     before = user_code(config)
-    write({"own/unused.py": "x = 1", changed: PACKAGE[changed] + "  # why"})
+    assert list(before) == ["own", "own.base", "own.mine", "own.sub.rates"]
+    write({"own/unused.py": "x = 1", "own/base.py": PACKAGE["own/base.py"] + "  # why"})
     assert user_code(config) == before
-    write({changed: PACKAGE[changed] + "\nx = 1"})
+    write({"own/base.py": "RATE = 2.0"})
     assert user_code(config) != before
 
 
 def test_files_count_by_content_and_not_place(tmp_path: Path) -> None:
-    old, new = tmp_path / "old.pt", tmp_path / "new.pt"
-    old.write_bytes(b"one")
-    new.write_bytes(b"one")
-
-    def found(path: Path) -> dict[str, Any]:
-        return by_content({"model": {"parts": [{"weights": str(path)}]}})
-
-    before = found(old)
-    assert found(new) == before
-    new.write_bytes(b"two")
-    assert found(new) != before
-    assert list(user_files({"model": {"weights": str(new)}})) == ["model.weights"]
-
-
-def test_a_file_in_a_data_dir_counts_by_content(tmp_path: Path) -> None:
-    (tmp_path / "adj.npz").write_bytes(b"one")
-    config = {"attacks": {"given": {"data_dir": str(tmp_path), "path": "adj.npz"}}}
-    before = user_files(config)
-    assert list(before) == ["attacks.given.path"]
-    (tmp_path / "adj.npz").write_bytes(b"two")
-    assert user_files(config) != before
+    configs = [
+        {"model": {"parts": [{"weights": str(tmp_path / name)}]}} for name in ("a.pt", "b.pt")
+    ]
+    configs.append({"attacks": {"given": {"data_dir": str(tmp_path), "path": "a.pt"}}})
+    for name in ("a.pt", "b.pt"):
+        (tmp_path / name).write_bytes(b"one")
+    before = [*map(by_content, configs)]
+    assert before[0] == before[1]
+    assert [[*user_files(config)] for config in configs[1:]] == [
+        ["model.parts.0.weights"],
+        ["attacks.given.path"],
+    ]
+    (tmp_path / "a.pt").write_bytes(b"two")
+    assert [new == old for new, old in zip(map(by_content, configs), before, strict=True)] == [
+        False,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.slow

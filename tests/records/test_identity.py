@@ -1,5 +1,4 @@
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,6 +7,7 @@ from hydra.utils import get_object
 
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.records import read_records
+from robust_diffusion.records.content import targets_of
 from robust_diffusion.records.identity import run_id
 
 CONFIG: dict[str, Any] = {
@@ -91,18 +91,6 @@ def test_what_a_kind_of_cell_does_not_read_makes_no_other_cell() -> None:
 
 @pytest.mark.slow
 def test_every_class_of_a_published_cell_is_found() -> None:
-    found = {
-        target
-        for record in read_records(PUBLISHED / "results" / "records.jsonl.gz")
-        for target in targets(record.get("config", {}))
-    }
+    records = read_records(PUBLISHED / "results" / "records.jsonl.gz")
+    found = {target for record in records for target in targets_of(record.get("config", {}))}
     assert len([get_object(target) for target in found]) > 40
-
-
-def targets(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        yield from [node["_target_"]] if "_target_" in node else []
-        node = list(node.values())
-    if isinstance(node, list):
-        for value in node:
-            yield from targets(value)

@@ -1,10 +1,12 @@
+from itertools import product
 from typing import Any
 
 import pytest
 from scipy import stats
 
-from robust_diffusion.results.comparison import compare
+from robust_diffusion.results.comparison import compare, compare_worst_cases, show_effects
 from tests.paper.records import finished
+from tests.results.worst_cases import NEW, OLD, record
 
 EXPERIMENT = "readings"
 
@@ -47,3 +49,57 @@ def test_the_nearest_setting_is_departed_from() -> None:
     *_, last = compare(records).to_dict("records")
     assert last["setting"] == "flow=grand: rewiring={keep_ratio:0.5}"
     assert last["change in clean"] == "−20.00"  # equal ones have no spread to be tested by
+
+
+def test_effects_of_a_half_fraction_are_those_it_was_made_of() -> None:
+    records = []
+    for seed, (a, b, c) in product(range(3), product((0, 1), repeat=3)):
+        accuracy = 0.5 + 0.06 * a - 0.02 * b + 0.01 * seed + 0.001 * (-1) ** (a + b + c + seed)
+        d = (a + b + c) % 2
+        options = {"x.a": "on" if a else "off", "x.b": str(b), "x.c": str(c), "x.d": str(d)}
+        options |= {"x.floor": f"{a}.1", "seed": str(seed), "dataset": "cora"}
+        records.append({"seed": seed, "overrides": options, "accuracy": {"tdgia": accuracy}})
+    records.append({**records[0], "seed": 3})  # a seed that was broken off
+    table = show_effects(records)
+    assert "8 settings and 3 seeds" in table.title
+    switches = list(table.cells["switch"])
+    assert switches == ["a=on, floor=1.1", "b=1", "c=1", "d=1"]
+    effects = [float(text.split()[0].replace("−", "-")) for text in table.cells["effect on tdgia"]]
+    assert effects == pytest.approx([6, -2, 0, 0], abs=0.1)
+    assert "(p < 0.001)" in table.cells["effect on tdgia"][1]
+
+
+OWN, OTHER = (0.20, 0.24, 0.31), (0.10, 0.20, 0.24)
+
+
+def against(model: str, accuracies: tuple[float, ...], **options: Any) -> list[dict[str, Any]]:
+    return [
+        record("graph_pde", "white_box", seed, model, auto=accuracy, **options)
+        for seed, accuracy in enumerate(accuracies)
+    ]
+
+
+BOTH = [*against("beltrami", OWN), *against("uniform_modulation", OTHER)]
+
+
+def rows(records: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    found = compare_worst_cases(records, "beltrami", "uniform_modulation").cells
+    return {row["accuracy"]: row for row in found.to_dict("records")}
+
+
+def test_differences_are_paired_by_seed() -> None:
+    worst = rows(BOTH[::-1])["worst"]
+    assert (worst["beltrami"], worst["uniform_modulation"]) == ("25.00 ± 5.57", "18.00 ± 7.21")
+    assert (worst["seeds"], worst["difference"]) == (3, "+7.00")
+    assert worst["by seed"] == "+10.00, +4.00, +7.00"
+    p = stats.ttest_rel(OWN, OTHER).pvalue  # the only test: the clean accuracies are all equal
+    assert worst["p"] == f"{p:.2g}"
+    assert worst["95 % interval"] == "−0.45 to +14.45"
+    clean = rows(BOTH)["clean"]
+    assert (clean["difference"], clean["95 % interval"], clean["p"]) == ("0.00", "-", "-")
+
+
+def test_pairs_attacked_by_several_versions_are_not_averaged() -> None:
+    found = rows([cell | OLD if cell["seed"] else cell for cell in BOTH])
+    seeds = {kind: row["seeds"] for kind, row in found.items()}
+    assert seeds == {"clean": 3, f"worst, auto {NEW}": 1, "worst, auto 4": 2}

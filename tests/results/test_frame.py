@@ -5,8 +5,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from robust_diffusion.results.comparison import compare_worst_cases
 from robust_diffusion.results.frame import COLUMNS, frame, named_by_settings
-from robust_diffusion.results.paired import compare_worst_cases
 from robust_diffusion.results.worst_case import show_worst_cases
 from tests.paper.records import failed, finished, timed
 

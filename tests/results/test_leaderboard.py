@@ -1,77 +1,70 @@
-from dataclasses import asdict, replace
+from collections.abc import Collection
 
 import pytest
 
 from robust_diffusion.records.records import Record
-from robust_diffusion.results.leaderboard import GRID, show_leaderboard
+from robust_diffusion.results.leaderboard import (
+    GRID,
+    budget_without_effect,
+    show_budgets,
+    show_leaderboard,
+)
 from tests.results.worst_cases import record
-from tests.zoo import BUDGET
 
-MLP = record("mlp", accuracy={"clean": 0.6, "auto": 0.6})
-GUARD = record("gnn_guard", accuracy={"clean": 0.8, "auto": 0.7})
-FLOW = record("graph_pde", flow="beltrami", accuracy={"clean": 0.8, "auto": 0.2})
-FLAGGED = record("gat", accuracy={"clean": 0.8, "auto": 0.75}, flags={"auto": ["zero_gradient"]})
-RECORDS = [FLOW, FLAGGED, MLP, GUARD]
+Budgets = list[tuple[int, int]]
+SMALL = (5, 20)
 
 
-def rows(
-    records: list[Record], grid: list[tuple[int, int]] | None = None
-) -> dict[str, dict[str, str]]:
+def curve(
+    model: str, *worst: float, clean: float = 0.8, budgets: Collection[tuple[int, int]] = GRID
+) -> list[Record]:
+    """Return a run per budget of a model, or flow of a graph PDE."""
+    return [
+        record(model, budget=budget, clean=clean, auto=of)
+        for budget, of in zip(budgets, worst, strict=True)
+    ]
+
+
+MLP = record("mlp", budget=SMALL, clean=0.6, auto=0.6)
+GUARD = record("gnn_guard", budget=SMALL, auto=0.7)
+FLAGGED = record("gat", budget=SMALL, auto=0.75) | {"flags": {"auto": ["zero_gradient"]}}
+RECORDS = [record("graph_pde", flow="beltrami", budget=SMALL, auto=0.2), FLAGGED, MLP, GUARD]
+ON_GRID = curve("mlp", *[0.6] * 5, clean=0.6)
+
+
+def rows(records: list[Record], grid: Budgets | None = None) -> dict[str, dict[str, str]]:
     (board,) = show_leaderboard(records, grid)
     return {row["model"]: row for row in board.cells.to_dict("records")}
 
 
-def ranks(records: list[Record], grid: list[tuple[int, int]] | None = None) -> dict[str, str]:
+def ranks(records: list[Record], grid: Budgets | None = None) -> dict[str, str]:
     return {model: row["rank"] for model, row in rows(records, grid).items()}
-
-
-def within(nodes: int, edges: int, made: Record, worst: float = 0.0) -> Record:
-    """The record at another budget."""
-    budget = replace(BUDGET, max_injected_nodes=nodes, max_edges_per_injected_node=edges)
-    return made | {
-        "run": f"{made['run']} {nodes}x{edges}",
-        "budget": {"declared": asdict(budget)},
-        "accuracy": made["accuracy"] | {"auto": worst},
-    }
-
-
-def curve(made: Record, *worst: float) -> list[Record]:
-    return [within(*point, made, of) for point, of in zip(GRID, worst, strict=True)]
-
-
-ON_GRID = curve(MLP, 0.6, 0.6, 0.6, 0.6, 0.6)
 
 
 def test_models_stand_above_and_below_the_mlp() -> None:
     expected = {"gnn_guard": "1", "mlp": "control", "beltrami": "2", "gat": "not a bound"}
     assert list(ranks(RECORDS).items()) == list(expected.items())
     assert [row["above MLP"] for row in rows(RECORDS).values()][:3] == ["+10.00", "0.00", "−40.00"]
-    ties = [record("gcn"), record("grand"), record("gat", accuracy={"clean": 0.8, "auto": 0.1})]
-    assert ranks(ties) == {"gcn": "1", "grand": "1", "gat": "3"}
-
-
-def test_other_targets_are_on_no_board() -> None:
-    hard = {"difficulty": "hard", "accuracy": {"clean": 0.9, "auto": 0.0}}
-    others = [of | hard | {"run": f"{of['run']} hard"} for of in (MLP, GUARD)]
-    assert rows([*others, *RECORDS]) == rows(RECORDS)
+    ties = [record(model, auto=of) for model, of in (("gcn", 0.5), ("gin", 0.5), ("gat", 0.1))]
+    assert ranks(ties) == {"gcn": "1", "gin": "1", "gat": "3"}
 
 
 def test_models_alike_at_the_largest_budget_differ_by_their_curves() -> None:
-    lower, higher = curve(GUARD, 0.7, 0.6, 0.2, 0.1, 0.0), curve(FLOW, 0.7, 0.6, 0.3, 0.1, 0.0)
+    lower, higher = curve("gin", 0.7, 0.6, 0.2, 0.1, 0.0), curve("gat", 0.7, 0.6, 0.3, 0.1, 0.0)
     found = rows([*ON_GRID, *lower, *higher])
     assert [row["rank"] for row in found.values()] == ["control", "1", "2"]
     # By hand: 20, 50, 200, 250 and 2,500 edges; heights 10, 0, -30, -50, -60.
-    assert found["beltrami"]["above MLP"] == "−31.44"
+    assert found["gat"]["above MLP"] == "−31.44"
     at_one = ranks([*ON_GRID, *lower, *higher], [(50, 50)])
-    assert at_one == {"mlp": "control", "beltrami": "1", "gnn_guard": "1"}
+    assert at_one == {"mlp": "control", "gat": "1", "gin": "1"}
 
 
 def test_a_curve_is_of_the_seeds_that_have_it_whole() -> None:
-    whole = curve(GUARD, 0.7, 0.6, 0.3, 0.1, 0.0)
-    further = within(50, 50, GUARD | {"seed": 1, "run": "further"}, 0.5)
-    row = rows([*ON_GRID, *whole, further])["gnn_guard"]
+    whole = curve("gin", 0.7, 0.6, 0.3, 0.1, 0.0)
+    further = record("gin", seed=1, auto=0.5)
+    row = rows([*ON_GRID, *whole, further])["gin"]
     assert (row["seeds"], row["50x50"], row["rank"]) == ("1", "0.00", "1")
-    row = rows([*ON_GRID, *whole[1:], further])["gnn_guard"]
+    row = rows([*ON_GRID, *whole[1:], further])["gin"]
     assert (row["seeds"], row["5x4"], row["50x50"]) == ("2", "-", "25.00")
     assert (row["rank"], row["above MLP"]) == ("budgets missing", "-")
 
@@ -80,27 +73,65 @@ def test_a_curve_is_of_the_seeds_that_have_it_whole() -> None:
 def test_a_smaller_attack_lowers_every_budget_that_holds_it(
     worst: float, expected: list[float]
 ) -> None:
-    whole = curve(GUARD, 0.7, 0.6, 0.3, 0.2, 0.1)
-    row = rows([*ON_GRID, *whole, within(5, 40, GUARD, worst)])["gnn_guard"]
+    smaller = record("gin", budget=(5, 40), auto=worst)
+    row = rows([*ON_GRID, *curve("gin", 0.7, 0.6, 0.3, 0.2, 0.1), smaller])["gin"]
     values = [float(row[f"{nodes}x{edges}"]) for nodes, edges in GRID]
     assert values == pytest.approx([70, 60, 30, *expected])
 
 
 def test_budgets_off_the_grid_are_shown_if_there_are_no_others() -> None:
-    others = [within(nodes, 20, of) for nodes in (3, 5) for of in (MLP, GUARD)]
+    budgets = [(3, 20), (5, 20), (5, 4)]
+    every = [curve(model, 0.0, 0.0, 0.0, budgets=budgets) for model in ("mlp", "gin")]
+    others = [run for runs in every for run in runs[:2]]
     assert {"3x20", "5x20"} <= rows(others)["mlp"].keys()
-    assert "3x20" not in rows([*others, *(within(5, 4, of) for of in (MLP, GUARD))])["mlp"]
+    assert "3x20" not in rows([run for runs in every for run in runs])["mlp"]
     assert show_leaderboard(others, [(1, 1)]) == []
 
 
 def test_what_has_faced_less_is_left_out() -> None:
+    strong = record("gat", budget=SMALL, auto=0.79)
     left_out = [
-        record("gin", accuracy={"clean": 0.8, "pgd": 0.79}),
-        record("gcn", "black_box", accuracy={"clean": 0.8, "auto": 0.79}),
-        record("gat", run="a", scale="smoke", accuracy={"clean": 0.8, "auto": 0.79}),
-        record("gat") | {"error": "no data"},
-        within(0, 50, record("gin"), 0.7),  # a modification injects no node
+        record("gin", budget=SMALL, pgd=0.79),
+        record("gcn", "black_box", budget=SMALL, auto=0.79),
+        strong | {"run": "a", "scale": "smoke"},
+        strong | {"error": "no data"},
+        record("gin", budget=(0, 50), auto=0.7),  # a modification injects no node
+        *(of | {"run": f"hard {of['run']}", "difficulty": "hard"} for of in (MLP, GUARD)),
     ]
-    assert ranks([GUARD, *left_out]) == {"gnn_guard": "1"}
-    other = record("gat", experiment="t-end", accuracy={"clean": 0.8, "auto": 0.79})
-    assert ranks([GUARD, other])["gat"] == "1"  # whichever experiment ran it
+    assert rows([*RECORDS, *left_out]) == rows(RECORDS)
+    assert ranks([GUARD, strong | {"experiment": "t-end"}])["gat"] == "1"  # whichever ran it
+
+
+def by_nodes(model: str, accuracies: dict[int, float], **options: float) -> list[Record]:
+    """One record per number of injected nodes."""
+    return [
+        record(model, budget=(nodes, 4), auto=accuracy, **options)
+        for nodes, accuracy in accuracies.items()
+    ]
+
+
+CONTROL = by_nodes("mlp", {1: 0.6, 50: 0.6}, clean=0.6)
+STALLED = by_nodes("gnn_guard", {1: 0.75, 50: 0.745}) + by_nodes(
+    "gnn_guard", {1: 0.7, 50: 0.2}, seed=1
+)
+
+
+@pytest.mark.parametrize(
+    ("last", "stalls"),
+    [(0.6, True), (0.3, False), (0.0, False)],
+)
+def test_budget_without_effect(last: float, *, stalls: bool) -> None:
+    first = 0.6 if last else 0.0  # nothing is left to lose
+    assert bool(budget_without_effect([(50, last), (1, first)])) == stalls
+
+
+def test_a_curve_that_stalls_is_no_bound_and_never_bold() -> None:
+    table = show_budgets([*CONTROL, *STALLED])
+    row = table.cells.set_index("model").loc["gnn_guard"]
+    assert (row["1"], row["seeds"]) == ("72.50 ± 3.54 !", "2")
+    assert row["50"].endswith(" !")
+    assert table.notes == [
+        "! gnn_guard, 4 edges each: not a bound: budget_without_effect: "
+        "75.00 % with 1 injected, 74.50 % with 50 (seed 0)"
+    ]
+    assert not show_budgets(CONTROL).notes  # which nothing hurts

@@ -8,7 +8,7 @@ BELTRAMI = {"dataset": "cora", "model": "graph_pde", "flow": "beltrami"}
 
 
 def cells_of(records: Records, **options: str) -> Records:
-    return Runs.among(records, **({"fidelity": "paper"} | options)).of("table-3")
+    return Runs(records, **({"fidelity": "paper"} | options)).of("table-3")
 
 
 def results(*runs: dict[str, Any]) -> list[Any]:

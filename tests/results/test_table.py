@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.table import ResultTable, rank, summarize
 from tests.paper.records import Record, failed, finished, timed
 
@@ -90,3 +91,17 @@ def test_ranked_by_validation_accuracy_with_failures_last() -> None:
         {"flow": "heat", "seeds": 0, "validation": "failed"},
     ]
     assert "clean validation nodes" in ranked.title
+
+
+@pytest.mark.parametrize(
+    ("limit", "patience", "cuts"),
+    [
+        (200, 500, ["training cut at 200 epochs"]),
+        (1000, 500, []),
+        (8000, 9000, ["training cut at 8000 epochs"]),
+        (1000, 50, ["early stopping after 50 epochs, not 500"]),
+    ],
+)
+def test_a_shortened_training_is_named(limit: int, patience: int, cuts: list[str]) -> None:
+    training = {"max_epochs": limit, "patience": patience}
+    assert describe_cuts([{"config": {"training": training}}]) == cuts

@@ -18,26 +18,7 @@ from robust_diffusion.results.worst_case import (
     worst_case_table,
     worst_cases,
 )
-from tests.paper.records import finished
-
-NEW = 6
-OLD = {"attack_versions": {"auto": 4}}
-"""Of a record whose `auto` was an earlier one."""
-
-
-def record(
-    model: str,
-    threat: str,
-    seed: int = 0,
-    flow: str | None = None,
-    budget: tuple[int, int] = (50, 50),
-    **accuracy: float,
-) -> dict[str, Any]:
-    own = {"model": model, "flow": flow, "threat": threat, "seed": seed, "budget": budget}
-    cell = f"{own}-{sorted(accuracy)}"
-    clean = accuracy.pop("clean", 0.8)
-    own["attack_versions"] = {"auto": NEW}
-    return finished(clean, accuracy, run=cell, split="grb", surrogates=[], **own)
+from tests.results.worst_cases import NEW, OLD, record
 
 
 def tried(records: list[dict[str, Any]], model: str = "gcn") -> list[dict[str, Any]]:

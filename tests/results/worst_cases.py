@@ -1,25 +1,26 @@
-"""Records of worst cases on the drawn graph."""
+"""Records of attacks on one model, as an experiment on worst cases leaves them."""
 
-from dataclasses import asdict
 from typing import Any
 
 from robust_diffusion.records.records import Record
-from tests.zoo import BUDGET
+from tests.paper.records import finished
+
+NEW = 6
+OLD = {"attack_versions": {"auto": 4}}
+"""Of a record whose `auto` was an earlier one."""
 
 
-def record(model: str, threat: str = "white_box", seed: int = 0, **changes: Any) -> Record:
-    """A run under `auto`."""
-    return {
-        "run": f"{model}-{threat}-{seed}",
-        "experiment": "worst-case",
-        "dataset": "synthetic",
-        "fidelity": "paper",
-        "model": model,
-        "flow": None,
-        "threat": threat,
-        "seed": seed,
-        "split": "grb",
-        "budget": {"declared": asdict(BUDGET)},
-        "val_accuracy": 0.8,
-        "accuracy": {"clean": 0.8, "auto": 0.5},
-    } | changes
+def record(
+    model: str,
+    threat: str = "white_box",
+    seed: int = 0,
+    flow: str | None = None,
+    budget: tuple[int, int] = (50, 50),
+    **accuracy: float,
+) -> Record:
+    """Return a run of these attacks; `clean` is 0.8 by default."""
+    own: dict[str, Any] = {"model": model, "flow": flow, "threat": threat, "seed": seed}
+    run = f"{own}-{budget}-{sorted(accuracy)}"
+    clean = accuracy.pop("clean", 0.8)
+    own |= {"experiment": "worst-case", "attack_versions": {"auto": NEW}, "budget": budget}
+    return finished(clean, accuracy, run=run, split="grb", surrogates=[], **own)

@@ -112,10 +112,11 @@ print(*map(source_hash, map(Path, sys.argv[1:])))
 SOURCE = Path(__file__).parents[2] / "src"
 
 
-def interpreters() -> list[Path]:
+def interpreters() -> list[Any]:
     """Return every Python from 3.11 on that this machine has, this one first."""
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
-    return [Path(sys.executable), *sorted(versions.glob("3.1[1-9]*/bin/python"))]
+    others = sorted(versions.glob("3.1[1-9]*/bin/python"))
+    return [Path(sys.executable), *(pytest.param(p, marks=pytest.mark.slow) for p in others)]
 
 
 @pytest.mark.parametrize("python", interpreters(), ids=lambda path: path.parts[-3])

@@ -25,8 +25,8 @@ from robust_diffusion.errors import ConfigError, DataError, TrainingError
 from robust_diffusion.models import GCN, GraphPDE
 from robust_diffusion.operators import current_backend, set_backend, sparse_input
 from robust_diffusion.training import Adversary, Fit, NodeClassification
+from robust_diffusion.training.fit import Outcome
 from robust_diffusion.training.fit_model import fit
-from robust_diffusion.training.lightning import Outcome
 from tests.drawn import CLASSES, FEATURES, drawn_data
 from tests.graphs import without_type_checks
 

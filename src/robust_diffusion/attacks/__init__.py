@@ -7,7 +7,7 @@ from robust_diffusion.system.lazy import lazy_attributes, typed_imports
 if TYPE_CHECKING:
     # isort: off
     from robust_diffusion.attacks.base import Attack as Attack, PerturbedGraph as PerturbedGraph
-    from robust_diffusion.attacks.base import SpentBudget as SpentBudget
+    from robust_diffusion.attacks.budget import SpentBudget as SpentBudget
     from robust_diffusion.attacks.base import spent_budget as spent_budget
     from robust_diffusion.attacks.budget import Budget as Budget
     from robust_diffusion.attacks.injection.adversary import (
@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from robust_diffusion.attacks.injection.auto import AutoInjection as AutoInjection
     from robust_diffusion.attacks.injection.base import RandomInjection as RandomInjection
     from robust_diffusion.attacks.injection.edges import AGIA as AGIA, MetaGIA as MetaGIA
+    from robust_diffusion.attacks.injection.eigenvector import (
+        EigenvectorInjection as EigenvectorInjection,
+    )
     from robust_diffusion.attacks.injection.features import FGSM as FGSM, PGD as PGD, SPEIT as SPEIT
     from robust_diffusion.attacks.injection.gradient_injection import (
         GradientInjection as GradientInjection,
     )
     from robust_diffusion.attacks.injection.tdgia import TDGIA as TDGIA
+    from robust_diffusion.attacks.modification.adversary import FlipAdversary as FlipAdversary
     from robust_diffusion.attacks.modification.auto import AutoModification as AutoModification
     from robust_diffusion.attacks.modification.given import GivenGraph as GivenGraph
     from robust_diffusion.attacks.modification.meta_grbcd import MetaGRBCD as MetaGRBCD

@@ -1,4 +1,4 @@
-"""Budget of an attacker."""
+"""Budget of an attacker, and what an attack has spent of it."""
 
 import math
 from collections.abc import Sequence
@@ -127,6 +127,40 @@ class Budget:
         if max(self.injected_degrees, default=0) <= num_targets:
             return self
         return replace(self, max_edges_per_injected_node=num_targets)
+
+
+@dataclass(frozen=True)
+class SpentBudget:
+    """Budget that an attack used; edges are undirected.
+
+    Args:
+        injected_nodes: Nodes injected.
+        injected_edges: Edges with an injected end.
+        max_edges_per_injected_node: Edges of the injected node that has most.
+        feature_range: Smallest and largest injected feature value; `None` if no node is injected.
+        added_edges: Edges between original nodes that were not there before.
+        removed_edges: Edges between original nodes that are gone.
+        changed_nodes: Original nodes with a changed feature.
+        largest_feature_change: Largest change of one feature of an original node.
+
+    Examples:
+        >>> from robust_diffusion import Budget, RandomInjection, MLP, evaluate
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> report = evaluate(MLP(8, 8, 7), data, budget=Budget(2, 3), attacks="random")
+        >>> spent = report["random"].spent
+        >>> spent.injected_nodes, spent.injected_edges
+        (2, 6)
+    """
+
+    injected_nodes: int
+    injected_edges: int
+    max_edges_per_injected_node: int
+    feature_range: tuple[float, float] | None
+    added_edges: int = 0
+    removed_edges: int = 0
+    changed_nodes: int = 0
+    largest_feature_change: float = 0.0
 
 
 def share(ratio: float, count: int) -> int:

@@ -16,10 +16,10 @@ from robust_diffusion.attacks.base import (
     Classifier,
     FeaturesAndEdges,
     PerturbedGraph,
+    Problem,
     frozen,
 )
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.errors import AttackError
 from robust_diffusion.models.adaptive import MeanOverDraws, adaptive_form
 from robust_diffusion.system.artifact import Artifact

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from robust_diffusion.attacks.base import Problem, Variable, check_finite, gradient
 from robust_diffusion.attacks.losses import LOSSES, LossName
-from robust_diffusion.attacks.problem import Problem, Variable, check_finite, gradient
 from robust_diffusion.system.artifact import Artifact
 
 RuleName = Literal["adam", "sign", "halving_sign"]

@@ -11,9 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from robust_diffusion.attacks.base import Kind
-from robust_diffusion.certificates.base import Smoothing, copied
-from robust_diffusion.certificates.bounds import SLACK, ClassBounds
-from robust_diffusion.certificates.noise import Noise, pair_numbers
+from robust_diffusion.certificates.base import (
+    SLACK,
+    ClassBounds,
+    Noise,
+    Smoothing,
+    copied,
+    pair_numbers,
+)
 from robust_diffusion.checks import Natural, Probability, validated
 from robust_diffusion.errors import ConfigError
 
@@ -93,7 +98,7 @@ class BiSmoothing(Smoothing):
 
     def certified(self, bounds: ClassBounds, budget: Mapping[str, int]) -> Bool[np.ndarray, " t"]:
         """Nodes certified against a number of injected nodes; see `Smoothing`."""
-        s = isolation(self.p_e, self.p_n, budget["nodes"], budget["edges_per_node"])
+        s = (self.p_n + (1 - self.p_n) * self.p_e ** budget["edges_per_node"]) ** budget["nodes"]
         certified: NDArray[np.bool_] = s * (bounds.lower - bounds.upper + 1) > 1 + SLACK
         return certified
 
@@ -105,8 +110,3 @@ class BiSmoothing(Smoothing):
         """Probability that a node keeps any of its edges, to nodes that are there too."""
         there = 1 - self.p_n
         return there * (1 - (1 - there * (1 - self.p_e)) ** degrees)
-
-
-def isolation(p_e: float, p_n: float, nodes: int, edges_per_node: int) -> float:
-    """Least probability s that all injected nodes lose all of their edges; see `BiSmoothing`."""
-    return float((p_n + (1 - p_n) * p_e**edges_per_node) ** nodes)

@@ -2,13 +2,13 @@
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.certificates.base import Smoothing
-from robust_diffusion.certificates.noise import Noise
+from robust_diffusion.certificates.base import Noise, Smoothing
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import is_random, seeded
 
@@ -85,69 +85,54 @@ def measure_locality(
         near = _probes(x, min(len(x), PROBE_FEATURES // x.size(1)) // 2, generator)
         far = torch.cat([near, x.abs().max() * ascent])
         far = far * 10 ** (DECADES * torch.rand(len(far), 1, generator=generator).to(far))
-        graph = _in_double(model, x, edge_index)
-        probes = torch.cat([near, far]).to(graph.x)
-        ids = _spread(len(x), len(probes), generator).to(x.device)
+        model, x, logits = _in_double(model, x, edge_index)
+        probes = torch.cat([near, far]).to(x)
+        n, ids = len(x), _spread(len(x), len(probes), generator).to(x.device)
+        grown, edges = torch.cat([x, probes])[ids.argsort()], ids[edge_index]
+        hub, rim = ids[n : n + 1], ids[n + 1 :]
+        wheel = torch.stack([rim.repeat(2), torch.cat([hub.expand_as(rim), rim.roll(1)])])
+        joined = torch.cat([edges, wheel, wheel.flip(0)], 1)
+        lonely = torch.ones(n, dtype=torch.bool, device=x.device)
+        lonely[edge_index] = False
+
+        def change_on(x: Tensor, edges: Tensor, ids: Any, nodes: Any = slice(None)) -> float:
+            """Largest change of a logit on another graph, per unit of the largest logit."""
+            with torch.no_grad():
+                apart = (model(x, edges)[ids] - logits)[nodes].abs()
+            return float(apart.max() / logits.abs().max()) if apart.numel() else 0.0
+
         # Rounding costs a model half of its digits at most. In double precision that is 1.5e-8 of
         # the largest logit, less than votes, counted in single precision, tell apart. Sums in
         # another order change logits of the package's models by less than 1e-14 there.
-        tolerance = torch.finfo(graph.logits.dtype).eps ** 0.5
-        change = None if is_random(model) else graph.change(probes, ids)
+        tolerance = torch.finfo(logits.dtype).eps ** 0.5
+        change = None if is_random(model) else change_on(grown, edges, ids[:n])
         isolated = gradient in {None, 0.0} and (change is None or change <= tolerance)
         separate = (
-            isolated and change is not None and graph.change(probes, ids, joined=True) <= tolerance
+            isolated
+            and change is not None
+            and change_on(grown, joined, ids[:n]) <= tolerance
+            and change_on(x, edge_index[:, :0], slice(None), lonely) <= tolerance
         )
-        separate = separate and graph.change_without_edges() <= tolerance
     return Locality(
         isolated=isolated,
         separate=separate,
         probes=len(few) + len(probes),
-        dtype=str(graph.logits.dtype).removeprefix("torch."),
+        dtype=str(logits.dtype).removeprefix("torch."),
         gradient=gradient,
         change=change,
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Graph:
-    """A model and a graph that probes are added to."""
-
-    model: nn.Module
-    x: Float[Tensor, "n f"]
-    edge_index: Int[Tensor, "2 e"]
-    logits: Float[Tensor, "n c"]
-
-    def change(self, probes: Tensor, ids: Tensor, *, joined: bool = False) -> float:
-        """Largest change of a logit by probes, apart or joined, per unit of the largest logit."""
-        n, edges = len(self.x), ids[self.edge_index]
-        if joined:
-            hub, rim = ids[n : n + 1], ids[n + 1 :]
-            wheel = torch.stack([rim.repeat(2), torch.cat([hub.expand_as(rim), rim.roll(1)])])
-            edges = torch.cat([edges, wheel, wheel.flip(0)], 1)
-        with torch.no_grad():
-            logits = self.model(torch.cat([self.x, probes])[ids.argsort()], edges)[ids[:n]]
-        return self._apart(logits, slice(None))
-
-    def change_without_edges(self) -> float:
-        """Largest change of a logit of nodes without edges if no node has any."""
-        nodes = torch.ones(len(self.x), dtype=torch.bool, device=self.x.device)
-        nodes[self.edge_index] = False
-        with torch.no_grad():
-            return self._apart(self.model(self.x, self.edge_index[:, :0]), nodes)
-
-    def _apart(self, logits: Tensor, nodes: Tensor | slice) -> float:
-        apart = (logits - self.logits)[nodes].abs()
-        return float(apart.max() / self.logits.abs().max()) if apart.numel() else 0.0
-
-
-def _in_double(model: nn.Module, x: Tensor, edge_index: Tensor) -> _Graph:
-    """The graph and the model in double precision, or as they are if the model does not run so."""
+def _in_double(
+    model: nn.Module, x: Tensor, edge_index: Tensor
+) -> tuple[nn.Module, Tensor, Float[Tensor, "n c"]]:
+    """The model, features and logits in double precision, or as they are if it does not run so."""
     with torch.no_grad():
         try:
             double = copy.deepcopy(model).double()
-            return _Graph(double, x.double(), edge_index, double(x.double(), edge_index))
+            return double, x.double(), double(x.double(), edge_index)
         except Exception:  # of anyone's module
-            return _Graph(model, x, edge_index, model(x, edge_index))
+            return model, x, model(x, edge_index)
 
 
 def _gradients(

@@ -14,13 +14,13 @@ from pydantic_core import from_json
 from torch import Tensor
 
 from robust_diffusion import __version__
-from robust_diffusion.certificates.base import Smoothing
-from robust_diffusion.certificates.bounds import ClassBounds
+from robust_diffusion.certificates.base import ClassBounds, Smoothing
+from robust_diffusion.certificates.collective import Collective
 from robust_diffusion.certificates.locality import ISOLATION, Locality
 from robust_diffusion.checks import Natural, check_value
 from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.evaluation.flags import accuracy
 from robust_diffusion.evaluation.report import LARGEST, RobustnessReport
-from robust_diffusion.evaluation.subject import accuracy
 from robust_diffusion.records.schema import Schema, UnitShare, misfit
 from robust_diffusion.system.files import read_limited, write_whole
 
@@ -39,6 +39,7 @@ NOTHING_FELL = "no attack did anything to the smoothed accuracy, so `broken` che
 class _Point(Schema):
     budget: int
     certified: UnitShare
+    collective: UnitShare | None = None
     attacked: UnitShare | None = None
 
 
@@ -86,6 +87,10 @@ class CertificateReport:
         clean_graph: Hash of features, edges, classes and targets.
         weights: Hash of the model's weights.
         seconds: Wall time by step of this call.
+        attacks: Reports of the attacks by budget.
+        collective: What one attacker can do to all targets; `None` of other schemes than
+            `bi_smoothing`, of a model in which parts of a graph that no path joins influence each
+            other, of `local`, and where the bound is infinite.
 
     Examples:
         >>> from robust_diffusion import GCN, SparseSmoothing, certify
@@ -116,6 +121,7 @@ class CertificateReport:
     weights: str
     seconds: Mapping[str, float]
     attacks: Sequence[RobustnessReport] = ()
+    collective: Collective | None = None
 
     @property
     def abstained(self) -> float:
@@ -157,27 +163,36 @@ class CertificateReport:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per budget of the grid, with the certified share and accuracy, in 0..1."""
-        grid = [(budget, self.certified(**budget)) for budget in self.scheme.grid()]
-        return pd.DataFrame(
-            [{**b, "certified": s.mean(), "certified_accuracy": self._right(s)} for b, s in grid]
-        )
+        rows: list[dict[str, float]] = []
+        for budget in self.scheme.grid():
+            certified = self.certified(**budget)
+            accuracies = {"certified_accuracy": self._right(certified), **self._of_all(budget)}
+            rows.append({**budget, "certified": certified.mean(), **accuracies})
+        return pd.DataFrame(rows)
 
     def curve(self) -> pd.DataFrame:
         """One row per budget that was listed, clean first: certified and attacked accuracy."""
         by_total = {a.total: a for a in (Attacked(0, self.clean_accuracy, "", 0), *self.attacked)}
         rows: list[dict[str, Any]] = []
         for total in (0, *filter(None, self.scheme.budgets)):
-            rows.append({"budget": total, "certified": self.certified_accuracy(total)})
+            collective = self._of_all(self.scheme.mixes(total)[0])
+            rows.append(
+                {"budget": total, "certified": self.certified_accuracy(total), **collective}
+            )
             if self.attacked:
                 worst = by_total[total]
                 rows[-1].update(attacked=worst.accuracy, attack=worst.attack, broken=worst.broken)
         return pd.DataFrame(rows)
 
+    def _of_all(self, budget: Mapping[str, int]) -> dict[str, float]:
+        """The accuracy that one attacker of all targets leaves, if it is bounded."""
+        return {"collective": self.collective.accuracy(**budget)} if self.collective else {}
+
     def __str__(self) -> str:
         """The curve, in %, below lines that say of what."""
         frame = self.curve()
         empty = nothing_fell(frame.to_dict(orient="records"))
-        for column in {"certified", "attacked"} & set(frame):
+        for column in {"certified", "collective", "attacked"} & set(frame):
             frame[column] = frame[column].map(_percent)
         noise = ", ".join(f"{key}={value:g}" for key, value in self.scheme.probabilities.items())
         lines = [
@@ -266,10 +281,12 @@ def certificate_tables(records: Mapping[str, Mapping[str, Any]]) -> dict[str, pd
             "abstained": _percent(record["abstained"]),
             "attacks": _attacks(record),
         }
+        keys = ("certified", "collective", "attacked")
         for point in record["curve"]:
-            shown = [_percent(point[key]) for key in ("certified", "attacked") if key in point]
+            shown = [_percent(point[key]) for key in keys if key in point]
             row[str(point["budget"])] = " / ".join(shown) + ("!" if point.get("broken") else "")
-        title = f"{record['certificate']}: certified / attacked accuracy in % by {record['unit']}"
+        shares = [key for key in keys if key != "collective" or key in record["curve"][0]]
+        title = f"{record['certificate']}: {' / '.join(shares)} accuracy in % by {record['unit']}"
         rows.setdefault(title, []).append(row)
     tables = {}
     for title, table_rows in rows.items():

@@ -1,9 +1,10 @@
-"""Votes of a classifier on noisy graphs, counted in parts that the store keeps."""
+"""A classifier on noisy graphs: its votes, counted in parts that the store keeps, and modules."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.certificates.base import Smoothing
+from robust_diffusion.certificates.base import Noise, Purpose, Smoothing
 from robust_diffusion.certificates.locality import Locality
-from robust_diffusion.certificates.noise import Noise, Purpose
+from robust_diffusion.models.adaptive import DRAWS
 from robust_diffusion.models.checked import seeded
 from robust_diffusion.records.content import by_content, computed_by
 from robust_diffusion.records.store import ArtifactStore
@@ -105,20 +106,11 @@ class VoteCounter:
     ) -> Int[Tensor, "t c"]:
         """Votes by class of draws 0..samples - 1 of a graph, those of the store reused."""
         total: Tensor | int = 0
-
-        @cache
-        def edgeless() -> Tensor | None:
-            with torch.no_grad():
-                return self.model(x, edge_index[:, :0]) if self.per_pass > 1 else None
-
+        edgeless = cache(lambda: self.model(x, edge_index[:, :0]) if self.per_pass > 1 else None)
         with Progress(f"votes ({purpose})", samples, "draws", shown=self.progress) as tell:
             for start in range(0, samples, PART):
                 draws = range(start, min(start + PART, samples))
-
-                def count(draws: range = draws) -> Artifact:
-                    args = (x, edge_index, edgeless(), tell)
-                    return Artifact({"votes": self._count(purpose, draws, *args)})
-
+                count = partial(self._count, purpose, draws, (x, edge_index), edgeless, tell)
                 if self.store is None:
                     votes, reused = count(), False
                 else:
@@ -145,20 +137,104 @@ class VoteCounter:
         self,
         purpose: Purpose,
         draws: range,
-        x: Tensor,
-        edge_index: Tensor,
-        edgeless: Tensor | None,
+        graph: tuple[Tensor, Tensor],
+        edgeless: Callable[[], Tensor | None],
         tell: Progress,
-    ) -> Tensor:
-        noise, parts = Noise(self.seed, purpose), []
-        for first in range(draws.start, draws.stop, self.per_pass):
-            some = range(first, min(first + self.per_pass, draws.stop))
-            with torch.no_grad(), seeded(self.seed + first):  # a model may sample
-                logits = noisy_logits(
-                    self.model, x, edge_index, self.scheme, noise, some, edgeless=edgeless
-                )
-            classes = logits.size(2)
+    ) -> Artifact:
+        parts, args = [], (self.model, *graph, self.scheme, Noise(self.seed, purpose))
+        for some in batched(draws, self.per_pass):
+            with torch.no_grad(), seeded(self.seed + some[0]):  # a model may sample
+                logits = noisy_logits(*args, some, edgeless=edgeless())
             parts.append(logits[:, self.targets].argmax(2).cpu())
             tell(len(some))
-        predicted = torch.cat(parts)
-        return torch.stack([(predicted == c).sum(0) for c in range(classes)], 1)
+        predicted, classes = torch.cat(parts), range(logits.size(2))
+        return Artifact({"votes": torch.stack([(predicted == c).sum(0) for c in classes], 1)})
+
+
+def batched(draws: range, size: int) -> list[range]:
+    """Return draws in runs of that many; the last may have fewer."""
+    return [draws[i : i + size] for i in range(0, len(draws), size)]
+
+
+class SmoothedModel(nn.Module):
+    """The class that most of some fixed draws are given, with a gradient that leads there.
+
+    Logits are log((votes_c + 1) / (draws + C)); their gradient is that of the log of the mean class
+    probabilities, since votes have none. As the draws are fixed, this is the expectation over draws
+    by which a defence that samples is attacked (arXiv:1802.00420).
+
+    Args:
+        model: The classifier, in eval mode, of (x, edge_index[, edge_weight]).
+        scheme: Draws the noisy graphs.
+        draws: Their number, at least 1.
+        seed: Of the draws.
+        per_pass: Graphs of one pass, of nodes with edges alone; 1 for whole graphs, one at a time.
+            See `graphs_per_pass`.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import GCN, SmoothedModel, SparseSmoothing
+        >>> model = SmoothedModel(GCN(5, 4, 3).eval(), SparseSmoothing(), draws=8)
+        >>> model(torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])).shape
+        torch.Size([3, 3])
+    """
+
+    normalizes_by_degree = False
+
+    def __init__(
+        self,
+        model: nn.Module,
+        scheme: Smoothing,
+        *,
+        draws: int = DRAWS,
+        seed: int = 0,
+        per_pass: int = 1,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.scheme = scheme
+        self.draws = draws
+        self.per_pass = per_pass
+        self.noise = Noise(seed, "model")
+
+    def forward(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+    ) -> Float[Tensor, "n c"]:
+        """Logits of every node."""
+        edgeless = self.model(x, edge_index[:, :0]) if self.per_pass > 1 else None
+        args = (self.model, x, edge_index, self.scheme, self.noise)
+        passes = batched(range(self.draws), self.per_pass)
+        logits = torch.cat([noisy_logits(*args, some, edge_weight, edgeless) for some in passes])
+        classes = logits.size(2)
+        soft = torch.logsumexp(logits.log_softmax(2), 0) - math.log(self.draws)
+        votes = nn.functional.one_hot(logits.detach().argmax(2), classes).sum(0)
+        hard = ((votes + 1).to(logits.dtype) / (self.draws + classes)).log()
+        return soft + (hard - soft).detach()
+
+
+class NoisyModel(nn.Module):
+    """A classifier that sees one noisy graph in each pass, to be trained on it.
+
+    In training every pass has a noise of its own, by PyTorch's global generator; in evaluation all
+    have the same, so that validation compares epochs by one graph.
+
+    Reference: arXiv:2008.12952, whose models are trained on the noise of their certificate.
+    """
+
+    normalizes_by_degree = False
+
+    def __init__(self, model: nn.Module, scheme: Smoothing, *, seed: int = 0) -> None:
+        super().__init__()
+        self.model = model
+        self.scheme = scheme
+        self.noise = Noise(seed, "training")
+
+    def forward(
+        self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]
+    ) -> Float[Tensor, "n c"]:
+        """Logits of every node on one noisy graph."""
+        draw = int(torch.randint(1, 2**31, ())) if self.training else 0
+        return noisy_logits(self.model, x, edge_index, self.scheme, self.noise, [draw])[0]

@@ -15,9 +15,16 @@ from torch import Tensor
 from torch_geometric.utils import coalesce
 
 from robust_diffusion.attacks.base import Kind
-from robust_diffusion.certificates.base import Smoothing, copied
-from robust_diffusion.certificates.bounds import SLACK, ClassBounds, worst_case
-from robust_diffusion.certificates.noise import Noise, pair_numbers, pairs
+from robust_diffusion.certificates.base import (
+    SLACK,
+    ClassBounds,
+    Noise,
+    Smoothing,
+    copied,
+    pair_numbers,
+    pairs,
+    worst_case,
+)
 from robust_diffusion.checks import Natural, Probability, validated
 from robust_diffusion.errors import ConfigError
 

@@ -26,9 +26,10 @@ from robust_diffusion.data.folders import dataset_names
 from robust_diffusion.data.inventory import open_dataset
 from robust_diffusion.data.validate import checked_graph
 from robust_diffusion.errors import DataError
+from robust_diffusion.evaluation.evaluate_model import subject_of
+from robust_diffusion.evaluation.flags import graph_hash
 from robust_diffusion.evaluation.load import build_model, load_weights
 from robust_diffusion.evaluation.report import REPORT, RobustnessReport
-from robust_diffusion.evaluation.subject import graph_hash, subject_of
 from robust_diffusion.evaluation.zoo import Zoo
 from robust_diffusion.experiment.overrides import composed
 from robust_diffusion.system.markdown import print_table

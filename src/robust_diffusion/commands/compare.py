@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from robust_diffusion.commands.reading import (
     add_records_option,
@@ -12,9 +13,8 @@ from robust_diffusion.commands.reading import (
 from robust_diffusion.config import DEFAULT_RECORDS
 from robust_diffusion.errors import DataError
 from robust_diffusion.records.records import by_experiment
-from robust_diffusion.results.comparison import compare, describe_comparison
-from robust_diffusion.results.paired import compare_worst_cases
-from robust_diffusion.results.table import ResultTable, flag_notes
+from robust_diffusion.results.comparison import compare_worst_cases, show_comparison
+from robust_diffusion.results.table import flag_notes
 from robust_diffusion.results.worst_case import recorded_on
 from robust_diffusion.system.markdown import print_table
 
@@ -42,10 +42,9 @@ def run_compare_command(arguments: Sequence[str]) -> None:
         table = compare_worst_cases(compared, *chosen.models)
     else:
         compared = runs.get(chosen.experiment, [])
-        frame = compare(compared, on=chosen.on)
-        described = f"{chosen.experiment}: {describe_comparison(frame, on=chosen.on)}"
-        notes = flag_notes(compared) if chosen.on == "test" else []
-        table = ResultTable(described, frame, ["setting"], notes)
+        table = show_comparison(compared, on=chosen.on)
+        notes = flag_notes(compared) if chosen.on == "test" and not table.cells.empty else []
+        table = replace(table, title=f"{chosen.experiment}: {table.title}.", notes=notes)
     if table.cells.empty:
         known = sorted({str(r["experiment"]) for r in records if r.get("experiment")})
         models = f" of both {' and '.join(chosen.models)}" if chosen.models else ""

@@ -11,12 +11,12 @@ from importlib.util import find_spec
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from robust_diffusion.commands.reading import add_project_option, add_scale_option
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.experiment.overrides import compose_all
 from robust_diffusion.experiment.wandb_log import chosen_mode
 
 if TYPE_CHECKING:
@@ -93,8 +93,7 @@ def build_dashboard(
 
     An experiment without runs has none. `fidelity` is by default that of the experiment.
     """
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        cfg = compose("config", [f"experiment={experiment}"], return_hydra_config=True)
+    cfg = compose_all([f"experiment={experiment}"])
     stored: Any = OmegaConf.to_container(OmegaConf.load(CONFIG_DIR / "dashboards.yaml"))
     params, grids = cfg.hydra.sweeper.params or {}, cfg.hydra.sweeper.get("grids", [{}])
     swept = [{key: str(v) for key, v in {**params, **grid}.items()} for grid in grids]

@@ -17,11 +17,11 @@ from robust_diffusion.attacks.named import attack_names
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import evaluate
+from robust_diffusion.evaluation.evaluate_model import attacks_of
 from robust_diffusion.evaluation.filters import filtered
 from robust_diffusion.evaluation.load import load_checkpoint
 from robust_diffusion.evaluation.single_target import attack_each, right_by_edges
-from robust_diffusion.evaluation.subject import attacks_of
-from robust_diffusion.evaluation.transfer_check import unit_test
+from robust_diffusion.evaluation.zoo import unit_test
 from robust_diffusion.experiment.overrides import composed
 from robust_diffusion.system.files import write_whole
 from robust_diffusion.system.markdown import print_table
@@ -56,10 +56,15 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         )
     datamodule: GraphDataModule = instantiate(cfg.data)
     model = load_checkpoint(own_class or cfg.model, datamodule, path)
+    if chosen.graphs and not chosen.unit_test:
+        raise ConfigError("--graphs: are read by --unit-test alone; add it")
     if chosen.unit_test:
-        frame = unit_test(model, datamodule, str(datamodule.name), seed=cfg.seed)
+        name, graphs = str(datamodule.name), chosen.graphs
+        frame = unit_test(model, datamodule, name, seed=cfg.seed, graphs=graphs)
         table = (100 * frame.set_index(["made_on", "attack"])).round(2).reset_index().fillna("")
-        print_table("accuracy on graphs of the zoo, in %", table, ["made_on", "attack"])
+        print_table(
+            f"accuracy on graphs of {graphs or 'the zoo'}, in %", table, ["made_on", "attack"]
+        )
         return
     if chosen.each is not None:
         _print_each(model, datamodule, cfg, chosen.each, chosen.save)
@@ -113,6 +118,12 @@ def _parser() -> argparse.ArgumentParser:
         "--unit-test",
         action="store_true",
         help="only test the model on the most harmful graph of each model of the zoo",
+    )
+    parser.add_argument(
+        "--graphs",
+        metavar="PATH",
+        help="with --unit-test: graphs of a file or folder in place of the zoo's, unit_test.npz of "
+        "arXiv:2301.13694 or attacked graphs that GRB or DeepRobust wrote",
     )
     reports.add_argument(
         "--filtered",

@@ -262,9 +262,7 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         """The clean graph, whole, the target nodes scored."""
         return FullBatch().loader(self.view("test"))
 
-    def predict_dataloader(self) -> DataLoader[Data]:
-        """The clean graph, whole."""
-        return FullBatch().loader(self.view("test"))
+    predict_dataloader = test_dataloader
 
 
 def induced_view(

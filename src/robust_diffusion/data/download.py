@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import sys
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any, Literal
 
 from filelock import FileLock
 
-from robust_diffusion.data.archive import check_archive, require
 from robust_diffusion.errors import DataError
 from robust_diffusion.system.files import written_whole
 from robust_diffusion.system.hashes import file_hash
@@ -33,22 +33,6 @@ class FileStatus:
     state: _State  # `present` and verified, `missing`, or `damaged`
     sha256: str | None = None  # hash of the content, if there is any
     detail: str = ""  # the damage, or the mirrors of a missing file
-
-
-@dataclass(frozen=True)
-class LocalFolder:
-    """A user's own folder: nothing is downloaded, no hash is kept."""
-
-    folder: Path
-
-    def file(self, name: str) -> Path:
-        """Path of a file that exists, or a DataError."""
-        path = self.folder / name
-        require(path)
-        return path
-
-    def keep_hashes(self) -> None:
-        """Nothing: no hash is kept."""
 
 
 class DatasetFolder:
@@ -171,6 +155,34 @@ class DatasetFolder:
             ) from error
         if not path.is_file():
             raise DataError(f"{path}: not found, not downloaded ({'; '.join(failures)}); {by_hand}")
+
+
+class LocalFolder(DatasetFolder):
+    """A user's own folder: nothing is downloaded, no hash is kept."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, ".", {})
+
+    def file(self, name: str) -> Path:
+        """Path of a file that exists, or a DataError."""
+        require(path := self.folder / name)
+        return path
+
+
+def require(path: Path) -> None:
+    """Raise a DataError if there is no such file."""
+    if not path.is_file():
+        raise DataError(f"{path}: not found; check the path")
+
+
+def check_archive(path: Path) -> None:
+    """Compare every byte with the checksums, which numpy and torch may skip."""
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise zipfile.BadZipFile(f"{member.filename} is compressed in an unknown way")
+        if (broken := archive.testzip()) is not None:
+            raise zipfile.BadZipFile(f"{broken} does not match its checksum")
 
 
 def _download(url: str, path: Path, sha256: str | None) -> str | None:

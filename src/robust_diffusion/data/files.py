@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from robust_diffusion.data.archive import check_archive, require
+from robust_diffusion.data.download import check_archive, require
 from robust_diffusion.errors import DataError
 
 NUMBERS = "biuf"

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from robust_diffusion.data.archive import check_archive, require
+from robust_diffusion.data.download import check_archive, require
 from robust_diffusion.data.files import reading, sparse_matrix
 
 CONVERT = "docs/formats.md has a snippet for {}"
@@ -30,7 +30,7 @@ def read_pickle(path: Path) -> Any:
     """
     require(path)
     with reading(path):
-        return _plain(_loaded(path.read_bytes(), _DataUnpickler), path)
+        return _plain(_loaded(path.read_bytes()), path)
 
 
 def read_objects(path: Path, names: Collection[str]) -> dict[str, Any]:
@@ -57,23 +57,25 @@ def read_objects(path: Path, names: Collection[str]) -> dict[str, Any]:
                 content.seek(0)
                 held[name] = np.load(content, allow_pickle=False)
             elif name in names:
-                held[name] = _plain(_loaded(content.read(), _MemberUnpickler), path)
+                held[name] = _plain(_loaded(content.read()), path)
             else:
                 held[name] = np.array(None)
     return held
 
 
-def _loaded(content: bytes, unpickler: type["_DataUnpickler"]) -> Any:
+def _loaded(content: bytes) -> Any:
     for opcode, argument, _ in pickletools.genops(content):
         # The unpickler makes room for any number of memos that a few bytes announce.
         if opcode.name.endswith("PUT") and argument >= len(content):  # type: ignore[operator]
             raise pickle.UnpicklingError(f"it announces {argument} memos")
-    return unpickler(io.BytesIO(content), encoding="latin1").load()
+    return _DataUnpickler(io.BytesIO(content), encoding="latin1").load()
 
 
 def _plain(stored: Any, path: Path) -> Any:
     """An array or a matrix of what a pickle says of it."""
     if isinstance(stored, _StoredArray):
+        if stored.value is None:
+            raise pickle.UnpicklingError("it holds an array without values")
         return _plain(stored.value, path)
     if not isinstance(stored, _StoredMatrix):
         return stored
@@ -95,37 +97,26 @@ class _Sealed(type):
 
 
 class _StoredDtype(metaclass=_Sealed):
-    """Stands in for `numpy.dtype`: booleans, integers and floats."""
+    """Stands in for `numpy.dtype`: booleans, integers and floats, and `None` for objects."""
 
     def __init__(self, code: str, *_: object) -> None:
-        if not re.fullmatch(r"[biuf]\d{1,2}", code):
+        if not re.fullmatch(r"[biuf]\d{1,2}|O8?", code):
             raise pickle.UnpicklingError(f"it holds values of type {code}")
-        self.value: np.dtype[Any] | None = np.dtype(code)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        assert self.value is not None
-        self.value = self.value.newbyteorder(state[1])
-
-
-class _ObjectDtype(_StoredDtype):
-    """Objects, too: of an array that is nothing but the wrapping of one."""
-
-    def __init__(self, code: str, *rest: object) -> None:
-        if code in ("O", "O8"):
-            self.value = None
-        else:
-            super().__init__(code, *rest)
+        self.value = None if code[0] == "O" else np.dtype(code)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         if self.value is not None:
-            super().__setstate__(state)
+            self.value = self.value.newbyteorder(state[1])
 
 
 class _StoredArray(metaclass=_Sealed):
-    """Stands in for `numpy.ndarray` and for the function that makes an empty one."""
+    """Stands in for `numpy.ndarray` and for the function that makes an empty one.
+
+    One of objects is nothing but the wrapping of one object.
+    """
 
     def __init__(self, *_: object) -> None:
-        self.value: Any = np.empty(0)
+        self.value: Any = None
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, dtype, fortran, content = state
@@ -170,14 +161,3 @@ class _DataUnpickler(pickle.Unpickler):
             return ADMITTED[module, name]
         except KeyError:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which is not data") from None
-
-
-class _MemberUnpickler(_DataUnpickler):
-    """Reads a member of an npz file, which is an array of one object."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        return (
-            _ObjectDtype
-            if (module, name) == ("numpy", "dtype")
-            else super().find_class(module, name)
-        )

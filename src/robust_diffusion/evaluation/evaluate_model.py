@@ -2,19 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
+from robust_diffusion.attacks.base import clean_graph
+from robust_diffusion.attacks.named import build_attack
 from robust_diffusion.checks import Count, Seed, validated
-from robust_diffusion.data.validate import Served
+from robust_diffusion.data.validate import Served, checked_graph, node_index
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.flags import Flag
+from robust_diffusion.evaluation.flags import Flag, Task, graph_hash
 from robust_diffusion.evaluation.perturbed import (
     BASELINES,
     Attacker,
@@ -24,16 +27,22 @@ from robust_diffusion.evaluation.perturbed import (
     runs_on,
 )
 from robust_diffusion.evaluation.report import AttackReport, RobustnessReport
-from robust_diffusion.evaluation.subject import (
-    Subject,
-    attacks_of,
-    budget_of,
-    subject_of,
-    surrogates_of,
-)
-from robust_diffusion.evaluation.threat import AttackedModel, Labels
+from robust_diffusion.evaluation.threat import Labels
 from robust_diffusion.models.adaptive import adaptive_form
-from robust_diffusion.models.checked import own_context, sees_edges
+from robust_diffusion.models.checked import (
+    TriedModel,
+    check_dropped_edges,
+    check_model,
+    copy_of,
+    device_of,
+    dtype_of,
+    has_own_layers,
+    is_random,
+    own_context,
+    sees_edges,
+    sorted_by,
+    sorted_row,
+)
 from robust_diffusion.records.content import object_key
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
@@ -41,6 +50,43 @@ from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 Threat = Literal["white_box", "adaptive", "black_box"]
 
 PROBABILITIES = "the model returns probabilities, attacked through their logarithm; return logits"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Subject(Task):
+    """A model that was tried on a graph, and the nodes at which it is attacked."""
+
+    tried: TriedModel  # the model as it was passed, or a copy on another device
+    original: Data  # the graph as it was passed, with its masks
+    grows: bool = True  # nodes may be added to the graph
+    dataset: str = ""  # name of the datamodule's dataset
+
+    @property
+    def model(self) -> nn.Module:
+        """The model."""
+        return self.tried.model
+
+    def logits(self, graph: Data | PerturbedGraph) -> Float[Tensor, "t c"]:
+        """Return the model's logits of the targets, on the CPU."""
+        return self.logits_of(self.model, graph)
+
+    def accuracy_on(self, graph: Data | PerturbedGraph) -> float:
+        """Return the model's accuracy at the targets of a graph, in 0..1."""
+        return self.accuracy(self.logits(graph))
+
+    @property
+    def clean(self) -> Data:
+        """The graph as the model sees it, with its targets and the tensors passed with it."""
+        passed = self.original.to_dict().items()
+        held = {k: v for k, v in passed if isinstance(v, Tensor) and v.layout == torch.strided}
+        seen = {key: self.graph[key] for key in ("x", "edge_index", "y")}
+        return Data(**{**held, **seen, "target_nodes": self.targets})
+
+    def returned(self, graph: PerturbedGraph) -> PerturbedGraph:
+        """Return the attacked graph that users get, edges in the order of the clean graph."""
+        row = sorted_row(clean_graph(self.graph)[1])
+        (edges,) = sorted_by(row, graph.edge_index)
+        return replace(graph, edge_index=edges, clean=self.original)
 
 
 @validated("")
@@ -124,17 +170,14 @@ def evaluate(
         seen = {name: tried.model for name, tried in others.items()}
         subjects = (subject, *(replace(subject, seed=seed + i) for i in range(1, seeds)))
         reports = [_evaluated(attacker, task, chosen, seen, threat, labels) for task in subjects]
-    return _over_seeds(reports)
+    return reports[0] if seeds == 1 else _by_seed(reports)
 
 
-def _over_seeds(reports: Sequence[RobustnessReport]) -> RobustnessReport:
-    """Return the first report, its attacks with their accuracies under every seed."""
-    first, *further = reports
-    if not further:
-        return first
-    accuracies = {a.name: [report[a.name].accuracy for report in reports] for a in first}
-    attacks = [replace(attack, by_seed=accuracies[attack.name]) for attack in first]
-    return replace(first, attacks=attacks)
+def _by_seed(reports: Sequence[RobustnessReport]) -> RobustnessReport:
+    """The first report, each attack with its accuracy on every seed."""
+    first = reports[0]
+    found = {row.name: [report[row.name].accuracy for report in reports] for row in first}
+    return replace(first, attacks=[replace(row, by_seed=found[row.name]) for row in first])
 
 
 def _evaluated(
@@ -166,7 +209,7 @@ def _evaluated(
         seed=subject.seed,
         flags=measured.flags.get("victim", ()),
         dataset=subject.dataset,
-        clean_graph=subject.fingerprint,
+        clean_graph=graph_hash(subject.graph, subject.targets),
         weights=state_hash(model.state_dict()),
         clean=subject.clean,
         notes=() if sees else ("the model sees no edge",),
@@ -238,9 +281,7 @@ def _runs(
         known = {"model": object_key(models[on]), "logits": tensor_hash(logits)}
         return {"attack": object_key(attacks[name]), **known}
 
-    seen = {
-        on: AttackedModel(model, state_hash(model.state_dict())) for on, model in models.items()
-    }
+    seen = {on: (model, state_hash(model.state_dict())) for on, model in models.items()}
     return runs_on(seen, attacks, key)
 
 
@@ -296,3 +337,147 @@ def _controls(chosen: Mapping[str, Attack]) -> dict[str, Attack]:
                 "name, in a dictionary"
             )
     return controls
+
+
+def subject_of(
+    model: nn.Module,
+    data: Data | Served,
+    nodes: Any,
+    device: str | torch.device | None,
+    *,
+    seed: int = 0,
+    grows: bool = True,
+) -> Subject:
+    """Check a model, a graph and the nodes under attack; see `evaluate` for the arguments.
+
+    `grows`: nodes may be added to the graph.
+    """
+    original, name = (data.graph, str(data.name)) if isinstance(data, Served) else (data, "")
+    if not isinstance(original, Data):
+        checked_graph(original, {})  # says what it is
+    if isinstance(data, Served) and isinstance(nodes, str) and nodes == "test":
+        nodes = data.target_nodes
+    targets = node_index(original, nodes)
+    graph = checked_graph(original, {"nodes": targets})
+    if hasattr(model, "training_step"):
+        # Late, since it imports Lightning, which is loaded already if there is such a model.
+        from robust_diffusion.training import NodeClassification
+
+        model = model.model if isinstance(model, NodeClassification) else model
+    place = device_of(model) if device is None else _device(device)
+    assert graph.x is not None
+    # A copy, since the model may write to it.
+    graph.x = graph.x.to(dtype_of(model, graph.x.dtype), copy=True)
+    task = Task(graph, targets, place)
+    tried = _try(model, task, "model", grows=grows)
+    x, edge_index = task.placed(graph)
+    check_dropped_edges(tried.model, x, original.edge_index.to(edge_index), edge_index)
+    subject = Subject(
+        *(graph, targets, place),
+        seed=seed,
+        tried=tried,
+        original=original,
+        grows=grows,
+        dataset=name,
+    )
+    logits = tried.logits.cpu()
+    subject.once("another pass", tried.model, lambda: logits)
+    known = has_own_layers(tried.model) and not is_random(tried.model)
+    if known and not tried.gives_probabilities:
+        subject._logits[graph] = {id(tried.model): (tried.model, logits)}
+    return subject
+
+
+def attacks_of(attacks: Any) -> dict[str, Attack]:
+    """Attacks by name, from a name, an attack, several of them, or a mapping."""
+    several = isinstance(attacks, list | tuple | Mapping)
+    items = (
+        attacks.items()
+        if isinstance(attacks, Mapping)
+        else [(None, attack) for attack in (attacks if several else [attacks])]
+    )
+    by_name: dict[str, Attack] = {}
+    for name, spec in items:
+        attack = build_attack(spec) if isinstance(spec, str) else spec
+        if not isinstance(attack, Attack):
+            raise ConfigError(
+                f"attacks: holds a {type(attack).__name__}; give names such as auto, or attacks "
+                "such as TDGIA(num_steps=50)"
+            )
+        name = attack.name if name is None else str(name)
+        if name in by_name:
+            raise ConfigError(f"attacks: two are named {name}; give a dictionary with other names")
+        by_name[name] = attack
+    if not by_name:
+        raise ConfigError("attacks: none is named; give one, such as auto")
+    return by_name
+
+
+def budget_of(budget: Any, task: Task, attacks: Mapping[str, Attack]) -> Budget:
+    """The budget as far as the target nodes can take it, its feature limits resolved."""
+    if not isinstance(budget, Budget):
+        raise ConfigError(
+            f"budget: is a {type(budget).__name__}; give a Budget(max_injected_nodes=..., "
+            "max_edges_per_injected_node=...)"
+        )
+    for name, attack in attacks.items():
+        _check_allows(budget, name, attack)
+    assert task.graph.x is not None
+    return budget.within(task.targets.numel()).resolve(task.graph.x)
+
+
+def _check_allows(budget: Budget, name: str, attack: Attack) -> None:
+    """Refuse a budget of which an attack can spend nothing."""
+    injects = attack.kind == "injection"
+    keys = ["max_injected_nodes", "max_edges_per_injected_node", "max_injected_edges"]
+    if not injects:  # by edges or, if it can, by features
+        keys = ["edge_ratio", "node_ratio"][: 1 + attack.changes_features]
+    missing = [key for key in keys if getattr(budget, key) == 0]
+    if missing and (injects or missing == keys):
+        arguments = ", ".join(f"{key}=..." for key in missing)
+        raise ConfigError(
+            f"budget.{missing[0]}: expected more than 0 for attack={name}, got 0; use "
+            f"Budget({arguments})"
+        )
+
+
+def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
+    """Surrogates by name, from a mapping or a list, whose names are those of their classes."""
+    if isinstance(surrogates, nn.Module) or not isinstance(surrogates, Mapping | list | tuple):
+        raise ConfigError(
+            f"surrogates: is a {type(surrogates).__name__}; give a list of trained models"
+        )
+    if not isinstance(surrogates, Mapping):
+        named: dict[str, Any] = {}
+        for model in surrogates:
+            of_class = type(model).__name__
+            same = sum(name.split(" ")[0] == of_class for name in named)
+            named[f"{of_class} {same + 1}" if same else of_class] = model
+        surrogates = named
+    weights = state_hash(subject.model.state_dict()) if list(subject.model.parameters()) else ""
+    for name, model in surrogates.items():
+        if isinstance(model, nn.Module) and state_hash(model.state_dict()) == weights:
+            raise ConfigError(
+                f"surrogates[{name}]: has the weights of the model itself, which is a white box; "
+                "train another"
+            )
+    return {
+        str(name): _try(model, subject, f"surrogates[{name}]", grows=subject.grows)
+        for name, model in surrogates.items()
+    }
+
+
+def _try(model: Any, task: Task, name: str, *, grows: bool) -> TriedModel:
+    """The model, or a copy of it if it is on another device, tried on the graph."""
+    if isinstance(model, nn.Module) and device_of(model) != task.device:
+        model = copy_of(model).to(task.device)
+    classes = int(task.labels.max()) + 1
+    return check_model(model, *task.placed(task.graph), classes, name=name, grows=grows)
+
+
+def _device(device: str | torch.device) -> torch.device:
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device={device}: is not there ({reason}); cpu always is") from error

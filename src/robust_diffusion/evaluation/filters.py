@@ -16,8 +16,8 @@ from torch_geometric.utils import degree, scatter
 from robust_diffusion.attacks import PerturbedGraph
 from robust_diffusion.checks import Count, PositiveShare, Seed, validated
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.evaluate_model import subject_of
 from robust_diffusion.evaluation.report import RobustnessReport
-from robust_diffusion.evaluation.subject import subject_of
 from robust_diffusion.models.checked import own_context
 
 COMPONENTS = 32

@@ -1,19 +1,20 @@
-"""Flags: signs that an accuracy under attack is no bound on a model's robustness.
+"""The task of an evaluation, attempts at it, and flags: signs that an accuracy is no bound.
 
 An attack that fails may have failed because the model is robust, or because the attack was misled.
 All that can be raised is listed in `flag_codes.Code`. A check yields its flags, none where it finds
 nothing; `ATTACK_CHECKS` lists those of one attack, each with what it applies to.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import (
@@ -25,15 +26,16 @@ from robust_diffusion.attacks import (
     spent_budget,
 )
 from robust_diffusion.attacks.audit import audit
-from robust_diffusion.attacks.base import Classifier, frozen
+from robust_diffusion.attacks.base import Classifier, Problem, frozen
 from robust_diffusion.attacks.modification.base import edges_at
-from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.errors import AttackError
+from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER, Code
 from robust_diffusion.evaluation.solver_diagnostics import LARGEST_GROWTH
-from robust_diffusion.evaluation.subject import Task, accuracy
 from robust_diffusion.models.adaptive import adaptive_form, with_solver
-from robust_diffusion.models.checked import TRIAL_SEED, sees_edges
+from robust_diffusion.models.checked import TRIAL_SEED, sees_edges, sorted_by
+from robust_diffusion.system.tensor_hashes import tensor_hash
+
+_T = TypeVar("_T")
 
 Outdone = Literal["weaker_than_chance", "weaker_than_transfer"]
 
@@ -54,6 +56,102 @@ HIDDEN = 0.5
 
 RISE = 1.0
 """Rise of the mean cross-entropy, in nats, that should have cost some accuracy."""
+
+
+def accuracy(predicted: Any, labels: Any) -> float:
+    """Share of nodes that are classified right, in 0..1; of tensors or arrays."""
+    return int((predicted == labels).sum()) / max(len(labels), 1)
+
+
+def graph_hash(graph: Data, targets: Int[Tensor, " t"]) -> str:
+    """Return a hash of features, edges in any order, classes and target nodes."""
+    (edges,) = sorted_by(0, graph["edge_index"])
+    return tensor_hash(graph["x"], edges, graph["y"], targets)
+
+
+def writes_into_inputs(model: object) -> ConfigError:
+    """Return the error of a model that would change the graph it is tested on."""
+    return ConfigError(
+        f"model: {type(model).__name__} writes into the features or edges that it is passed; let "
+        "its forward work on a copy"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A clean graph and the nodes at which models are tested on it and on what is made of it."""
+
+    graph: Data  # checked, on the CPU, true classes of the targets known
+    targets: Int[Tensor, " t"]  # nodes under attack
+    device: torch.device  # where models run
+    _: KW_ONLY
+    seed: int = 0  # of a model that samples, and of attacks
+    poisons: bool = False  # models are trained on what is attacked
+    _known: dict[Any, Any] = field(init=False, repr=False, default_factory=dict)
+    _logits: Any = field(init=False, repr=False, default_factory=WeakIdKeyDictionary)
+
+    @property
+    def reach(self) -> Int[Tensor, " r"]:
+        """Nodes at which a modification may change the graph: the targets; of a poisoning, all."""
+        return torch.arange(self.graph.num_nodes) if self.poisons else self.targets
+
+    def once(self, name: Hashable, model: nn.Module, measure: Callable[[], _T]) -> _T:
+        """Return what is measured on a model, whose weights stay, measured at the first call."""
+        key = name, id(model)
+        if key not in self._known:
+            self._known[key] = model, measure()  # the model lives on, and its id is no other's
+        measured: _T = self._known[key][1]
+        return measured
+
+    def logits_of(self, model: nn.Module, graph: Data | PerturbedGraph) -> Float[Tensor, "t c"]:
+        """Return the logits of the targets, on the CPU."""
+        return self.all_logits(model, graph)[self.targets]
+
+    def all_logits(self, model: nn.Module, graph: Data | PerturbedGraph) -> Float[Tensor, "m c"]:
+        """Return the logits of all nodes, on the CPU, computed once while the graph is held."""
+        by_model = self._logits.setdefault(graph, {})
+        if id(model) not in by_model:
+            inputs = self.placed(graph)
+            versions = [tensor._version for tensor in inputs]
+            with torch.no_grad(), seeded(self.seed):  # a model may sample
+                computed: Tensor = model(*inputs)
+            if versions != [tensor._version for tensor in inputs]:
+                raise writes_into_inputs(model)
+            by_model[id(model)] = model, computed.cpu()
+        logits: Tensor = by_model[id(model)][1]
+        return logits
+
+    def placed(
+        self, graph: Data | PerturbedGraph
+    ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+        """Return the features and edges of a graph, on the device of the models."""
+        assert graph.x is not None
+        assert graph.edge_index is not None
+        return graph.x.to(self.device), graph.edge_index.to(self.device)
+
+    def told(self, model: nn.Module, *, knows_labels: bool) -> dict[str, Tensor]:
+        """Return features, edges, and what else the attacker of a model knows of the graph.
+
+        These are its classes, if it knows them. Who poisons a graph knows them at the train nodes,
+        and takes the model's predictions for them elsewhere.
+        """
+        x, edge_index, y = (self.graph[key] for key in ("x", "edge_index", "y"))
+        tensors: dict[str, Tensor] = {"x": x, "edge_index": edge_index}
+        if not self.poisons:
+            return tensors | ({"y": y} if knows_labels else {})
+        train, predicted = self.graph["index_train"], self.all_logits(model, self.graph).argmax(1)
+        known = torch.isin(self.reach, train) | (knows_labels & (y >= 0))
+        return tensors | {"y": torch.where(known, y, predicted), "index_train": train}
+
+    def accuracy(self, logits: Float[Tensor, "t c"]) -> float:
+        """Return the share of the targets that are classified right, in 0..1."""
+        return accuracy(logits.argmax(1), self.labels)
+
+    @property
+    def labels(self) -> Int[Tensor, " t"]:
+        """True classes of the targets."""
+        assert isinstance(self.graph.y, Tensor)
+        return self.graph.y[self.targets]
 
 
 @dataclass(frozen=True)
@@ -103,10 +201,10 @@ def prediction_flags(
     if broken := int((~logits.isfinite()).any(1).sum()):
         where = f"{broken} of {len(logits)} target nodes"
         yield Flag("logits_not_finite", f"the victim's logits are not finite at {where}")
-    finer = task.once("finer", model, lambda: with_solver(model, FINER[0], refine=FINER[1]))
-    if finer is not None:
+    if any(hasattr(part, "solver") for part in model.modules()):
+        finer = task.once("finer", model, lambda: with_solver(model, FINER[0], refine=FINER[1]))
         name = f"{FINER[0]} of {FINER[1]} times the steps"
-        by_finer = task.accuracy(task.logits_of(finer, graph))
+        by_finer = task.accuracy(task.logits_of(finer or model, graph))
         yield from solvers_disagree({"own solver": task.accuracy(logits), name: by_finer})
 
 
@@ -196,9 +294,10 @@ class Attempt:
     @cached_property
     def without_effect(self) -> list[Flag]:
         """The flag of an attack that should have changed a prediction and did not."""
-        idle = list(no_effect(self.before.argmax(1), self.after.argmax(1)))
+        idle = torch.equal(self.before.argmax(1), self.after.argmax(1))
         may_move = self.budget.node_ratio and _moves_features(self)
-        return idle if idle and (may_move or self.flips_count) else []
+        flag = Flag("no_effect", "changes no prediction of the attacked model")
+        return [flag] if idle and (may_move or self.flips_count) else []
 
     @cached_property
     def flags(self) -> list[Flag]:
@@ -350,12 +449,6 @@ def one_class(
         if right.any() and share(now) > ONE_CLASS > share(clean):
             yield Flag("one_class", f"{100 * share(now):.0f} % of {name} are of one class")
             return
-
-
-def no_effect(before: Int[Tensor, " t"], after: Int[Tensor, " t"]) -> Iterator[Flag]:
-    """Yield a flag of an attack that changes no prediction."""
-    if torch.equal(before, after):
-        yield Flag("no_effect", "changes no prediction of the attacked model")
 
 
 def loss_without_errors(

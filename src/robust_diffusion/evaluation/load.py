@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -26,7 +27,7 @@ from robust_diffusion.evaluation.threat import TrainedModel
 from robust_diffusion.models.checked import has_own_layers, sort_inputs, sorted_row
 from robust_diffusion.models.edge_values import with_edge_values
 from robust_diffusion.operators import set_backend
-from robust_diffusion.records.content import by_content, computed_by
+from robust_diffusion.records.content import by_content, computed_by, leaves_of
 from robust_diffusion.records.identity import settings_of_config
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.arithmetic import set_threads, set_up_arithmetic
@@ -134,6 +135,9 @@ def victim_key(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"model": config["model"], "fit": config["training"], **further}
 
 
+_KINDS = (torch.is_floating_point, torch.is_complex)
+"""What a weight must have in common with that of the model."""
+
 EXTRA_STATE = "_extra_state"
 """End of the names in a `state_dict` of what `get_extra_state` returns, which may be no tensor."""
 
@@ -181,7 +185,10 @@ def load_checkpoint(
     if (recorded := _recorded_config(Path(path))) is None:
         log.warning("%s: holds no configuration to compare the options of model with", where)
         return model
-    trained, current = (dict(_leaves(_identity(options))) for options in (recorded, config))
+    trained, current = (
+        {key: value for key, value, _ in leaves_of(_identity(options))}
+        for options in (recorded, config)
+    )
     for key in sorted(trained.keys() | current.keys()):
         if trained.get(key) != current.get(key):
             raise ConfigError(
@@ -212,15 +219,6 @@ def _identity(config: Any) -> dict[str, Any]:
     return by_content({"model": settings_of_config({"model": plain})["model"]})
 
 
-def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Values of a nested configuration by their paths."""
-    if not isinstance(node, Mapping):
-        yield path, node
-        return
-    for key, child in node.items():
-        yield from _leaves(child, f"{path}.{key}" if path else str(key))
-
-
 def load_weights(model: nn.Module, weights: Path | Mapping[str, Any], *, where: Any) -> None:
     """Put weights into a model; those of a Lightning checkpoint are named `model.*`."""
     state: Any = _read(weights, where) if isinstance(weights, Path) else weights
@@ -234,9 +232,11 @@ def load_weights(model: nn.Module, weights: Path | Mapping[str, Any], *, where: 
     model_state = model.state_dict()
     for name, tensor in state.items():
         expected = model_state.get(name)
-        if not isinstance(tensor, Tensor) or not isinstance(expected, Tensor):
-            continue
-        if _kind(tensor) != _kind(expected):
+        if (
+            isinstance(tensor, Tensor)
+            and isinstance(expected, Tensor)
+            and any(is_kind(tensor) != is_kind(expected) for is_kind in _KINDS)
+        ):
             raise DataError(
                 f"{where}: {name} is of type {tensor.dtype}, the model's of {expected.dtype}; "
                 "save it as such"
@@ -258,10 +258,6 @@ def _read(path: Path, where: Any) -> Any:
         ) from error
 
 
-def _kind(tensor: Tensor) -> tuple[bool, bool]:
-    return tensor.is_floating_point(), tensor.is_complex()
-
-
 def train_composed(
     cfg: DictConfig,
     datamodule: GraphDataModule,
@@ -269,12 +265,11 @@ def train_composed(
     description: str,
     build: Callable[..., nn.Module] | None = None,
     cache_key: Mapping[str, Any] | None = None,
-    store: str | Path | None = None,
 ) -> TrainedModel:
     """The victim that a run of a composed configuration trains, from the store if it is there."""
     parts = ("model", "training", "callbacks")
     config = {key: OmegaConf.to_container(cfg[key], resolve=True) for key in parts}
-    artifacts = ArtifactStore(cfg.paths.store if store is None else store, refresh=cfg.force)
+    artifacts = ArtifactStore(cfg.paths.store, refresh=cfg.force)
     with TemporaryDirectory() as folder:
         return ModelTraining(datamodule, artifacts, cfg.seed, Path(folder))(
             "victim",

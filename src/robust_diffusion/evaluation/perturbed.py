@@ -27,14 +27,13 @@ from robust_diffusion.evaluation.flags import (
     Attempt,
     Flag,
     Outdone,
+    Task,
     model_flags,
     of_the_row,
     one_class,
     prediction_flags,
     weaker_than,
 )
-from robust_diffusion.evaluation.subject import Task
-from robust_diffusion.evaluation.threat import AttackedModel
 from robust_diffusion.records.content import by_content, computed_by
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import Artifact
@@ -138,30 +137,21 @@ class Effort:
     def add(self, forwards: int, seconds: float, trace: Sequence[_Step]) -> None:
         """Count what an earlier run did, as `since` gives it, as done now."""
         for f, s, accuracy in trace:
-            self._reach((self.forwards + f, self.seconds + s, accuracy))
+            self.reach(accuracy, f, s)
         self.forwards += forwards
         self._before += seconds
         self.tell(forwards, free=forwards)
 
-    def reach(self, accuracy: float) -> None:
-        """Note what a graph leaves of the accuracy, if no other one left less."""
-        self._reach((self.forwards, self.seconds, accuracy))
-
-    def _reach(self, step: _Step) -> None:
-        if not self.trace or step[2] < self.trace[-1][2]:
-            self.trace.append(step)
+    def reach(self, accuracy: float, forwards: float = 0, seconds: float = 0) -> None:
+        """Note what a graph leaves of the accuracy, so much later, if no other one left less."""
+        if not self.trace or accuracy < self.trace[-1][2]:
+            self.trace.append((self.forwards + forwards, self.seconds + seconds, accuracy))
             self.at(self.part)
 
     def at(self, part: str) -> None:
         """Tell which part of the attack is going on, and the lowest accuracy of all until now."""
         self.part, lowest = part, f"accuracy {100 * self.trace[-1][2]:.2f} %" if self.trace else ""
         self.tell(note=", ".join(filter(None, (lowest, part))))
-
-
-def expected_forwards(attack: Attack) -> int | None:
-    """Forward passes that an attack takes, about, if its steps tell."""
-    steps = getattr(attack, "num_steps", None)
-    return round(PASSES_PER_STEP.get(attack.name, 1) * steps) if steps else None
 
 
 OF_PARTS = ("part_accuracy", "part", "given_up")
@@ -177,37 +167,33 @@ class AttackRun:
 
     label: str  # of the attacked graph; no other run has it
     attack: Attack
-    attacked: AttackedModel  # the model that the attack sees
+    model: nn.Module  # that the attack sees, in eval mode
+    state: str  # hash of its weights and buffers
     cache_key: Mapping[str, Any]  # of both, as the cache knows them
     made_on: str  # name of a surrogate; "" for the tested model
     row: str  # name under which a table shows this run and others
 
     @property
-    def baseline(self) -> Attack:
-        """Chance with the same budget."""
-        return BASELINES[self.attack.kind]
-
-    @property
     def is_control(self) -> bool:
         """True of chance itself."""
-        return self.attack is self.baseline
+        return self.attack is BASELINES[self.attack.kind]
 
 
 def runs_on(
-    models: Mapping[str, AttackedModel],
+    models: Mapping[str, tuple[nn.Module, str]],
     attacks: Mapping[str, Attack],
     key: Callable[[str, str], Mapping[str, Any]],
     *,
     by_attack: bool = False,
 ) -> list[AttackRun]:
-    """Return every attack on every model, models by the surrogate's name or ""."""
+    """Return every attack on every model; models and their hashes by a surrogate's name or ""."""
     plain = {*models} if by_attack and len(models) == 1 else {""}
     runs = []
-    for on, attacked in models.items():
+    for on, model in models.items():
         for name, attack in attacks.items():
             label = name if on in plain else f"{name}/{on}"
             row = name if by_attack else label
-            runs.append(AttackRun(label, attack, attacked, key(name, on), on, row))
+            runs.append(AttackRun(label, attack, *model, key(name, on), on, row))
     return runs
 
 
@@ -252,7 +238,7 @@ def evaluate_on(
     for run in runs:
         row, outcome, after = run.row, outcomes[run.label], logits[run.label]
         crafted, raised = outcome.flags, [] if retrained else list(_outdone(run, runs, accuracy))
-        if run.made_on and run.attacked.state != weights:
+        if run.made_on and run.state != weights:
             # What was measured on a surrogate is no sign of the tested model.
             crafted = [flag for flag in crafted if flag.code in OF_THE_GRAPH]
             if not retrained:
@@ -305,7 +291,11 @@ class Attacker:
 
     def __call__(self, run: AttackRun) -> Attempt:
         """Perturb the graph, unless the cache has it, and check the result."""
-        task, model, baseline = self.task, run.attacked.model.to(self.task.device), run.baseline
+        task, model, baseline = (
+            self.task,
+            run.model.to(self.task.device),
+            BASELINES[run.attack.kind],
+        )
         known, measure = (baseline.name, self.budget), partial(self._chance, baseline, model)
         chance = None if _is_random(run.attack) else partial(task.once, known, model, measure)
         try:
@@ -329,14 +319,13 @@ class Attacker:
 
     def _crafted(self, run: AttackRun) -> tuple[PerturbedGraph, Mapping[str, Any], str, bool]:
         """Return the graph and its effort, its file in the cache, and whether it was there."""
-        tensors = self._told(run.attack, run.attacked.model)
+        x, edge_index, *known = self._told(run.attack, run.model).values()
         if self.cache is None:
             effort = Effort()
-            return self._perturb(run, tensors, effort), effort.since(), "", False
-        x, edge_index, *known = tensors.values()
+            return self._timed(run, effort), effort.since(), "", False
         key = {
             "graph": tensor_hash(x, edge_index, self.task.reach, *known),
-            "attacked": run.attacked.state,
+            "attacked": run.state,
             "budget": asdict(self.budget),
             "seed": self.task.seed,
             **computed_by(),
@@ -348,7 +337,7 @@ class Attacker:
         effort, made = Effort(partial(self.cache.get_or_compute, kind), key), []
 
         def compute() -> Artifact:
-            made.append(self._perturb(run, tensors, effort))
+            made.append(self._timed(run, effort))
             return _packed(made[0], x, effort.since())
 
         artifact, reused = self.cache.get_or_compute("graph", key, compute)
@@ -359,58 +348,51 @@ class Attacker:
         return graph, artifact.metadata["effort"], file.name, reused
 
     def _told(self, attack: Attack, model: nn.Module) -> dict[str, Tensor]:
-        knows_labels = self.knows_labels or attack.is_worst_case
-        return self.task.told(model.to(self.task.device), knows_labels=knows_labels)
+        return self.task.told(model, knows_labels=self.knows_labels or attack.is_worst_case)
 
     def _chance(self, attack: Attack, model: nn.Module) -> float:
-        graph = self._run(attack, model, self._told(attack, model))
-        return self.task.accuracy(self.task.logits_of(model, graph))
+        return self.task.accuracy(self.task.logits_of(model, self._perturbed(attack, model)))
 
-    def _run(
-        self,
-        attack: Attack,
-        model: nn.Module,
-        tensors: Mapping[str, Tensor],
-        effort: Effort | None = None,
+    def _timed(self, run: AttackRun, effort: Effort) -> PerturbedGraph:
+        """Return the attacked graph, and show and count what it takes."""
+        steps, attack = getattr(run.attack, "num_steps", None), run.attack
+        passes = round(PASSES_PER_STEP.get(attack.name, 1) * steps) if steps else None
+        perturb = partial(attack.run, keep=effort.keep) if isinstance(attack, Ensemble) else attack
+        with (
+            Progress(run.label, passes, "forward passes", shown=self.shows_progress) as effort.tell,
+            effort.of(run.model, attack, self.budget, self.task),
+        ):
+            graph = self._perturbed(attack, run.model, perturb)
+        effort.reach(self.task.accuracy(self.task.logits_of(run.model, graph)))
+        return graph
+
+    def _perturbed(
+        self, attack: Attack, model: nn.Module, perturb: Callable[..., PerturbedGraph] | None = None
     ) -> PerturbedGraph:
-        name, model = type(attack).__name__, model.to(self.task.device)
-        perturb: Callable[..., PerturbedGraph] = attack
-        if effort is not None and isinstance(attack, Ensemble):
-            perturb = partial(attack.run, keep=effort.keep)
+        """Run an attack, or what stands for its call, on copies; check and tidy what it returns."""
+        name, task = type(attack).__name__, self.task
         weights = state_hash(dict(model.named_parameters()))
         # A copy of the graph, which the attack may write to.
-        data = Data(**{key: tensor.clone() for key, tensor in tensors.items()})
-        with seeded(self.task.seed):  # a model may sample by the global generator
-            perturbed = perturb(
+        data = Data(**{key: tensor.clone() for key, tensor in self._told(attack, model).items()})
+        with seeded(task.seed):  # a model may sample by the global generator
+            perturbed = (perturb or attack)(
                 model,
-                data.to(self.task.device),
-                self.task.reach.clone().to(self.task.device),
+                data.to(task.device),
+                task.reach.clone().to(task.device),
                 self.budget,
-                torch.Generator().manual_seed(self.task.seed),
+                torch.Generator().manual_seed(task.seed),
             )
         model.eval()
         if state_hash(dict(model.named_parameters())) != weights:
             raise AttackError(f"{name}: changes the weights of the attacked model; work on a copy")
-        if wrong := _unfit(perturbed, self.task.graph["x"]):
+        clean = task.graph["x"]
+        if wrong := _unfit(perturbed, clean):
             raise AttackError(f"{name}: returns {wrong}")
         # Rows that stay are the clean graph's to the bit, which tells 0 from -0.
-        clean, x = self.task.graph["x"], perturbed.x.detach().cpu()
-        n = len(clean)
+        x, n = perturbed.x.detach().cpu(), len(clean)
         rows = torch.where((x[:n] != clean).any(1, keepdim=True), x[:n], clean)
         x, edge_index = torch.cat([rows, x[n:]]), perturbed.edge_index.cpu()
         return replace(perturbed, x=x, edge_index=edge_index)
-
-    def _perturb(
-        self, run: AttackRun, tensors: Mapping[str, Tensor], effort: Effort
-    ) -> PerturbedGraph:
-        model, passes = run.attacked.model, (expected_forwards(run.attack), "forward passes")
-        with (
-            Progress(run.label, *passes, shown=self.shows_progress) as effort.tell,
-            effort.of(model, run.attack, self.budget, self.task),
-        ):
-            graph = self._run(run.attack, model, tensors, effort)
-        effort.reach(self.task.accuracy(self.task.logits_of(model, graph)))
-        return graph
 
 
 def _packed(graph: PerturbedGraph, clean: Tensor, effort: Mapping[str, Any]) -> Artifact:

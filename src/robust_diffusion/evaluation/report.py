@@ -19,8 +19,7 @@ from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
 from robust_diffusion.attacks.base import Kind
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
-from robust_diffusion.evaluation.flags import Flag
-from robust_diffusion.evaluation.subject import graph_hash
+from robust_diffusion.evaluation.flags import Flag, graph_hash
 from robust_diffusion.evaluation.threat import Labels
 from robust_diffusion.records.schema import Schema, UnitShare, first_problem
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact

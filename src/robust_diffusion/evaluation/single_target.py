@@ -1,6 +1,6 @@
 """Every target attacked by itself: how many edges of its own until the model errs there."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import torch
@@ -10,14 +10,13 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
 from robust_diffusion.attacks import Budget, seeded
-from robust_diffusion.attacks.base import Kind
+from robust_diffusion.attacks.base import Kind, Problem
 from robust_diffusion.attacks.losses import margins
 from robust_diffusion.attacks.modification.base import flip
-from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.checks import Count, Seed, SomeSteps, check_choice, check_value, validated
+from robust_diffusion.checks import Count, Seed, SomeSteps, check_value, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.subject import budget_of, subject_of
+from robust_diffusion.evaluation.evaluate_model import budget_of, subject_of
 from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.models.checked import own_context
 from robust_diffusion.system.progress import Progress
@@ -113,7 +112,7 @@ def attack_each(
 @validated("")
 def right_by_edges(
     found: pd.DataFrame,
-    by: str | None = None,
+    by: Literal["degree", "margin"] | None = None,
     groups: Count = 4,
     max_edges: SomeSteps | None = None,
 ) -> pd.DataFrame:
@@ -142,8 +141,6 @@ def right_by_edges(
     if tried is not None and most > tried:
         raise ConfigError(f"max_edges={most}: expected at most {tried}, which attack_each tried")
     fell = found["edges"].fillna(most + 1)
-    if by is not None:
-        check_choice("by", by, ("degree", "margin"))
     group = found[by] if by else pd.Series("all", found.index)
     if len(group.dropna().unique()) > 1:  # of one value, qcut makes no group
         group = pd.qcut(group, groups, duplicates="drop")

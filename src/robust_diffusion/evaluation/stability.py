@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.flows import Flow, count_evaluations
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.integrators.trajectory import trajectory
 from robust_diffusion.models.checked import copy_of
 from robust_diffusion.models.graph_pde import PDELayer
 from robust_diffusion.operators import Graph
@@ -44,7 +43,7 @@ class Motion:
         states: list[Tensor] = []
         try:
             with torch.no_grad():
-                for state in trajectory(solver, self.flow, self.state, self.graph, times):
+                for state in solver.trajectory(self.flow, self.state, self.graph, times):
                     states.append(state)  # noqa: PERF402 - those before an error count
         except TrainingError as error:
             log.warning("t=%g: the trajectory ends here: %s", times[len(states) - 1], error)
@@ -147,12 +146,6 @@ def evaluations(
     with torch.no_grad(), count_evaluations(model) as count:
         model(x, edge_index)
     return count.total
-
-
-def area_under_curve(negative: Sequence[float], positive: Sequence[float]) -> float:
-    """Probability that a positive scores above a negative, ties half (ROC AUC)."""
-    above = [float(p > n) + 0.5 * (p == n) for p in positive for n in negative]
-    return sum(above) / len(above)
 
 
 def thinned(

@@ -1,7 +1,7 @@
 """Threat models: the model that the attacker gets to see, and what of it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -38,14 +38,6 @@ TrainSurrogate = Callable[[str, Callable[..., nn.Module], Any, Seeding], Trained
 """Trains a surrogate of a name, by what builds it, a `Fit`, and its seeding."""
 
 
-@dataclass(frozen=True)
-class AttackedModel:
-    """A model as the attacker sees it."""
-
-    model: nn.Module  # in eval mode
-    state: str  # hash of its weights and buffers
-
-
 @runtime_checkable
 class ThreatModel(Protocol):
     """Decides which models a run's attacks are crafted on.
@@ -62,7 +54,7 @@ class ThreatModel(Protocol):
 
     def attacked_models(
         self, victim: TrainedModel, train: TrainSurrogate
-    ) -> dict[str, AttackedModel]:
+    ) -> dict[str, TrainedModel]:
         """Return the models that attacks are crafted on, by name; `train` makes surrogates."""
 
 
@@ -105,9 +97,9 @@ class WhiteBox:
 
     def attacked_models(
         self, victim: TrainedModel, train: TrainSurrogate
-    ) -> dict[str, AttackedModel]:
+    ) -> dict[str, TrainedModel]:
         """The victim itself, or a copy with another derivative."""
-        return {"victim": AttackedModel(self.seen(victim.model), victim.state)}
+        return {"victim": replace(victim, model=self.seen(victim.model))}
 
     def seen(self, model: nn.Module) -> nn.Module:
         """The model itself, or a copy with the derivative that the attacker takes."""
@@ -178,13 +170,12 @@ class BlackBox:
 
     def attacked_models(
         self, victim: TrainedModel, train: TrainSurrogate
-    ) -> dict[str, AttackedModel]:
+    ) -> dict[str, TrainedModel]:
         """Train the surrogates; the victim is not looked at."""
-        trained = {
+        return {
             name: train(name, build, self._fit, self._seeding)
             for name, build in self._surrogates.items()
         }
-        return {name: AttackedModel(model.model, model.state) for name, model in trained.items()}
 
 
 class Poisoning(BlackBox):

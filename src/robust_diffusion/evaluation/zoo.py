@@ -1,28 +1,38 @@
-"""The model zoo: trained models by name, with the accuracy that each is known to keep."""
+"""The model zoo: trained models, their accuracies, and the graphs that harm each most."""
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+import pandas as pd
+import torch
 from hydra.utils import get_object
 from pydantic import Field, ValidationError
 from torch import nn
+from torch_geometric.data import Data
 
 from robust_diffusion.attacks import PerturbedGraph, seeded
 from robust_diffusion.attacks.audit import read_perturbed
 from robust_diffusion.attacks.audit.check import GraphLike
+from robust_diffusion.attacks.base import clean_graph, undirected_edge_numbers
+from robust_diffusion.checks import Seed, validated
 from robust_diffusion.config import PUBLISHED
+from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.evaluation.evaluate_model import Subject, subject_of
+from robust_diffusion.evaluation.graph_files import KnownGraph, graphs_in
 from robust_diffusion.evaluation.load import build_model, load_weights
+from robust_diffusion.models.checked import own_context
 from robust_diffusion.records.schema import Schema, UnitShare, first_problem
 from robust_diffusion.system.artifact import read_artifact
 from robust_diffusion.system.files import write_whole
 from robust_diffusion.system.hashes import file_hash
-from robust_diffusion.system.tensor_hashes import state_hash
+from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 INDEX = "index.json"
 
@@ -210,3 +220,90 @@ def _check_target(target: Any, where: str) -> None:
             f"{where}: its configuration names {target}, which is no model, flow or solver of this "
             "version of robust_diffusion; it is not used"
         )
+
+
+@validated("")
+@own_context()
+def unit_test(
+    model: nn.Module,
+    data: Data | GraphDataModule,
+    dataset: str = "cora",
+    *,
+    nodes: Any = "test",
+    seed: Seed = 0,
+    device: str | torch.device | None = None,
+    directory: str | Path | None = None,
+    graphs: str | Path | None = None,
+) -> pd.DataFrame:
+    """Accuracy of a model on graphs that broke others, of the zoo or a file; nothing is attacked.
+
+    A defence that falls here is broken by attacks that never saw it, in seconds. One that does not
+    has shown nothing yet: attack it by `evaluate`.
+
+    Args:
+        model: Trained model (see `evaluate`).
+        data: The clean graph that the zoo's graphs were made of (see `evaluate`).
+        dataset: Its name in the zoo.
+        nodes: Target nodes of the zoo's graphs; `test` suffices for a datamodule of `open_dataset`.
+        seed: Of a model that samples.
+        device: Where to run; `None` for where the model is.
+        directory: Folder of the zoo (see `load_model`).
+        graphs: Read these in place of the zoo's: `unit_test.npz` of arXiv:2301.13694, whose
+            perturbations against deployed models (evasion) of the split with these target nodes
+            count; or attacked graphs of GRB or DeepRobust, a file `*adj*.npz` or `*adj*.pkl`, or a
+            folder of these.
+
+    Returns:
+        A frame, the most harmful graph first: `made_on`, the model of the zoo; `attack`;
+        `own_accuracy` that it left to that model, if it is known; and `accuracy` that it leaves to
+        this one, in 0..1. The first row of all is the clean graph's, `made_on` "".
+
+    Raises:
+        ConfigError: The zoo has no graph of that dataset or attacks other nodes of it, or the model
+            does not suit it.
+        DataError: The zoo is missing or damaged, or its graphs are none of this clean graph.
+
+    Examples:
+        >>> from robust_diffusion import load_model, open_dataset, unit_test
+        >>> frame = unit_test(load_model("gcn"), open_dataset("cora"))  # doctest: +SKIP
+    """
+    subject = subject_of(model, data, nodes, device, seed=seed)
+    if graphs is None:
+        known = _graphs_of_zoo(Zoo.open(directory), dataset, subject)
+    else:
+        known = graphs_in(Path(graphs), subject)
+    with subject.tried.ready():
+        rows: list[tuple[Any, ...]] = [("", "clean", np.nan, subject.accuracy_on(subject.graph))]
+        rows += [(*of, subject.accuracy_on(graph)) for *of, graph in known]
+    frame = pd.DataFrame(rows, columns=["made_on", "attack", "own_accuracy", "accuracy"])
+    attacked = frame[1:].sort_values("accuracy", kind="stable")
+    return pd.concat([frame[:1], attacked], ignore_index=True).dropna(axis=1, how="all")
+
+
+def _graphs_of_zoo(zoo: Zoo, dataset: str, subject: Subject) -> Iterator[KnownGraph]:
+    """Yield the worst graph of each model of the zoo."""
+    entries = [entry for entry in zoo.entries if entry.dataset == dataset]
+    if not entries:
+        known = ", ".join(sorted({entry.dataset for entry in zoo.entries}))
+        raise ConfigError(f"unit_test: no graph of dataset={dataset}; there are {known or 'none'}")
+    for entry in entries:
+        yield entry.name, entry.attack, entry.worst_accuracy, _graph(zoo, entry, subject)
+
+
+def _graph(zoo: Zoo, entry: ZooEntry, subject: Subject) -> PerturbedGraph:
+    """The entry's worst graph, if it attacks the subject's target nodes of the same clean graph."""
+    if entry.target_nodes != tensor_hash(subject.targets):
+        raise ConfigError(
+            f"nodes: expected the target nodes of the zoo's {entry.dataset} graphs, got "
+            f"{len(subject.targets)} others; pass the datamodule open_dataset({entry.dataset!r}) "
+            "as data, or its target_nodes as nodes"
+        )
+    graph, (x, edges) = zoo.worst_graph(entry, subject.graph), clean_graph(subject.graph)
+    old = graph.edge_index[:, (graph.edge_index < len(x)).all(0)]
+    numbers = [undirected_edge_numbers(index, len(x)) for index in (old, edges)]
+    if graph.edge_index.max() >= len(graph.x) or not torch.equal(*numbers):
+        raise DataError(
+            f"data: has {numbers[1].numel()} edges, and the graph of {entry.key} is made of one of "
+            f"{numbers[0].numel()}, or of others; hand over {entry.dataset} as it is"
+        )
+    return graph

@@ -23,7 +23,7 @@ from robust_diffusion.records.records import (
     latest_by_run,
     read_records,
 )
-from robust_diffusion.results.budget_curve import show_budgets
+from robust_diffusion.results.leaderboard import show_budgets
 from robust_diffusion.results.table import rank, summarize
 from robust_diffusion.results.worst_case import show_targets, show_worst_cases
 from robust_diffusion.system.markdown import print_table

@@ -13,6 +13,8 @@ from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
 from robust_diffusion.checks import Seed, check_name, check_value
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.evaluate_model import budget_of
+from robust_diffusion.evaluation.flags import Task, writes_into_inputs
 from robust_diffusion.evaluation.load import ModelTraining, Recipe
 from robust_diffusion.evaluation.perturbed import (
     Attacker,
@@ -22,10 +24,9 @@ from robust_diffusion.evaluation.perturbed import (
     runs_on,
 )
 from robust_diffusion.evaluation.solver_diagnostics import solves_of, warn_of_steps
-from robust_diffusion.evaluation.subject import Task, budget_of, writes_into_inputs
 from robust_diffusion.evaluation.threat import Poisoning, Seeding, ThreatModel, TrainedModel
 from robust_diffusion.flows import count_evaluations
-from robust_diffusion.models.checked import check_model, is_of_this_package
+from robust_diffusion.models.checked import check_model, has_own_layers
 from robust_diffusion.operators import current_backend
 from robust_diffusion.records.provenance import processor
 from robust_diffusion.training import Fit
@@ -171,7 +172,7 @@ def _of_attacks(
         rows.setdefault(run.row, []).append(measured.accuracy[run.label])
         attacked.setdefault(on, {"clean": outcome.clean_accuracy})[run.row] = outcome.accuracy
         spent.setdefault(run.row, {})[on] = asdict(outcome.spent)
-    same = {run.made_on for run in runs if run.made_on and run.attacked.state == victim.state}
+    same = {run.made_on for run in runs if run.made_on and run.state == victim.state}
     for name in sorted(same):
         log.warning("surrogate %s: has the victim's weights, a white box", name)
     outcomes, flags = measured.outcomes, measured.flags
@@ -214,7 +215,7 @@ def _checked_task(
         )
     datamodule, untrained = train.datamodule, train.untrained(recipe.build).eval()
     threat.check(untrained)
-    if not is_of_this_package(untrained):  # whose models are tested
+    if not has_own_layers(untrained):  # the package's models are tested
         _check_custom(untrained, datamodule, grows=bool(injections))
     warn_of_steps(untrained, datamodule.view("val"))
     graph, targets = datamodule.graph, datamodule.target_nodes
@@ -256,7 +257,7 @@ def _runs(
     models = threat.attacked_models(victim, train_surrogate)
     through = {key: cache_key["threat"].get(key) for key in ("adjoint", "gradient")}
     return runs_on(
-        {"" if on == "victim" else on: attacked for on, attacked in models.items()},
+        {"" if on == "victim" else on: (seen.model, seen.state) for on, seen in models.items()},
         attacks,
         lambda name, on: {
             "attack": cache_key["attacks"][name],

@@ -76,6 +76,13 @@ def check_config(cfg: DictConfig, hydra: Any = None, read: Collection[str] | Non
     check_overrides(cfg, hydra or HydraConfig.get(), read or ())
 
 
+def compose_all(overrides: Sequence[str]) -> DictConfig:
+    """Compose the configuration of a command line, Hydra's own part included."""
+    check_arguments(overrides)
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        return compose("config", list(overrides), return_hydra_config=True)
+
+
 def composed(
     overrides: Sequence[str], read: Collection[str] | None = None
 ) -> tuple[DictConfig, dict[str, Any]]:
@@ -83,9 +90,7 @@ def composed(
 
     The arguments are those of `check_config`.
     """
-    check_arguments(overrides)
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        cfg = compose("config", list(overrides), return_hydra_config=True)
+    cfg = compose_all(overrides)
     hydra = cfg.hydra
     with open_dict(cfg):
         del cfg["hydra"]

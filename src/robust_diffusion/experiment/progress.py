@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,17 +19,18 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from robust_diffusion.experiment.estimate import estimate, features
-from robust_diffusion.records.records import read_records
+from robust_diffusion.records.provenance import cpu_name, gpu_name
+from robust_diffusion.records.records import Record, read_records
 from robust_diffusion.results.captions import describe_limits, differing_keys, ranges
 from robust_diffusion.system.progress import LineHandler, Progress, about, duration
 
-PLAN = "progress.json"
-NEWS = ".progress.jsonl"
-
+PLAN, NEWS = "progress.json", ".progress.jsonl"
+ALIKE = ("dataset", "model", "flow", "training.max_epochs")
+"""Settings in which runs agree whose times are compared."""
+CHOICES = (*ALIKE, "solver", "threat", "fidelity")
+IDLE = ("experiment", "logger", "callbacks", "force", "trainer", "threads", "paths", "hydra")
+"""Keys that change no result but through others."""
 DIFFICULTIES = {"easy": "lowest degree", "medium": "middle degree", "hard": "highest degree"}
-
-_TEXT = logging.Formatter()
 
 
 class SweepProgress(Callback):
@@ -46,10 +48,10 @@ class SweepProgress(Callback):
             return
         plan = json.loads(self._news.with_name(PLAN).read_text(encoding="utf-8"))
         name = _name(_by_key(config.hydra.overrides.task), plan["swept"], config)
-        count = len(plan["weights"])
+        count = plan["count"]
         Progress.label = f"[{config.hydra.job.num + 1:>{len(str(count))}}/{count}] "
-        self._name = f"{Progress.label}{name:<{plan['width']}}"
-        self._end, self._reused = "done", False
+        self._name, self._end = f"{Progress.label}{name:<{plan['width']}}", "done"
+        self._reused = False
         for handler in logging.getLogger().handlers:
             if isinstance(handler, LineHandler):
                 handler.addFilter(self._collect)
@@ -68,7 +70,8 @@ class SweepProgress(Callback):
             self._end, self._reused = end, hasattr(record, "reused")
         elif shared or (warns and shared is None):
             name = "" if shared else f"{self._name.strip()}: "
-            self._add(f"{'  ⚠' if warns else 'shared '} {name}{_TEXT.format(record)}")
+            text = logging.Formatter().format(record)
+            self._add(f"{'  ⚠' if warns else 'shared '} {name}{text}")
         return False
 
     def _add(self, text: str, **more: Any) -> None:
@@ -76,82 +79,82 @@ class SweepProgress(Callback):
             file.write(f"{json.dumps({'text': text, **more})}\n")
 
 
-@contextmanager
-def sweep_progress(
-    config: DictConfig,
-    overrides: Sequence[Sequence[str]],
-    *,
-    is_first: bool = True,
-    total: int | None = None,
-    swept: Sequence[str] | None = None,
-) -> Iterator[None]:
-    """Print a sweep's header, and until the block ends what its runs report.
+class SweepReport:
+    """Prints a sweep's header, and while runs are launched what they report.
 
     Args:
         config: That of the sweep.
-        overrides: Those of each run launched in the block.
-        is_first: False for further runs of the same sweep.
-        total: Number of all runs, if others follow.
-        swept: Keys that differ between runs; `None` for those of `overrides`.
+        total: Number of all runs, if they are launched in several batches.
+        swept: Keys that name a run; none for those in which the runs differ.
     """
-    if not overrides or not config.hydra.callbacks.get("progress"):
-        yield
-        return
-    news, runs = Path(config.hydra.sweep.dir) / NEWS, list(map(_by_key, overrides))
-    if is_first:
-        keys = differing_keys(runs) if swept is None else list(swept)
-        seconds, cores = _expected(config, runs)
+
+    def __init__(self, config: DictConfig, total: int = 0, swept: Sequence[str] = ()) -> None:
+        self._config, self._total, self._swept = config, total, list(swept)
+        self._news = Path(config.hydra.sweep.dir) / NEWS
+        self._weights: list[float] = []
+        self._shown: set[str] = set()
+        self._done, self._computed, self._left, self._read = 0, 0.0, 0.0, 0
+
+    @contextmanager
+    def printing(self, overrides: Sequence[Sequence[str]]) -> Iterator[None]:
+        """Print, until the block ends, what runs of these overrides report."""
+        if not overrides or not self._config.hydra.callbacks.get("progress"):
+            yield
+            return
+        if not self._weights:
+            self._begin(list(map(_by_key, overrides)))
+        stop = threading.Event()
+        printer = threading.Thread(target=self._print_news, args=(stop,), daemon=True)
+        printer.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            printer.join()
+            Progress.label = ""  # of a run that was interrupted
+
+    def _begin(self, runs: Sequence[Mapping[str, str]]) -> None:
+        """Print the header, and write what the runs need to name themselves."""
+        swept = self._swept or differing_keys(runs)
+        seconds, cores = expected_seconds(self._config, runs)
         known = [s for s in seconds if s] or [1.0]
-        typical, missing = sum(known) / len(known), (total or 0) - len(runs)
-        weights = [typical if s is None else s for s in seconds] + [typical] * missing
-        width = max(len(_name(run, keys, config)) for run in runs)
-        plan = {"swept": keys, "weights": weights, "start": time.monotonic(), "width": width}
-        news.with_name(PLAN).write_text(json.dumps(plan), encoding="utf-8")
-        news.write_bytes(b"")
-        took = f"{about(sum(weights) / cores)} on {cores} core{'s' * (cores > 1)}"
-        _write(_header(config, runs, plan, took if any(seconds) else ""))
-    stop = threading.Event()
-    printer = threading.Thread(target=_print_news, args=(news, stop), daemon=True)
-    printer.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        printer.join()
-        Progress.label = ""  # of a run that was interrupted
+        typical, missing = sum(known) / len(known), self._total - len(runs)
+        self._weights = [typical if s is None else s for s in seconds] + [typical] * missing
+        self._left, self._start, count = sum(self._weights), time.monotonic(), len(self._weights)
+        width = max(len(_name(run, swept, self._config)) for run in runs)
+        plan = {"swept": swept, "count": count, "width": width}
+        self._news.with_name(PLAN).write_text(json.dumps(plan), encoding="utf-8")
+        self._news.write_bytes(b"")
+        took = f"{about(self._left / cores)} on {cores} core{'s' * (cores > 1)}"
+        self._write(_header(self._config, runs, plan, took if any(seconds) else ""))
 
+    def _print_news(self, stop: threading.Event) -> None:
+        """Print each text once, and after each run the time left, until `stop` is set."""
+        total, ended = len(self._weights), False
+        with (
+            self._news.open(encoding="utf-8") as file,
+            Progress("sweep", total, "runs", lines=False) as tell,
+        ):
+            file.seek(self._read)
+            while not ended:
+                ended = stop.wait(0.2)
+                while (line := file.readline()).endswith("\n"):
+                    self._read, entry = file.tell(), json.loads(line)
+                    text = entry["text"]
+                    if (run := entry.get("run")) is not None:
+                        self._done, self._left = self._done + 1, self._left - self._weights[run]
+                        self._computed += 0 if entry["reused"] else self._weights[run]
+                        rest = (time.monotonic() - self._start) * self._left / (self._computed or 1)
+                        tell(self._done - tell.done, left=rest if self._computed else None)
+                        more = self._computed and self._done < total
+                        text += f"   {about(rest)} left" if more else ""
+                    if entry["text"] not in self._shown:
+                        self._write(text.rstrip())
+                    self._shown.add(entry["text"])
+                file.seek(self._read)  # before a line that is half written
 
-def _print_news(news: Path, stop: threading.Event) -> None:
-    """Print each text once, and after each run the time left, until `stop` is set."""
-    plan = json.loads(news.with_name(PLAN).read_text(encoding="utf-8"))
-    weights, shown, computed, ended = plan["weights"], set[str](), 0.0, False
-    left = sum(weights)
-    with (
-        news.open(encoding="utf-8") as file,
-        Progress("sweep", len(weights), "runs", lines=False) as tell,
-    ):
-        earlier = file.seek(0, os.SEEK_END)  # of the runs of an earlier launch
-        file.seek(0)
-        while not ended:
-            ended = stop.wait(0.2)
-            while (line := file.readline()).endswith("\n"):
-                entry = json.loads(line)
-                text = entry["text"]
-                if (run := entry.get("run")) is not None:
-                    left -= weights[run]
-                    computed += 0 if entry["reused"] else weights[run]
-                    rest = (time.monotonic() - plan["start"]) * left / (computed or 1)
-                    tell(1, left=rest if computed else None)
-                    more = computed and tell.done < len(weights)
-                    text += f"   {about(rest)} left" if more else ""
-                if file.tell() > earlier and entry["text"] not in shown:
-                    _write(text.rstrip())
-                shown.add(entry["text"])
-            file.seek(file.tell() - len(line))  # a line that is half written
-
-
-def _write(text: str) -> None:
-    tqdm.write(text, file=sys.stderr)
+    def _write(self, text: str) -> None:
+        tqdm.write(text, file=sys.stderr)
 
 
 def _by_key(overrides: Sequence[str]) -> dict[str, str]:
@@ -169,35 +172,64 @@ def _name(run: Mapping[str, str], swept: Sequence[str], config: DictConfig) -> s
     return " ".join(parts) or str(choices.flow if "flow" in config.model else choices.model)
 
 
-def _expected(
+def expected_seconds(
     config: DictConfig, runs: Sequence[Mapping[str, str]]
 ) -> tuple[list[float | None], int]:
-    """Return the seconds of each run by this machine's records, and the runs at a time."""
-    from robust_diffusion.records.content import code_hash
-    from robust_diffusion.records.provenance import cpu_name, gpu_name
+    """Return the seconds of each run by this machine's records, and the runs at a time.
 
+    That is the mean of the records that differ in fewest settings; 0 for a recorded run, and `None`
+    without a record of the same dataset, model and flow.
+    """
     launcher, cores = config.hydra.launcher, os.cpu_count() or 1
     if not launcher._target_.endswith(("BasicLauncher", "ProcessLauncher")):
         return [None] * len(runs), 1
     most, on_cpu = launcher.get("n_jobs", 1), config.trainer.get("accelerator") == "cpu"
     machine = (None if on_cpu else gpu_name()) or cpu_name()
     records = read_records(config.paths.records, containing=f'"{machine}', missing_ok=True)
-    on_machine = [r for r in records if str(r.get("processor")).partition(", ")[0] == machine]
-    chosen = config.hydra.runtime.choices, config.training
-    seconds = estimate([features(*chosen, run) for run in runs], on_machine, code_hash())
-    return seconds, max(1, min(len(runs), most if most > 0 else cores + 1 + most))
+    known = [
+        (_settings(r, r["config"]["training"]["max_epochs"], r["overrides"]), _spent(r))
+        for r in records
+        if str(r.get("processor")).partition(", ")[0] == machine and "training" in r["config"]
+    ]
+    estimates: list[float | None] = []
+    for run in runs:
+        mine = _settings(config.hydra.runtime.choices, config.training.max_epochs, run)
+        near: dict[int, list[float]] = defaultdict(list)
+        for settings, seconds in known:
+            other = {key: mine[key] for key in CHOICES if key in mine} | settings
+            if all(other.get(key) == mine.get(key) for key in ALIKE):
+                differing = {key for key, _ in mine.items() ^ other.items()}
+                near[len(differing - {"seed"})].append(seconds if differing else 0.0)
+        nearest = near[min(near)] if near else []
+        mean = sum(nearest) / len(nearest) if nearest else None
+        estimates.append(0.0 if 0.0 in nearest else mean)
+    return estimates, max(1, min(len(runs), most if most > 0 else cores + 1 + most))
+
+
+def _settings(choices: Any, max_epochs: int, overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return what tells runs apart: choices, `None` where a group is not read, and overrides."""
+    values = {key: choices.get(key) for key in CHOICES} | {"training.max_epochs": max_epochs}
+    values |= {k: v for k, v in overrides.items() if k.partition(".")[0] not in IDLE}
+    return {key: str(value) for key, value in values.items() if value is not None}
+
+
+def _spent(record: Record) -> float:
+    """Return the seconds of what a run computed itself."""
+    reused = {"train" if name == "victim" else name for name in record.get("reused", ())}
+    seconds = {key: s for key, s in record.get("seconds", {}).items() if key not in reused}
+    return float(sum(seconds.values()))
 
 
 def _header(
     config: DictConfig, runs: Sequence[Mapping[str, str]], plan: Mapping[str, Any], took: str
 ) -> str:
     """Return what the runs of a sweep are about, in two lines."""
-    choices, swept = config.hydra.runtime.choices, plan["swept"]
+    choices, swept, count = config.hydra.runtime.choices, plan["swept"], plan["count"]
 
     def listed(key: str, default: Any) -> str:
         return ", ".join(dict.fromkeys(run.get(key, str(default)).strip("[]") for run in runs))
 
-    count, difficulty = len(plan["weights"]), listed("difficulty", config.difficulty)
+    difficulty = listed("difficulty", config.difficulty)
     nodes = f" ({DIFFICULTIES[difficulty]})" if difficulty in DIFFICULTIES else ""
     first = [
         f"{count} run{'s' * (count > 1)}" + (f" over {' × '.join(swept)}" if swept else ""),
@@ -206,22 +238,20 @@ def _header(
         f"seed {listed('seed', config.seed)}",
         took,
     ]
-    threat = listed("threat", choices.threat)
-    surrogates = listed("surrogate", ", ".join(config.surrogates))
-    via = f" via {surrogates}" if config.threat.get("surrogates") else ""
+    second: list[str] = []
     attacks = listed("attack", ", ".join(config.attacks))
-    second = [] if config.timing or attacks in ("", "none") else [f"{threat}{via}", attacks]
-    if second and not any(key.startswith(("attack", "dataset", "budget")) for key in swept):
-        with suppress(ImportError, AttributeError, ValueError, KeyError):  # the run reports it
-            kinds = {resolve_name(attack._target_).kind for attack in config.attacks.values()}
-            counts = {"injection": "injected_nodes", "modification": "added_edges"}
-            spent = [counts[kind] for kind in kinds]
-            second.append(f"≤ {describe_limits(ranges([config.budget]), spent)}")
+    if not config.timing and attacks not in ("", "none"):
+        surrogates = listed("surrogate", ", ".join(config.surrogates))
+        via = f" via {surrogates}" if config.threat.get("surrogates") else ""
+        second = [f"{listed('threat', choices.threat)}{via}", attacks]
+        if not any(key.startswith(("attack", "dataset", "budget")) for key in swept):
+            with suppress(ImportError, AttributeError, ValueError, KeyError):  # the run reports it
+                counts = {"injection": "injected_nodes", "modification": "added_edges"}
+                spent = [counts[resolve_name(a._target_).kind] for a in config.attacks.values()]
+                second.append(f"≤ {describe_limits(ranges([config.budget]), spent)}")
     if "flow" in config.model or "model" in swept:
         steps = config.solver.get("num_steps")
-        fixed = steps and not any(key.startswith("solver") for key in swept)
-        second.append(
-            listed("solver", choices.solver)
-            + (f", {steps} step{'s' * (steps != 1)}" if fixed else "")
-        )
+        is_fixed = steps and not any(key.startswith("solver") for key in swept)
+        number = f", {steps} step{'s' * (steps != 1)}" if is_fixed else ""
+        second.append(f"{listed('solver', choices.solver)}{number}")
     return "\n".join(" · ".join(filter(None, line)) for line in (first, second) if line) + "\n"

@@ -3,22 +3,20 @@
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.loggers import WandbLogger
 
-from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.evaluation.load import ModelTraining, Recipe, set_up_process, victim_key
 from robust_diffusion.experiment.evaluate_run import RunResult, evaluate_run
-from robust_diffusion.experiment.overrides import check_arguments, check_config
+from robust_diffusion.experiment.overrides import check_config, compose_all
 from robust_diffusion.experiment.wandb_log import chosen_mode, log_record
 from robust_diffusion.operators import set_backend
 from robust_diffusion.records import append_record
@@ -30,11 +28,11 @@ from robust_diffusion.records.records import (
     check_writable,
     experiments_asking,
     finished_record,
+    model_name,
     records_of,
     reference_to,
 )
 from robust_diffusion.records.store import ArtifactStore
-from robust_diffusion.results.frame import model_name
 from robust_diffusion.system.arithmetic import set_threads
 from robust_diffusion.system.files import locked
 from robust_diffusion.system.interrupts import time_limit
@@ -64,18 +62,14 @@ def run_experiment(overrides: Sequence[str] = ()) -> Record:
         >>> list(record["accuracy"])
         ['clean']
     """
-    check_arguments(overrides)
-    before = HydraConfig.instance().cfg
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        cfg = compose("config", list(overrides), return_hydra_config=True)
-        with open_dict(cfg):
-            cfg.hydra.runtime.output_dir = str(Path(cfg.hydra.run.dir).absolute())
-        HydraConfig.instance().set_config(cfg)
-        try:
-            keys = [str(key) for key in cfg if key != "hydra"]
-            return run_and_record(OmegaConf.masked_copy(cfg, keys))
-        finally:
-            HydraConfig.instance().cfg = before
+    cfg, before = compose_all(overrides), HydraConfig.instance().cfg
+    with open_dict(cfg):
+        cfg.hydra.runtime.output_dir = str(Path(cfg.hydra.run.dir).absolute())
+    HydraConfig.instance().set_config(cfg)
+    try:
+        return run_and_record(OmegaConf.masked_copy(cfg, [str(k) for k in cfg if k != "hydra"]))
+    finally:
+        HydraConfig.instance().cfg = before
 
 
 def run_and_record(cfg: DictConfig) -> Record:
@@ -89,121 +83,99 @@ def run_and_record(cfg: DictConfig) -> Record:
     """
     check_config(cfg)
     set_up_process(cfg.threads)
-    wandb = cfg.logger.get("wandb")
-    is_on = wandb and chosen_mode(wandb.mode) != "disabled"
-    run = _Cell(
-        record_header(cfg),
-        Path(cfg.paths.records),
-        ArtifactStore(cfg.paths.store, refresh=cfg.force),
-        # Not by `instantiate` itself, which would make objects of the record's own configuration.
-        instantiate(wandb, _partial_=True) if is_on else None,
-    )
-    check_writable(run.path)
-    if earlier := run.recorded_before():
-        return earlier
-    # Of two sweeps in one folder, one computes a run, and the other waits for it.
-    name = run.record["run"]
-    lock = run.path.with_name(f".{run.path.name}.{name}.lock")
-    with locked(lock, waits_for=f"run {name}"):
-        if earlier := run.recorded_before():
-            return earlier
+    record, path = record_header(cfg), Path(cfg.paths.records)
+    check_writable(path)
+    name = record["run"]
+    # If two sweeps share a folder, the second waits for the first to finish the run.
+    with locked(path.with_name(f".{path.name}.{name}.lock"), waits_for=f"run {name}"):
+        if earlier := None if cfg.force else finished_record(path, name):
+            return _refer_to(earlier, cfg, record)
         with time_limit(cfg.time_limit):
-            # Everything is instantiated before anything is trained, so that a bad value costs no
-            # time; a backend may be compiled, which a mistake need not wait for.
-            datamodule: GraphDataModule = instantiate(cfg.data)
-            measure = _measure(cfg, run)
-            run.record["backend"] = set_backend(cfg.backend)
-            datamodule.setup()
-            graph, nodes = datamodule.graph, len(datamodule.target_nodes)
-            size = f"{graph.num_nodes:,} nodes, {graph.num_edges // 2:,} edges"
-            text = f"dataset {datamodule.name}: {size}, {nodes} target nodes"
-            log.info("%s", text, extra={"shared": True})
-            widths, layers = (cfg.model.get(key) for key in ("hidden_channels", "num_layers"))
-            widths = widths if isinstance(widths, int) else list(widths or [64])
-            set_threads(cfg.threads, datamodule.graph.num_edges, widths, layers or 3)
-            loggers = [
-                run.open_run() if key == "wandb" else instantiate(options)
-                for key, options in cfg.logger.items()
-                if key != "wandb" or is_on
-            ]
-            logged = {} if cfg.timing else {"logger": loggers}
-            return run.compute(partial(measure, datamodule=datamodule, **logged), loggers)
+            return _compute(cfg, record)
 
 
-@dataclass(frozen=True)
-class _Cell:
-    """A run to execute: header of its record, file of records, store, and W&B's run if any."""
-
-    record: Record
-    path: Path
-    store: ArtifactStore
-    wandb: Callable[..., WandbLogger] | None
-
-    def recorded_before(self) -> Record | None:
-        """The finished record of the same run, with a reference to it appended, if there is one.
-
-        None is looked for if all is to be recomputed.
-        """
-        name = self.record["run"]
-        earlier = None if self.store.refresh else finished_record(self.path, name)
-        if earlier is None:
-            return None
-        done = earlier.get("time")
-        end = {"end": "recorded before", "reused": True}
-        log.info("run %s: done %s; --force repeats it", name, done, extra=end)
-        if earlier.get("code") != self.record["code"]:
-            log.warning(
-                "recorded before the code of data, models, training or attacks changed; "
-                "--force repeats it"
-            )
-        append_record(self.path, reference_to(self.record))
-        if self.wandb:
-            run = self.open_run(earlier, finished=True).experiment
-            try:
-                log_record(run, earlier, self.store.directory)
-            finally:
-                run.finish()
-        return earlier
-
-    def open_run(self, record: Record | None = None, **options: Any) -> WandbLogger:
-        """W&B's run of this one, tagged by every experiment that asked for it."""
-        assert self.wandb is not None
-        record = record or self.record
-        # The experiment that asks now is in the records only if the run was done before.
-        lines = [*records_of(self.path, record["run"]), record]
-        experiments = experiments_asking(lines).get(record["run"], ())
-        return self.wandb(record=record, experiments=experiments, **options)
-
-    def compute(self, measure: Callable[[], Any], loggers: list[Any]) -> Record:
-        """Measure the run, and append its record."""
-        for logger in loggers:
-            logger.log_hyperparams(self.record["config"])
-        runs = [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]
+def _refer_to(earlier: Record, cfg: DictConfig, record: Record) -> Record:
+    """Append a reference to the finished record of the same run, and return that record."""
+    end = {"end": "recorded before", "reused": True}
+    text = "run %s: done %s; --force repeats it"
+    log.info(text, record["run"], earlier.get("time"), extra=end)
+    if earlier.get("code") != record["code"]:
+        log.warning(
+            "recorded before the code of data, models, training or attacks changed; "
+            "--force repeats it"
+        )
+    append_record(cfg.paths.records, reference_to(record))
+    if logger := _wandb_logger(cfg, earlier, finished=True):
         try:
-            measured = asdict(measure())
-            keys = ("declared", "spent", "unbounded")
-            budget = {key: measured.pop(key) for key in keys if key in measured}
-            record = self.record | ({"budget": budget} if budget else {}) | measured
-            append_record(self.path, record)
-            for run in runs:
-                log_record(run, record, self.store.directory)
+            log_record(logger.experiment, earlier, Path(cfg.paths.store))
         finally:
-            # A run left open would swallow the next run's curves.
-            for run in runs:
-                run.finish()
-        return record
+            logger.experiment.finish()
+    return earlier
 
 
-def _measure(cfg: DictConfig, run: _Cell) -> Callable[..., Any]:
+def _wandb_logger(cfg: DictConfig, record: Record, **options: Any) -> WandbLogger | None:
+    """Open the W&B run of a record, tagged by every experiment that asked for it, if W&B is on."""
+    wandb = cfg.logger.get("wandb")
+    if not wandb or chosen_mode(wandb.mode) == "disabled":
+        return None
+    # The experiment that asks now is in the records only if the run was done before.
+    lines = [*records_of(cfg.paths.records, record["run"]), record]
+    experiments = experiments_asking(lines).get(record["run"], ())
+    # Not by `instantiate` itself, which would make objects of the record's own configuration.
+    opened: WandbLogger = instantiate(wandb, _partial_=True)(
+        record=record, experiments=experiments, **options
+    )
+    return opened
+
+
+def _compute(cfg: DictConfig, record: Record) -> Record:
+    """Measure the run, and append its record."""
+    # Everything is instantiated before anything is trained, so that a bad value costs no time; a
+    # backend may be compiled, which a mistake need not wait for.
+    datamodule: GraphDataModule = instantiate(cfg.data)
+    measure = _measure(cfg, record)
+    record["backend"] = set_backend(cfg.backend)
+    datamodule.setup()
+    graph, nodes = datamodule.graph, len(datamodule.target_nodes)
+    size = f"{graph.num_nodes:,} nodes, {graph.num_edges // 2:,} edges"
+    text = f"dataset {datamodule.name}: {size}, {nodes} target nodes"
+    log.info("%s", text, extra={"shared": True})
+    widths, layers = (cfg.model.get(key) for key in ("hidden_channels", "num_layers"))
+    widths = widths if isinstance(widths, int) else list(widths or [64])
+    set_threads(cfg.threads, graph.num_edges, widths, layers or 3)
+    made = {
+        key: _wandb_logger(cfg, record) if key == "wandb" else instantiate(options)
+        for key, options in cfg.logger.items()
+    }
+    loggers = [logger for logger in made.values() if logger is not None]
+    for logger in loggers:
+        logger.log_hyperparams(record["config"])
+    with ExitStack() as stack:
+        runs = [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]
+        for run in runs:  # one left open would swallow the next run's curves
+            stack.callback(run.finish)
+        measured = asdict(measure(datamodule, loggers))
+        limits = ("declared", "spent", "unbounded")
+        if budget := {key: measured.pop(key) for key in limits if key in measured}:
+            record = record | {"budget": budget}
+        record = record | measured
+        append_record(cfg.paths.records, record)
+        for run in runs:
+            log_record(run, record, Path(cfg.paths.store))
+    return record
+
+
+def _measure(cfg: DictConfig, record: Record) -> Callable[[GraphDataModule, Sequence[Any]], Any]:
     """Trains and tests, or times one step of an untrained model, of a graph."""
-    record = run.record
     model, fit = instantiate(cfg.model), instantiate(cfg.training)
     description = f"{record['dataset']} {model_name(record)}"
     if cfg.timing:
         if HydraConfig.get().runtime.choices.get("hydra/launcher", "basic") != "basic":
             log.warning("hydra/launcher: parallel runs disturb each other's times")
-        parts = {"model": model, "fit": fit, "seed": cfg.seed, "description": description}
-        return partial(instantiate(cfg.timing), **parts)
+        step = instantiate(cfg.timing)
+        return lambda datamodule, _: step(
+            datamodule=datamodule, model=model, fit=fit, seed=cfg.seed, description=description
+        )
     key = with_content(settings_of_config(record["config"]), record.get("user_files", {}), code={})
     callbacks = [instantiate(options) for options in cfg.callbacks.values()]
     recipe = Recipe(model, fit, victim_key(key), callbacks)
@@ -214,10 +186,11 @@ def _measure(cfg: DictConfig, run: _Cell) -> Callable[..., Any]:
         "cache_key": key,
         "description": description,
     }
+    store = ArtifactStore(cfg.paths.store, refresh=cfg.force)
     folder = Path(cfg.paths.output_dir) / "checkpoints"
 
-    def measure(datamodule: GraphDataModule, logger: Any) -> RunResult:
-        train = ModelTraining(datamodule, run.store, cfg.seed, folder)
+    def measure(datamodule: GraphDataModule, logger: Sequence[Any]) -> RunResult:
+        train = ModelTraining(datamodule, store, cfg.seed, folder)
         return evaluate_run(train, recipe, logger=logger, **parts)
 
     return measure

@@ -1,7 +1,7 @@
 """Trials of a search for hyper-parameters."""
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import optuna
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -14,12 +14,11 @@ from optuna.distributions import (
 )
 from optuna.trial import TrialState
 
-from robust_diffusion.checks import Natural, check_choice, check_value
+from robust_diffusion.checks import Natural, validated
 from robust_diffusion.errors import ConfigError
 
-Direction = Literal["maximize", "minimize"]
 
-
+@validated("hydra.sweeper.sampler")
 class Search:
     """Trials that a tree-structured Parzen estimator proposes, told how good earlier ones were.
 
@@ -44,14 +43,10 @@ class Search:
         self,
         overrides: Sequence[str],
         *,
-        direction: Direction = "maximize",
-        seed: int = 0,
-        n_startup_trials: int = 10,
+        direction: Literal["maximize", "minimize"] = "maximize",
+        seed: Natural = 0,
+        n_startup_trials: Natural = 10,
     ) -> None:
-        key = "hydra.sweeper"
-        check_choice(f"{key}.direction", direction, get_args(Direction))
-        check_value(f"{key}.sampler.seed", seed, Natural)
-        check_value(f"{key}.sampler.n_startup_trials", n_startup_trials, Natural)
         parsed = OverridesParser.create().parse_overrides(list(overrides))
         last = {override.get_key_element(): override for override in parsed}
         self._fixed = [str(o.input_line) for o in last.values() if not o.is_sweep_override()]

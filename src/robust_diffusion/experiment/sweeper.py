@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
+from random import Random
 from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
@@ -47,16 +48,15 @@ def plan(
     asked = _values(typed)
     common = {key: asked.pop(key, values) for key, values in _parsed(params).items()}
     chosen = _narrowed([_parsed(grid) for grid in grids], asked, stand_ins or {})
-    numbered = [
-        (i + j, shared | further)
-        for i, shared in _combinations(asked | common)
+    runs = [
+        shared | further
+        for shared in _combinations(asked | common)
         for grid in chosen
-        for j, further in _combinations(grid)
+        for further in _combinations(grid)
     ]
     if max_cells is not None:
-        numbered = _thinned(numbered, max_cells)
-    unique = {tuple(run.values()): None for _, run in numbered}
-    return [list(overrides) for overrides in unique]
+        runs = _thinned(runs, max_cells)
+    return [list(run) for run in dict.fromkeys(tuple(run.values()) for run in runs)]
 
 
 def covering(runs: Iterable[Sequence[str]]) -> list[list[str]]:
@@ -176,30 +176,17 @@ def _names(override: str, stand_ins: Mapping[str, str]) -> set[str]:
     return {override, instead.get(override, override)}
 
 
-def _combinations(options: Mapping[str, Sequence[str]]) -> list[tuple[int, _Cell]]:
-    """Every combination, with the sum of its values' positions."""
-    ranges = [range(len(values)) for values in options.values()]
-    return [
-        (
-            sum(chosen),
-            {key: values[i] for (key, values), i in zip(options.items(), chosen, strict=True)},
-        )
-        for chosen in product(*ranges)
-    ]
+def _combinations(options: Mapping[str, Sequence[str]]) -> list[_Cell]:
+    return [dict(zip(options, values, strict=True)) for values in product(*options.values())]
 
 
-def _thinned(numbered: list[tuple[int, _Cell]], max_cells: int) -> list[tuple[int, _Cell]]:
-    seeds = list(dict.fromkeys(run.get("seed") for _, run in numbered))
+def _thinned(runs: list[_Cell], max_cells: int) -> list[_Cell]:
+    seeds = list(dict.fromkeys(run.get("seed") for run in runs))
     for kept_seeds in (seeds[:2], seeds[:1]):
-        numbered = [(i, run) for i, run in numbered if run.get("seed") in kept_seeds]
-        if len(numbered) <= max_cells:
-            return numbered
-    # Every other diagonal, or every third: each value meets many values of the other options.
-    step = 2
-    while sum(i % step == 0 for i, _ in numbered) > max_cells:
-        step += 1
-    chosen = {tuple(run.values()) for i, run in numbered if i % step == 0}
-    rest = [run.values() for _, run in numbered]
-    # What no diagonal has met runs all the same.
-    chosen |= set(map(tuple, covering([*map(list, chosen), *map(list, rest)])))
-    return [(i, run) for i, run in numbered if tuple(run.values()) in chosen]
+        runs = [run for run in runs if run.get("seed") in kept_seeds]
+        if len(runs) <= max_cells:
+            return runs
+    # Drawn, so that each value meets many values of the other options; the same ones each time.
+    drawn = [list(run.values()) for run in Random(0).sample(runs, max_cells)]  # noqa: S311 - no secret
+    chosen = [*drawn, *covering([*drawn, *(list(run.values()) for run in runs)])]
+    return [run for run in runs if list(run.values()) in chosen]

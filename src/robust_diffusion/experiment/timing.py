@@ -16,7 +16,7 @@ from robust_diffusion.checks import Seed, SomeSteps, check_value, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import count_evaluations
-from robust_diffusion.models.hidden_step import HasHiddenStep
+from robust_diffusion.models.stack import HasHiddenStep
 from robust_diffusion.operators import current_backend
 from robust_diffusion.records.provenance import cpu_name
 from robust_diffusion.training import Fit

@@ -14,8 +14,7 @@ import pandas as pd
 from requests.utils import get_netrc_auth
 
 from robust_diffusion.checks import check_choice
-from robust_diffusion.records.records import Record
-from robust_diffusion.results.frame import model_name
+from robust_diffusion.records.records import Record, model_name
 
 if TYPE_CHECKING:
     import wandb  # an extra that takes a second to import, and most runs do without

@@ -73,8 +73,11 @@ class Flow(nn.Module, ABC):
         (True, 2.0)
     """
 
-    order: float = 1.0
-    """Order of the derivative in time, in (0, 1]: below 1 it is Caputo's, which has a memory."""
+    order: Any = 1.0
+    """Order of the derivative in time, in (0, 1]: below 1 it is Caputo's, which has a memory.
+
+    Orders in a tuple are mixed by `order_weights`.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Check the arguments of every flow by their annotations."""
@@ -113,8 +116,8 @@ class Flow(nn.Module, ABC):
         return z
 
     def features(self, state: State) -> NodeSignal:
-        """Features within a state, as wide as `initial_state` was given them."""
-        return state
+        """Features within a state, as wide as `initial_state` was given them: its first columns."""
+        return state if state.size(1) == self.channels else state[:, : self.channels]
 
     def narrowed(self, z: NodeSignal, graph: Graph) -> tuple[State, Graph, Features]:
         """A narrower initial state of features `z`, its graph, and what gives features of its end.

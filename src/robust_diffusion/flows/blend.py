@@ -52,10 +52,6 @@ class Blend(Grand):
         positions = self.encode(return_probabilities(graph, self.positions))
         return torch.cat([z, positions], 1)
 
-    def features(self, state: State) -> NodeSignal:
-        """X, the first columns."""
-        return state[:, : self.channels]
-
     def edge_weights(self, z: State, graph: Graph) -> EdgeValues:
         """Attention A([X, U]) of a state; of features alone, with U(0)."""
         if z.size(1) == self.channels:

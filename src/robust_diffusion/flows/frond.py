@@ -12,7 +12,7 @@ class Frond(Grand):
     .. math:: D_t^\alpha Z = (A(Z) - I) Z, \quad 0 < \alpha \le 1
 
     with the derivative of Caputo. `solver` sets the equal steps that the fractional predictor
-    takes; see `integrators.fractional`. At alpha = 1 it is GRAND.
+    takes; see `integrators.solve_fractional`. At alpha = 1 it is GRAND.
 
     Reference: arXiv:2404.17099.
 

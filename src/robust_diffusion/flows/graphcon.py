@@ -57,10 +57,6 @@ class GraphCON(Flow):
         """(X, Y) of the features, which are both."""
         return torch.cat([z, z], 1)
 
-    def features(self, state: State) -> NodeSignal:
-        """X, the first half."""
-        return state[:, : self.channels]
-
     def forward(self, t: Time, z: State, graph: Graph) -> State:
         """Velocity and acceleration."""
         x, y = z.chunk(2, 1)

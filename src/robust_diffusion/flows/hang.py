@@ -1,14 +1,47 @@
-"""HANG flow."""
+"""Flows of Hamilton's equations for an energy of positions and momenta, and HANG."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from robust_diffusion.checks import Width
-from robust_diffusion.flows.base import Features, State, Time
-from robust_diffusion.flows.hamiltonian import HamiltonianFlow
+from robust_diffusion.flows.base import Features, Flow, State, Time
 from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, spmm, symmetric_weights
+
+Scale = Literal["graph", "node"]
+
+_SMALLEST_SQUARE = 1e-12
+"""Keeps the derivatives of a norm finite where all is 0."""
+
+
+class HamiltonianFlow(Flow):
+    r"""Hamilton's equations for an energy H(q, p).
+
+    .. math:: q' = \partial H / \partial p, \quad p' = -\partial H / \partial q
+
+    with q(0) = p(0) = Z. q is passed on. A subclass writes the energy's gradient out in operators
+    that can be differentiated, for training and for attacks.
+
+    Args:
+        channels: Width d of the node features; `options` are those of `Flow`.
+        scale: `node` for a sum over nodes, `graph` for an energy of the whole graph, as published.
+    """
+
+    def __init__(self, channels: Width, *, scale: Scale = "node", **options: Any) -> None:
+        super().__init__(channels, **options)
+        self.scale = scale
+
+    def initial_state(self, z: NodeSignal, graph: Graph) -> State:
+        """(q, p) of the features, which are both."""
+        return torch.cat([z, z], 1)
+
+    def norm_gradient(self, values: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+        """Gradient of the length of all values together; of half its square at `scale=node`."""
+        if self.scale == "node":
+            return values
+        return values / (values.square().sum() + _SMALLEST_SQUARE).sqrt()
 
 
 class Hang(HamiltonianFlow):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from robust_diffusion.checks import Width
 from robust_diffusion.flows.base import State, Time
-from robust_diffusion.flows.hamiltonian import HamiltonianFlow
+from robust_diffusion.flows.hang import HamiltonianFlow
 from robust_diffusion.operators import (
     EdgeValues,
     Graph,

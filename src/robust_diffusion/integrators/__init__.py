@@ -1,17 +1,11 @@
 """Loops of own: lean where torchdiffeq's machinery costs time, and of fractional order."""
 
-from robust_diffusion.integrators.adaptive import StepUnderflowError, solve_adaptive
-from robust_diffusion.integrators.adjoint import checked, cut_off
-from robust_diffusion.integrators.fixed_step import METHODS, RightHandSide, solve_fixed_step
-from robust_diffusion.integrators.fractional import solve_fractional
-
-__all__ = [
-    "METHODS",
-    "RightHandSide",
-    "StepUnderflowError",
-    "checked",
-    "cut_off",
-    "solve_adaptive",
-    "solve_fixed_step",
-    "solve_fractional",
-]
+from robust_diffusion.integrators.adaptive import StepUnderflowError as StepUnderflowError
+from robust_diffusion.integrators.adaptive import solve_adaptive as solve_adaptive
+from robust_diffusion.integrators.adjoint import checked as checked
+from robust_diffusion.integrators.adjoint import cut_off as cut_off
+from robust_diffusion.integrators.fixed_step import METHODS as METHODS
+from robust_diffusion.integrators.fixed_step import RightHandSide as RightHandSide
+from robust_diffusion.integrators.fixed_step import solve_distributed as solve_distributed
+from robust_diffusion.integrators.fixed_step import solve_fixed_step as solve_fixed_step
+from robust_diffusion.integrators.fixed_step import solve_fractional as solve_fractional

@@ -1,5 +1,6 @@
-"""Integration by equal steps, bit for bit as torchdiffeq does it, and re-evaluation of steps."""
+"""Integration by equal steps, bit for bit as torchdiffeq does it or of fractional order."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -152,3 +154,98 @@ METHODS = {
     "rk4": _Method((0.0, 1 / 3, 2 / 3, 1.0), _rk4),
 }
 """Methods by torchdiffeq's names."""
+
+
+def solve_fractional(
+    rhs: RightHandSide,
+    z: Tensor,
+    t_end: float,
+    order: float,
+    num_steps: int,
+    *,
+    recompute: bool = False,
+) -> Tensor:
+    r"""Solve D^order Z = rhs(t, Z), Z(0) = z, with the derivative of Caputo, for Z(t_end).
+
+    The fractional predictor, an Adams-Bashforth method of one step: with steps of length h,
+
+    .. math:: Z_{k+1} = Z_0 + \frac{h^\alpha}{\Gamma(\alpha + 1)}
+        \sum_{j=0}^{k} ((k + 1 - j)^\alpha - (k - j)^\alpha) f_j
+
+    Each step weighs all right-hand sides before it, which are kept. At order 1 it is Euler's
+    method. Its error at t_end falls with the first power of h.
+
+    Reference: Diethelm, Ford, Freed 2004, "Detailed error analysis for a fractional Adams method";
+    FROND, arXiv:2404.17099.
+
+    Args:
+        rhs: The right-hand side.
+        z: Initial state, any shape.
+        t_end: End of the integration period [0, t_end].
+        order: alpha, in (0, 1].
+        num_steps: Number of equal steps, at least 1.
+        recompute: Keep only states for the backward pass; see `solve_fixed_step`.
+    """
+    times = torch.linspace(0.0, t_end, num_steps + 1, dtype=z.dtype)
+    times = times.to(z.device, non_blocking=True)
+    speed = (t_end / num_steps) ** order / math.gamma(order + 1)
+    past: list[Tensor] = []
+    state = z
+    for time in times[:-1]:
+        past.append(evaluate_flow(rhs, time, state, recompute=recompute))
+        ages = range(len(past), 0, -1)
+        state = z
+        for age, slope in zip(ages, past, strict=True):
+            state = state + (speed * (age**order - (age - 1) ** order)) * slope
+    return state
+
+
+def solve_distributed(
+    rhs: RightHandSide,
+    z: Tensor,
+    t_end: float,
+    orders: Sequence[float],
+    weights: Float[Tensor, " j"],
+    num_steps: int,
+    *,
+    recompute: bool = False,
+) -> Tensor:
+    r"""Solve sum_j w_j D^{alpha_j} Z = rhs(t, Z), Z(0) = z, with the derivatives of Caputo.
+
+    By differences of Grünwald and Letnikov, explicit in the right-hand side: with steps of length h
+    and coefficients c_0 = 1, c_k = c_{k - 1} (1 - (alpha + 1) / k),
+
+    .. math:: \sum_j w_j h^{-\alpha_j} \sum_{k=0}^{n} c^{(j)}_k (Z_{n - k} - Z_0) = f(Z_{n - 1})
+
+    is solved for Z_n. Each step weighs all states before it, which are kept. With order 1 alone it
+    is Euler's method. Its error at t_end falls with the first power of h.
+
+    Reference: Podlubny 1999, "Fractional Differential Equations", ch. 7; DRAGON, arXiv:2411.05274.
+
+    Args:
+        rhs: The right-hand side.
+        z: Initial state, any shape.
+        t_end: End of the integration period [0, t_end].
+        orders: alpha_j, each in (0, 1].
+        weights: w_j, positive.
+        num_steps: Number of equal steps, at least 1.
+        recompute: Keep only states for the backward pass; see `solve_fixed_step`.
+    """
+    times = torch.linspace(0.0, t_end, num_steps + 1, dtype=z.dtype)
+    times = times.to(z.device, non_blocking=True)
+    scale = [weights[j] * (num_steps / t_end) ** alpha for j, alpha in enumerate(orders)]
+    present = torch.stack(scale).sum()
+    coefficients = [1.0] * len(orders)
+    memory: list[Tensor] = []  # by age
+    moved: list[Tensor] = []  # Z_n - Z_0
+    state = z
+    for age, time in enumerate(times[:-1], 1):
+        total = evaluate_flow(rhs, time, state, recompute=recompute)
+        for past, weight in zip(reversed(moved), memory, strict=True):
+            total = total - weight * past
+        coefficients = [c * (1 - (a + 1) / age) for c, a in zip(coefficients, orders, strict=True)]
+        parts = [w * c for w, c in zip(scale, coefficients, strict=True)]
+        memory.append(torch.stack(parts).sum())
+        moved.append(total / present)
+        state = z + moved[-1]
+    return state

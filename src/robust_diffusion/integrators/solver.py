@@ -3,15 +3,15 @@
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Literal, get_args
+from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from robust_diffusion.checks import Count, Positive, SomeSteps, validated
 from robust_diffusion.errors import ConfigError, TrainingError
@@ -22,10 +22,10 @@ from robust_diffusion.integrators import (
     checked,
     cut_off,
     solve_adaptive,
+    solve_distributed,
     solve_fixed_step,
     solve_fractional,
 )
-from robust_diffusion.integrators.trajectory import FlowLike, trajectory
 from robust_diffusion.operators import Graph
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,32 @@ STABLE_STEPS = 20
 
 STEPS, RTOL, ATOL = 10, 1e-4, 1e-6
 """Steps and tolerances of a solver that is given by its method alone."""
+
+
+@runtime_checkable
+class FlowLike(Protocol):
+    """A flow, as far as a solver knows it; see `flows.Flow`."""
+
+    order: Any  # a number, or a tuple of orders whose weights are `order_weights`
+    t_end: float
+
+    def prepare(self, z: Tensor, graph: Graph) -> Graph:
+        """The graph with what the flow carries along."""
+
+    def initial_state(self, z: Tensor, graph: Graph) -> Tensor:
+        """State at time 0."""
+
+    def features(self, state: Tensor) -> Tensor:
+        """Features of a state."""
+
+    def narrowed(self, z: Tensor, graph: Graph) -> tuple[Tensor, Graph, Callable[[Tensor], Tensor]]:
+        """A narrower state at time 0, its graph, and the way to features."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Parameters with a gradient."""
+
+    def __call__(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor:
+        """The derivative."""
 
 
 @validated("solver")
@@ -170,8 +196,32 @@ class Solver:
         if times is None:
             return flow.features(self._end(flow, state, graph))
         self._require_precision(state)
-        states = trajectory(self, flow, state, graph, times)
+        states = self.trajectory(flow, state, graph, times)
         return torch.stack([flow.features(state) for state in states])
+
+    def trajectory(
+        self, flow: FlowLike, state: Tensor, graph: Graph, times: Sequence[float]
+    ) -> Iterator[Tensor]:
+        """The state at each time, each solved from the one before.
+
+        Steps are as long as on the flow's period, or shorter; the flow is of first order and has
+        prepared the graph; times ascend from 0 on.
+        """
+        if flow.order != 1 or (self.adjoint and torch.is_grad_enabled()):
+            remedy = "leave them out, or use flow.order=1 and torch.no_grad()"
+            raise ConfigError(f"times={list(times)}: not of a memory, nor by the adjoint; {remedy}")
+        now, period, solver = 0.0, flow.t_end or 1.0, self
+        steps = self.steps_on(period)
+        for t in times:
+            if not now <= t < math.inf:
+                raise ConfigError(f"times={list(times)}: must be finite and ascend, from 0 on")
+            if t > now:
+                if steps is not None:
+                    share = math.ceil(steps * (t - now) / period * (1 - 1e-12))
+                    solver = replace(solver, num_steps=share, step_size=None)
+                state = solver.integrate(partial(_later, flow, graph, now), state, t - now)
+                now = t
+            yield state
 
     def _end(self, flow: FlowLike, z: Tensor, graph: Graph) -> Tensor:
         if flow.order != 1:
@@ -260,9 +310,11 @@ class Solver:
         if flow.t_end == 0:
             return z
         rhs = self._watch.over(partial(flow, graph=graph), flow.t_end, z.dtype)
-        return solve_fractional(
-            rhs, z, flow.t_end, flow.order, num_steps, recompute=self.checkpoint
-        )
+        times = (flow.t_end, flow.order)
+        if isinstance(flow.order, tuple):
+            weights = cast(Any, flow).order_weights.to(z.dtype)
+            return solve_distributed(rhs, z, *times, weights, num_steps, recompute=self.checkpoint)
+        return solve_fractional(rhs, z, *times, num_steps, recompute=self.checkpoint)
 
     def _require_precision(self, z: Tensor) -> None:
         half = z.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled(
@@ -302,6 +354,10 @@ class Solver:
         # Given as a grid, not as a step size, since 1 / num_steps rounds and can add a step.
         start, end = times[0].item(), times[-1].item()
         return torch.linspace(start, end, num_steps + 1, dtype=times.dtype).to(times)
+
+
+def _later(flow: FlowLike, graph: Graph, start: float, t: Tensor, z: Tensor) -> Tensor:
+    return flow(t + start, z, graph=graph)
 
 
 MANY = 10_000

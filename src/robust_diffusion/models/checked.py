@@ -1,6 +1,7 @@
-"""Checks of any model, and how one is run: on sorted edges, frozen, with its buffers restored."""
+"""Checks of any model, and how one is run: on sorted or weighed edges, frozen, and restored."""
 
 import copy
+import inspect
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,6 +17,9 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
+from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import MeanAggregation
 
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
 from robust_diffusion.system.tensor_hashes import ByTensor
@@ -392,3 +396,61 @@ def _check_logits(logits: Any, n: int, wrong: str) -> Tensor:
             "must return one row of logits per node"
         )
     return logits
+
+
+@contextmanager
+def weighted_edges(
+    model: nn.Module, edge_index: Int[Tensor, "2 e"], weight: Float[Tensor, " e"]
+) -> Iterator[None]:
+    """Within it, every layer of PyTorch Geometric weighs its edges.
+
+    A layer that takes `edge_weight` gets it, so that its degrees do not count an edge of weight 0,
+    and a mean divides by the sum of the weights. The messages of all other layers are multiplied.
+    """
+    with ExitStack() as stack:
+        for layer in model.modules():
+            if not isinstance(layer, MessagePassing):
+                continue
+            if "edge_weight" in inspect.signature(layer.forward).parameters:
+                passing = partial(_pass_weight, edge_index, weight)
+                hook = layer.register_forward_pre_hook(passing, with_kwargs=True)
+                stack.callback(hook.remove)
+            else:
+                set_masks(layer, weight, edge_index, apply_sigmoid=False)
+                stack.callback(clear_masks, layer)
+            if isinstance(layer.aggr_module, MeanAggregation):
+                mean = partial(_divide_by_weight, edge_index, weight)
+                hook = layer.aggr_module.register_forward_hook(mean, with_kwargs=True)
+                stack.callback(hook.remove)
+        yield
+
+
+def _pass_weight(
+    edge_index: Tensor, weight: Tensor, layer: nn.Module, args: Any, kwargs: Any
+) -> tuple[Any, Any]:
+    call = inspect.signature(layer.forward).bind(*args, **kwargs)
+    factor = _with_loops(edge_index, weight, call.arguments["edge_index"].size(1))
+    edge_weight = call.arguments.get("edge_weight")
+    call.arguments["edge_weight"] = factor if edge_weight is None else edge_weight * factor
+    return call.args, call.kwargs
+
+
+def _divide_by_weight(
+    edge_index: Tensor, weight: Tensor, _: nn.Module, args: Any, kwargs: Any, mean: Tensor
+) -> Tensor:
+    dst = kwargs["index"]
+    none = mean.new_zeros(mean.size(kwargs["dim"]))
+    count = none.index_add(0, dst, mean.new_ones(dst.numel()))
+    total = none.index_add(0, dst, _with_loops(edge_index, weight, dst.numel()))
+    # At least 1, so that the first edge of a node without any has the slope of adding it.
+    shape = [1] * mean.ndim
+    shape[kwargs["dim"]] = -1
+    return mean * (count / total.clamp_min(1)).view(shape)
+
+
+def _with_loops(edge_index: Tensor, weight: Tensor, count: int) -> Tensor:
+    """Weights of a layer's edges, 1 on the self-loops that it adds to those of the graph."""
+    if weight.size(0) == count:
+        return weight
+    without_loops = weight[edge_index[0] != edge_index[1]]
+    return torch.cat([without_loops, without_loops.new_ones(count - without_loops.size(0))])

@@ -18,10 +18,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.models.appnp import APPNP
-from robust_diffusion.models.gcn import GCN
-from robust_diffusion.models.gin import GIN
-from robust_diffusion.models.robust_gcn import RobustGCN
+from robust_diffusion.models.convolutional import GCN, GIN, RobustGCN
+from robust_diffusion.models.propagating import APPNP
 from robust_diffusion.system.tensor_hashes import ByTensor
 
 VALUE_READERS = (GCN, RobustGCN, APPNP, GIN)

@@ -1,7 +1,8 @@
-"""The paper's model: a stack of layers, each solving its own graph neural PDE."""
+"""The paper's models: a stack of layers, each solving its own graph neural PDE, guarded or not."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -12,10 +13,9 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import FLOWS, Flow
 from robust_diffusion.integrators.solver import Method, Solver
 from robust_diffusion.models.adaptive import with_derivative
-from robust_diffusion.models.guard import Guard
-from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
+from robust_diffusion.models.guard import Gradient, Guard, Threshold
 from robust_diffusion.models.rewiring import Rewiring
-from robust_diffusion.models.stack import layer_widths
+from robust_diffusion.models.stack import HiddenStep, check_hidden_layers, layer_widths
 from robust_diffusion.operators import Graph
 
 
@@ -201,3 +201,36 @@ class PDELayer(nn.Module):
     def diffuse(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
         """Features at the end of the integration period, from `z` at its beginning."""
         return self.solver.solve(self.flow, z, graph)
+
+
+@validated("model")
+class BeltramiGuard(GraphPDE):
+    """Stacked Beltrami flows, GNNGuard's re-weighting before each of them.
+
+    Where GNNGuard has a graph convolution, this has a layer that solves the Beltrami flow; the
+    weights count in the softmaxes of its attention and of its modulation.
+
+    Reference: table (BelGuard) and section "BeltramiGuard", arXiv:2209.07754.
+
+    Args:
+        in_channels: Number of input features; `threshold`, `reweight` and `gradient` are as for
+            `Guard`, all others as for `GraphPDE`.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import BeltramiGuard
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> BeltramiGuard(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
+    """
+
+    def __init__(
+        self,
+        *widths: Any,
+        threshold: Threshold = 0.1,
+        reweight: bool = True,
+        gradient: Gradient = "exact",
+        **options: Any,
+    ) -> None:
+        guard = Guard(threshold=threshold, reweight=reweight, gradient=gradient)
+        super().__init__(*widths, guard=guard, **options)

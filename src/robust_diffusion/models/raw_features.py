@@ -55,10 +55,3 @@ class RawFeatures(nn.Module):
         angle = x.double().clamp(-_LARGEST, _LARGEST) * (math.pi / 2)
         raw = (self.mean + self.std * angle.tan()).to(x.dtype)
         return torch.where(self.normalized, raw, x)
-
-
-def follow_scale(model: nn.Module, scale: FeatureScale | None) -> None:
-    """Tell each `RawFeatures` of a model the scale of the graph that it is trained on."""
-    for module in model.modules():
-        if isinstance(module, RawFeatures):
-            module.follow(scale)

@@ -1,112 +1,53 @@
-"""Frame of the baselines: layer after layer, among them PyG's, whose sums over edges are ours."""
+"""Frame of the baselines: layer after layer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch_geometric import nn as pyg
 
 from robust_diffusion.checks import Count, Layers, Probability, Width, validated
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.operators import (
     Graph,
-    edge_softmax,
-    gather_dst,
-    gather_src,
     graph_with_degree,
-    spmm,
     symmetric_weights,
 )
 
-SMALLEST_SQUARE = 1e-12
-"""Keeps the gradient of a square root finite at 0."""
-
-POOLED_AT_A_TIME = 320
-"""Channels of GraphSAGE's projection: of thousands, as of bags of words, a part stays in cache.
-
-Features of GRB's Cora, 302, are one part, so that its published runs keep their bits.
-"""
+FEWEST_LAYERS = 3
 
 
-class GCNConv(pyg.GCNConv):  # type: ignore[misc]
-    """Weighted sum over incoming edges of x W, plus bias; the graph's weights are as they are."""
+@dataclass(frozen=True)
+class HiddenStep:
+    """A hidden layer's step, the unit that timings measure, again and again from one state."""
 
-    def __init__(self, in_channels: int, out_channels: int) -> None:
-        super().__init__(in_channels, out_channels, normalize=False)
-
-    def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
-        """Features of every node's neighbourhood."""
-        return spmm(graph.weight, self.lin(x), graph) + self.bias  # type: ignore[no-any-return]
+    kind: Literal["diffusion", "aggregation"]  # an `aggregation` unless it is a graph PDE's
+    width: int  # features per node of the state
+    run: Callable[[], Tensor]  # takes the step; the state stays as it is
 
 
-class GATConv(pyg.GATConv):  # type: ignore[misc]
-    """Additive attention over incoming edges, an edge counting by its weight in the softmax."""
+@runtime_checkable
+class HasHiddenStep(Protocol):
+    """A model whose second layer can be run by itself."""
 
-    def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
-        """Features of every node's neighbourhood, with heads concatenated or averaged."""
-        projected = self.lin(x).view(-1, self.heads, self.out_channels)
-        at_dst = (projected * self.att_dst).sum(-1)
-        at_src = (projected * self.att_src).sum(-1)
-        scores = gather_dst(at_dst, graph) + gather_src(at_src, graph)
-        attention = edge_softmax(F.leaky_relu(scores, self.negative_slope), graph)
-        heads = [
-            spmm(attention[:, h].contiguous(), projected[:, h], graph) for h in range(self.heads)
-        ]
-        out = torch.cat(heads, 1) if self.concat else torch.stack(heads).mean(0)
-        return out + self.bias  # type: ignore[no-any-return]
+    def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
+        """The step of the second layer, from the state with which a forward pass enters it.
+
+        Work that a forward pass does once for all layers, such as sorting the edges or normalising
+        their weights, is done when this returns.
+        """
 
 
-class SAGEConv(pyg.SAGEConv):  # type: ignore[misc]
-    """W x + W' of the root mean square, over incoming edges, of the projected neighbours.
-
-    Deviation: Hamilton et al. pool by the maximum; GRB, whose choice this is, by the root mean
-    square, since powers closer to the maximum make the gradient explode.
-    With `project_root` the node itself is projected too, relu(P x) instead of x.
-    """
-
-    def __init__(self, in_channels: int, out_channels: int, *, project_root: bool = False) -> None:
-        super().__init__(in_channels, out_channels, project=True)
-        self.project_root = project_root
-
-    def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
-        """Features of every node and its neighbourhood; the weights are those of a mean."""
-        weights, biases = (
-            part.split(POOLED_AT_A_TIME) for part in (self.lin.weight, self.lin.bias)
+def check_hidden_layers(num_layers: int) -> None:
+    """Raise a ConfigError for a model whose second layer is its last."""
+    if num_layers < FEWEST_LAYERS:
+        raise ConfigError(
+            f"model.num_layers={num_layers}: a layer between two hidden ones is timed; "
+            f"use at least {FEWEST_LAYERS}"
         )
-        pooled, roots = [], []
-        for weight, bias in zip(weights, biases, strict=True):
-            projected = F.linear(x, weight, bias).relu()
-            squares = spmm(graph.weight, projected.square(), graph)
-            pooled.append(torch.sqrt(squares + SMALLEST_SQUARE))
-            if self.project_root:
-                roots.append(projected)
-        root = torch.cat(roots, 1) if self.project_root else x
-        return self.lin_l(torch.cat(pooled, 1)) + self.lin_r(root)  # type: ignore[no-any-return]
-
-
-class GINConv(pyg.GINConv):  # type: ignore[misc]
-    """MLP of (1 + eps) x plus the weighted sum over incoming edges.
-
-    The MLP begins with a Linear. Where that narrows the features, as in the first layer, it is
-    taken before the sum, which then is one of fewer channels: both are linear.
-    """
-
-    def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
-        """Features of every node and its neighbourhood; the graph has no self-loops."""
-        first = self.nn[0]
-        if first.in_features <= first.out_features:
-            return self.nn(self._summed(x, graph))  # type: ignore[no-any-return]
-        summed = self._summed(F.linear(x, first.weight), graph) + first.bias
-        return self.nn[1:](summed)  # type: ignore[no-any-return]
-
-    def _summed(self, x: Tensor, graph: Graph) -> Tensor:
-        return (1 + self.eps) * x + spmm(graph.weight, x, graph)  # type: ignore[no-any-return]
 
 
 Apply = Callable[[nn.Module, Tensor], Tensor]

@@ -1,85 +1,43 @@
 """Operators on graphs: pure functions of tensors, the mathematics every flow is built from."""
 
-from robust_diffusion.operators.attention import HeadWeights, edge_attention
-from robust_diffusion.operators.calculus import (
-    GradientNorm,
-    gradient_norm,
-    graph_divergence,
-    graph_gradient,
-    graph_laplacian,
-)
-from robust_diffusion.operators.diffusion import edge_modulation, modulated_diffusion
-from robust_diffusion.operators.edges import (
-    edge_cosine,
-    edge_dot,
-    edge_softmax,
-    edge_squared_distance,
-    inverse_length,
-    spmm,
-)
-from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
-from robust_diffusion.operators.kernels import (
-    Backend,
-    Kernels,
-    Modulation,
-    backend_set,
-    current_backend,
-    kernels_for,
-    set_backend,
-)
-from robust_diffusion.operators.low_rank import Gradient, LowRank, low_rank_product, truncated_svd
-from robust_diffusion.operators.random_walk import pagerank_graph, return_probabilities
-from robust_diffusion.operators.segments import (
-    gather_dst,
-    gather_src,
-    graph_with_degree,
-    mean_weights,
-    segment_sum,
-    symmetric_weights,
-)
-from robust_diffusion.operators.sparse_matrix import SparseMatrix
-from robust_diffusion.operators.stand_ins import FixedRows, SelectiveTensor, sparse_input
-
-__all__ = [
-    "Backend",
-    "EdgeValues",
-    "FixedRows",
-    "Gradient",
-    "GradientNorm",
-    "Graph",
-    "HeadWeights",
-    "Kernels",
-    "LowRank",
-    "Modulation",
-    "NodeSignal",
-    "SelectiveTensor",
-    "SparseMatrix",
-    "backend_set",
-    "current_backend",
-    "edge_attention",
-    "edge_cosine",
-    "edge_dot",
-    "edge_modulation",
-    "edge_softmax",
-    "edge_squared_distance",
-    "gather_dst",
-    "gather_src",
-    "gradient_norm",
-    "graph_divergence",
-    "graph_gradient",
-    "graph_laplacian",
-    "graph_with_degree",
-    "inverse_length",
-    "kernels_for",
-    "low_rank_product",
-    "mean_weights",
-    "modulated_diffusion",
-    "pagerank_graph",
-    "return_probabilities",
-    "segment_sum",
-    "set_backend",
-    "sparse_input",
-    "spmm",
-    "symmetric_weights",
-    "truncated_svd",
-]
+from robust_diffusion.operators.calculus import GradientNorm as GradientNorm
+from robust_diffusion.operators.calculus import gradient_norm as gradient_norm
+from robust_diffusion.operators.calculus import graph_divergence as graph_divergence
+from robust_diffusion.operators.calculus import graph_gradient as graph_gradient
+from robust_diffusion.operators.calculus import graph_laplacian as graph_laplacian
+from robust_diffusion.operators.diffusion import HeadWeights as HeadWeights
+from robust_diffusion.operators.diffusion import edge_attention as edge_attention
+from robust_diffusion.operators.diffusion import edge_modulation as edge_modulation
+from robust_diffusion.operators.diffusion import modulated_diffusion as modulated_diffusion
+from robust_diffusion.operators.edges import edge_cosine as edge_cosine
+from robust_diffusion.operators.edges import edge_dot as edge_dot
+from robust_diffusion.operators.edges import edge_softmax as edge_softmax
+from robust_diffusion.operators.edges import edge_squared_distance as edge_squared_distance
+from robust_diffusion.operators.edges import inverse_length as inverse_length
+from robust_diffusion.operators.edges import spmm as spmm
+from robust_diffusion.operators.graph import EdgeValues as EdgeValues
+from robust_diffusion.operators.graph import Graph as Graph
+from robust_diffusion.operators.graph import NodeSignal as NodeSignal
+from robust_diffusion.operators.graph import gather_dst as gather_dst
+from robust_diffusion.operators.graph import gather_src as gather_src
+from robust_diffusion.operators.graph import graph_with_degree as graph_with_degree
+from robust_diffusion.operators.graph import mean_weights as mean_weights
+from robust_diffusion.operators.graph import segment_sum as segment_sum
+from robust_diffusion.operators.graph import symmetric_weights as symmetric_weights
+from robust_diffusion.operators.kernels import Backend as Backend
+from robust_diffusion.operators.kernels import Kernels as Kernels
+from robust_diffusion.operators.kernels import Modulation as Modulation
+from robust_diffusion.operators.kernels import backend_set as backend_set
+from robust_diffusion.operators.kernels import current_backend as current_backend
+from robust_diffusion.operators.kernels import kernels_for as kernels_for
+from robust_diffusion.operators.kernels import set_backend as set_backend
+from robust_diffusion.operators.low_rank import Gradient as Gradient
+from robust_diffusion.operators.low_rank import LowRank as LowRank
+from robust_diffusion.operators.low_rank import low_rank_product as low_rank_product
+from robust_diffusion.operators.low_rank import truncated_svd as truncated_svd
+from robust_diffusion.operators.random_walk import pagerank_graph as pagerank_graph
+from robust_diffusion.operators.random_walk import return_probabilities as return_probabilities
+from robust_diffusion.operators.stand_ins import FixedRows as FixedRows
+from robust_diffusion.operators.stand_ins import SelectiveTensor as SelectiveTensor
+from robust_diffusion.operators.stand_ins import SparseMatrix as SparseMatrix
+from robust_diffusion.operators.stand_ins import sparse_input as sparse_input

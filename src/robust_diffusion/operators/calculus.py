@@ -7,8 +7,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from robust_diffusion.operators.edges import edge_squared_distance, spmm
-from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
-from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
+from robust_diffusion.operators.graph import (
+    EdgeValues,
+    Graph,
+    NodeSignal,
+    gather_dst,
+    gather_src,
+    segment_sum,
+)
 
 GradientNorm = Literal["edges", "residual"]
 

@@ -12,15 +12,17 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
-from robust_diffusion.operators.kernels import MAX_EXPONENT, current_backend, kernels_for
-from robust_diffusion.operators.segments import (
+from robust_diffusion.operators.graph import (
+    EdgeValues,
+    Graph,
+    NodeSignal,
     gather_dst,
     gather_src,
-    product_over,
+    multiply,
     segment_max,
     segment_sum,
 )
+from robust_diffusion.operators.kernels import MAX_EXPONENT, current_backend, kernels_for
 
 VALUES_AT_A_TIME = 2**25
 """Features of edges' ends that are held at once: 128 MB in single precision."""
@@ -42,7 +44,7 @@ def edge_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e
         that no edge of positive weight reaches.
     """
     if is_plain(scores):
-        return graph.weight[:, None] * _plain_softmax(scores, graph.weight, graph)
+        return graph.weight[:, None] * plain_softmax(scores, graph.weight, graph)
     return _EdgeSoftmax.apply(scores, graph.weight, graph)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -74,10 +76,11 @@ def relative_softmax(scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
     """exp(s) / sum of w exp(s) over the edges that arrive at a node, without autograd."""
     if kernels := kernels_for(scores, weight, heads=scores.size(1)):
         return kernels.softmax(scores.contiguous(), weight.contiguous(), graph)
-    return _plain_softmax(scores, weight, graph)
+    return plain_softmax(scores, weight, graph)
 
 
-def _plain_softmax(scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
+def plain_softmax(scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
+    """exp(s) / sum of w exp(s) over the edges that arrive at a node, differentiable."""
     # The peak is that of the edges that count; above it, only the gradient of the weight of an
     # edge of weight 0 is left, and it is held finite.
     peak = segment_max(scores.masked_fill(weight[:, None] == 0, -torch.inf), graph)
@@ -113,16 +116,9 @@ class _EdgeDot(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         key, query = ctx.saved_tensors
-        graph: Graph = ctx.graph
-        heads = range(key.size(1))
-        grad_key = [
-            product_over(graph.rowptr, graph.src, _head(grad, h), _head(query, h)) for h in heads
-        ]
-        grad = grad.index_select(0, graph.order_by_source)
-        grad_query = [
-            product_over(graph.colptr, graph.dst_by_source, _head(grad, h), _head(key, h))
-            for h in heads
-        ]
+        heads = [(_head(grad, h), _head(key, h), _head(query, h)) for h in range(key.size(1))]
+        grad_key = [multiply(d, query, ctx.graph) for d, _, query in heads]
+        grad_query = [multiply(d, key, ctx.graph, transposed=True) for d, key, _ in heads]
         return _heads(grad_key), _heads(grad_query), None
 
 
@@ -174,10 +170,8 @@ class _EdgeSquaredDistance(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (z,) = ctx.saved_tensors
         graph: Graph = ctx.graph
-        by_source = grad.index_select(0, graph.order_by_source)
         degree = segment_sum(grad, graph).index_add(0, graph.src, grad)
-        neighbours = product_over(graph.rowptr, graph.src, grad, z)
-        neighbours += product_over(graph.colptr, graph.dst_by_source, by_source, z)
+        neighbours = multiply(grad, z, graph) + multiply(grad, z, graph, transposed=True)
         return 2 * (degree[:, None] * z - neighbours), None
 
 
@@ -205,11 +199,7 @@ class _SpMM(torch.autograd.Function):
         # Features of a large graph are not kept for the gradient of weights that ask for none.
         ctx.save_for_backward(weight if of_z else None, z if of_weight else None)
         ctx.graph, ctx.transposed = graph, transposed
-        pointers, columns = graph.rowptr, graph.src
-        if transposed:
-            weight = weight.index_select(0, graph.order_by_source)
-            pointers, columns = graph.colptr, graph.dst_by_source
-        return product_over(pointers, columns, weight, z.contiguous())
+        return multiply(weight, z.contiguous(), graph, transposed=transposed)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:

@@ -11,8 +11,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from robust_diffusion.operators.graph import Graph, NodeSignal
-from robust_diffusion.operators.segments import gather_dst, gather_src, product_over
+from robust_diffusion.operators.graph import Graph, NodeSignal, gather_dst, gather_src, multiply
 
 Gradient = Literal["exact", "straight_through", "detached"]
 
@@ -140,16 +139,11 @@ def _exact_gradient(grad: Tensor, z: Tensor, factors: LowRank, graph: Graph) -> 
     right = torch.cat([by_v - u @ (u.T @ by_v), by_u - v @ (v.T @ by_u)])
     n = graph.num_nodes
     weight = graph.weight.detach().double()
-    transposed = weight.index_select(0, graph.order_by_source)
 
     def apply(x: Tensor) -> Tensor:
         a, b = x[:n], x[n:]
-        a_next = (1 + DAMPING) * s * a - product_over(
-            graph.rowptr, graph.src, weight, b.contiguous()
-        )
-        b_next = (1 + DAMPING) * s * b - product_over(
-            graph.colptr, graph.dst_by_source, transposed, a.contiguous()
-        )
+        a_next = (1 + DAMPING) * s * a - multiply(weight, b.contiguous(), graph)
+        b_next = (1 + DAMPING) * s * b - multiply(weight, a.contiguous(), graph, transposed=True)
         return torch.cat([a_next - u @ (u.T @ a_next), b_next - v @ (v.T @ b_next)])
 
     solution = _conjugate_gradients(apply, right)

@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from robust_diffusion.operators.edges import spmm
-from robust_diffusion.operators.graph import Graph
-from robust_diffusion.operators.segments import gather_dst, segment_sum, symmetric_weights
+from robust_diffusion.operators.graph import Graph, gather_dst, segment_sum, symmetric_weights
 from robust_diffusion.system.tensor_hashes import ByTensor
 
 NODES_AT_A_TIME = 256

@@ -22,7 +22,7 @@ class PrintPaperTable(PrintResults):
         scale = config.hydra.runtime.choices.scale
         datasets = {record["dataset"] for record in records}
         for fidelity in dict.fromkeys(record["fidelity"] for record in records):
-            counted = Runs.among(every, scale=scale, fidelity=fidelity)
+            counted = Runs(every, scale=scale, fidelity=fidelity)
             table = build_table(layout, counted, datasets)
             sys.stdout.write(f"{render_markdown(table)}\n")
             yield to_frame(table), [fidelity, scale]
@@ -32,5 +32,5 @@ class PrintPaperTable(PrintResults):
         runs = by_experiment(records, scale=scale).get(experiment, [])
         for number in (n for n in table_numbers() if experiment == f"table-{n}"):
             for fidelity in sorted({record["fidelity"] for record in runs}):
-                counted = Runs.among(records, scale=scale, fidelity=fidelity)
+                counted = Runs(records, scale=scale, fidelity=fidelity)
                 yield to_frame(build_table(load_layout(number), counted)), [fidelity, scale]

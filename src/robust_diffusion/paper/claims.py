@@ -1,14 +1,17 @@
-"""Claims of the paper in words, declared in `conf/claims.yaml` and judged on records."""
+"""Claims of the paper in words, declared in `conf/claims.yaml`, judged on records, and shown."""
 
+import json
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from itertools import combinations, compress, product
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
+import numpy as np
 import pandas as pd
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from yaml import YAMLError
@@ -16,18 +19,21 @@ from yaml import YAMLError
 from robust_diffusion.checks import check_choice
 from robust_diffusion.config import CONFIG_DIR, read_yaml
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.axes import WORST, choice
+from robust_diffusion.paper.axes import WORST, choice, label_of
 from robust_diffusion.paper.layout import ASSUMED_RUNS, Line, load_layout
+from robust_diffusion.paper.paper_table import published
 from robust_diffusion.records.records import CLEAN, Record, has_values, value_at
 from robust_diffusion.records.schema import first_problem
 from robust_diffusion.results.frame import narrow_frame
+from robust_diffusion.results.numbers import MINUS, RULE, Estimate, holm, p_value
 from robust_diffusion.results.runs import Runs, select
-from robust_diffusion.results.significance import Estimate, holm
 from robust_diffusion.results.worst_case import worst_cases
+from robust_diffusion.system.markdown import markdown_table
 
 CLAIMS = CONFIG_DIR / "claims.yaml"
 PRINTED_COLUMN = "published"  # column of evidence: the printed means
 UNDER_WORST = "worst case"  # column of evidence: the first variant under worst cases
+VERDICTS = ("supported", "contradicted", "undecided")
 _MLP = "mlp"  # the model that sees no edge, and the experiment that trains it on every graph
 _WORST_CASES = ("worst-case", "worst-case-models", "worst-case-graphs")
 """Experiments in which all seeds of all models meet the same attacks, on one split per dataset."""
@@ -76,14 +82,13 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
         """Return every comparison; an unknown axis or value is a `ConfigError`."""
         comparisons = []
         for chosen in _combinations(self.each):
-            common, left, right = dict(self.select), dict(self.left), dict(self.right)
-            axes_of = {"": common, "left": left, "right": right}
+            axes_of = {"": dict(self.select), "left": dict(self.left), "right": dict(self.right)}
             for axis, value in chosen.items():
                 side, _, name = axis.rpartition(".")
                 axes_of[check_choice("each", side, axes_of)][name] = value
             words = [f"vs {v}" if axis == "right.model" else str(v) for axis, v in chosen.items()]
-            for sides in self._sides(left, right):
-                groups = [(w, [*map(group, _combinations(common | axes))]) for w, axes in sides]
+            for sides in self._sides(axes_of["left"], axes_of["right"]):
+                groups = [(w, [*map(group, _combinations(axes_of[""] | x))]) for w, x in sides]
                 terms = _merged((g, w / len(side)) for w, side in groups for g in side)
                 levels = (line(tuple(x for x in g if x[0] != "attack")).keys for g in terms)
                 pair = " vs ".join("/".join(kv.values()) for kv in levels if self.test == "differ")
@@ -97,8 +102,7 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
         if self.test == "trend":
             # The change from the first to the last level, of a straight line through all means.
             n = len(self.levels)
-            slopes = [12 / (n * n + n) * (i - (n - 1) / 2) for i in range(n)]
-            return [list(zip(slopes, self.levels, strict=True))]
+            return [[(12 / (n * n + n) * (i - (n - 1) / 2), x) for i, x in enumerate(self.levels)]]
         terms = self.terms or [{"weight": 1, **left}, {"weight": -1, **right}]
         return [[(axes.pop("weight", 1), axes) for axes in map(dict, terms)]]
 
@@ -190,7 +194,7 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
 
     An MLP has no variants, so that of `experiment=mlp` counts for every variant.
     """
-    runs = Runs.among(records, fidelity=fidelity)
+    runs = Runs(records, fidelity=fidelity)
     mlp = runs.all_variants.get(_MLP, ())
     tried = narrow_frame(r for name in _WORST_CASES for r in runs.of(name) if "error" not in r)
 
@@ -253,7 +257,7 @@ class Finding:
 class Judgement:
     """The verdict on a claim, and the findings behind it."""
 
-    verdict: str  # supported, contradicted, undecided
+    verdict: str  # of `VERDICTS`
     datasets: list[str]  # that it rests on
     findings: list[Finding]  # of its comparisons
     shown: Finding | None  # the weakest comparison; the mean of an average; the largest difference
@@ -287,7 +291,7 @@ def judge_all(
 def judge(
     claim: Claim, evidence: Evidence, claims: Claims, datasets: Collection[str] | None = None
 ) -> Judgement:
-    """Judge one claim by the rule that `claims_table.legend` states.
+    """Judge one claim by the rule that `legend` states.
 
     If the claim is about an average, its mean decides; of `differ`, any two levels do. Comparisons
     on a dataset without any value, or that is not among `datasets`, are left out.
@@ -331,13 +335,14 @@ def _tested(
     margin = math.log(claim.margin or 1) if claim.is_factor else claim.margin
     # Within both margins, or beyond the nearer: two tests, see Schuirmann 1987.
     bounds = [margin, -margin] if claim.test == "equivalent" else [margin]
-    findings, p_values = [], []
+    findings = []
     for label, terms in comparisons:
         samples = {one: evidence(one) for one in terms}
         if claim.of == "spread":
             # The mean distance from the median measures the spread: Brown and Forsythe 1974.
-            recorded = {g: _from_median(s) for g, s in samples.items() if isinstance(s, dict)}
-            samples = dict.fromkeys(terms) | recorded
+            samples = {
+                g: _from_median(s) if isinstance(s, dict) else None for g, s in samples.items()
+            }
         estimate = _estimate(terms, samples, claims.min_seeds)
         if estimate is None:
             known = any(sample is not None for sample in samples.values())
@@ -348,10 +353,9 @@ def _tested(
         sides = {"differ": True, "equivalent": abs(estimate.effect) < margin}
         holds = sides.get(claim.test, estimate.effect > margin)
         findings.append(Finding(label, "holds" if holds else "contradicted", estimate, max(p_at)))
-        p_values.append(max(p_at))
-    corrected = iter(holm(p_values))
-    for finding in findings:
-        if finding.estimate and next(corrected) > claims.alpha:
+    decided = [(finding, finding.p) for finding in findings if finding.p is not None]
+    for (finding, _), p in zip(decided, holm([p for _, p in decided]), strict=True):
+        if p > claims.alpha:
             finding.state = "undecided"
     return findings
 
@@ -377,3 +381,137 @@ def _estimate(terms: Terms, samples: Mapping[Group, Sample], min_seeds: int) -> 
     # Rounded, since equal differences of floats are not quite equal.
     effects = [round(sum(weight * s[seed] for weight, s in recorded), 9) for seed in shared]
     return Estimate.of(effects) if len(effects) >= min_seeds else None
+
+
+def legend(alpha: float, worst_of: str) -> str:
+    """Explain an entry and the columns; the worst cases belong to one variant."""
+    return (
+        f"{RULE} Supported: every comparison holds, significantly (at {100 * alpha:g} %) on the "
+        "claimed side of the margin; contradicted: one lies significantly on the other; "
+        "undecided: neither. Effects are in points of accuracy (× a factor): the weakest "
+        "comparison's, or the mean's where the claim is about an average. MLP: the same "
+        "comparisons with an MLP in place of the other models. All columns rest on the same "
+        "datasets. Published: by the printed means, as of independent runs (Welch). Worst case: by "
+        f"the lowest accuracy that any attack reached on each model, fidelity={worst_of}."
+    )
+
+
+def render_claims(verdicts: pd.DataFrame, claims: Claims, *, worst_of: str) -> str:
+    """Render the claims of the front pages, then all others that records test, as Markdown."""
+    quotes = Counter(claim.quote for claim in verdicts["claim"])
+    # Several claims about one sentence need their names.
+    titles = {
+        name: f"{quote} ({name})" if quotes[quote] > 1 else quote
+        for name, quote in tested(verdicts).items()
+        if name not in claims.front
+    }
+    return (
+        f"**Claims of the paper.** {legend(claims.alpha, worst_of)}\n\n"
+        f"{claims_table(verdicts, claims.front)}\n\nThe others that published records test, in the "
+        f"paper's words; `make claims` lists all:\n\n{claims_table(verdicts, titles)}\n"
+    )
+
+
+def render_verdicts(verdicts: pd.DataFrame, claims: Claims, variants: Sequence[str]) -> str:
+    """Render every claim by its name, and where the claims that no record tests are discussed."""
+
+    def counts(variant: str) -> str:
+        kinds = Counter(judgement.verdict for judgement in verdicts[variant])
+        return ", ".join(f"{kinds[kind]} {kind}" for kind in VERDICTS)
+
+    counted = "; ".join(f"{name}: {counts(name)}" for name in variants)
+    if not tested(verdicts):
+        counted += f". No record tests any.{published('claims')[:-1]}"
+    titles = {str(name): f"{name}: {claim.quote}" for name, claim in verdicts["claim"].items()}
+    elsewhere = (f'- "{quote}": {where}' for quote, where in claims.elsewhere.items())
+    head = f"Claims of arXiv:2209.07754 by records. {counted}. {legend(claims.alpha, variants[0])}"
+    table = claims_table(verdicts, titles)
+    return "\n".join([head, "", table, "", "Not decided by records:", *elsewhere])
+
+
+def tested(verdicts: pd.DataFrame) -> dict[str, str]:
+    """Return name and quote of the claims that the records of some variant test."""
+    judged = verdicts.drop(columns=["claim", "datasets", PRINTED_COLUMN])
+    recorded = judged.map(lambda judgement: bool(judgement and judgement.shown)).any(axis=1)
+    return {str(name): claim.quote for name, claim in verdicts.loc[recorded, "claim"].items()}
+
+
+def claims_table(verdicts: pd.DataFrame, titles: Mapping[str, str]) -> str:
+    """Render claims under their titles as Markdown, the verdict in bold."""
+    texts = claims_frame(verdicts, titles)
+    cells = texts.replace({r"\A(.+)\n": r"**\1**\n", r"\n": "<br>"}, regex=True)
+    return markdown_table(cells, list(cells.columns))
+
+
+def claims_frame(verdicts: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFrame:
+    """Return claims under their titles as text, a column per evidence."""
+    rows = verdicts.loc[list(titles)]
+    basis = list(map(_basis, rows["claim"], rows["datasets"]))
+    evidence = rows.columns.drop(["claim", "datasets"])
+    texts = {name: list(map(in_short, rows["claim"], rows[name])) for name in evidence}
+    return pd.DataFrame({"claim": list(titles.values()), "rests on": basis} | texts)
+
+
+def in_short(claim: Claim, judgement: Judgement | None) -> str:
+    """Return verdict, number of comparisons, effect, and comparisons with an MLP, a line each."""
+    if judgement is None:
+        return "-"
+    if {finding.state for finding in judgement.findings} <= {"no data"}:
+        return "no data"
+    lines = [judgement.verdict, _counts(claim, judgement)]
+    if judgement.shown:
+        lines.append(_effect(claim, judgement.shown, len(judgement.findings)))
+    if judgement.shown and judgement.mlp and judgement.mlp.shown:
+        lines.append(f"MLP: {_counts(claim, judgement.mlp)}")
+    return "\n".join(lines)
+
+
+def to_json(verdicts: pd.DataFrame, claims: Claims) -> str:
+    """Return all details of each claim as JSON; effects of factors are logarithms."""
+    rows = [
+        {
+            "name": name,
+            "claim": row.pop("claim").model_dump(),
+            "datasets": row.pop("datasets"),
+            "columns": {column: judged and asdict(judged) for column, judged in row.items()},
+        }
+        for name, row in verdicts.to_dict("index").items()
+    ]
+    details = claims.model_dump(include={"alpha", "min_seeds", "elsewhere"}) | {"claims": rows}
+    return json.dumps(details, indent=2, allow_nan=False, ensure_ascii=False)
+
+
+def _counts(claim: Claim, judgement: Judgement) -> str:
+    """Return the number of comparisons that hold, are contradicted, or were not tested."""
+    counts = Counter(finding.state for finding in judgement.findings)
+    parts = f" part{'s' if counts.total() > 1 else ''}" if claim.over == "average" else ""
+    others = ("contradicted", "too few seeds", "no data")
+    rest = [f"{counts[state]} {state}" for state in others if counts[state]]
+    return ", ".join([f"{counts['holds']} of {counts.total()}{parts} hold", *rest])
+
+
+def _effect(claim: Claim, shown: Finding, number: int) -> str:
+    """Return the effect that stands for a claim with its interval, in points or as a factor."""
+    if shown.estimate is None or shown.p is None:
+        return "-"
+    which = {"average": "mean ", "all": "largest " if claim.test == "differ" else "weakest "}
+    values = np.array([shown.estimate.effect, *shown.estimate.interval])
+    form = "{:+.1f} [{:+.1f}, {:+.1f}]"
+    if claim.is_factor:
+        # Far beyond any ratio of two measurements, but finite.
+        values, form = np.exp(values.clip(max=700.0)), "×{:.2f} [{:.2f}, {:.2f}]"
+    # An effect that ends in 5 is shown as such, whichever way its sum was off by its last bit.
+    text = form.format(*values.round(9)).replace("-", MINUS)
+    p = f", p {p_value(shown.p)}" if shown.estimate.error else ""
+    return (which[claim.over] if number > 1 or claim.over == "average" else "") + text + p
+
+
+def _basis(claim: Claim, datasets: list[str]) -> str:
+    """Return datasets and margin of a claim."""
+    margin = f"{claim.margin:g}".replace("-", MINUS)
+    if claim.is_factor:
+        margin = f"×{claim.margin or 1:g}"
+    elif claim.test == "equivalent":
+        margin = f"±{margin}"
+    named = ", ".join(label_of("dataset", name) for name in datasets)
+    return f"{named or 'no dataset'}; margin {margin}"

@@ -13,7 +13,7 @@ from robust_diffusion.config import CONFIG_DIR, PUBLISHED
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.layout import load_layout, table_numbers
-from robust_diffusion.paper.paper_table import PaperTable, build_table, published
+from robust_diffusion.paper.paper_table import PaperTable, build_table
 from robust_diffusion.paper.render import render_csv, render_html, render_latex, render_markdown
 from robust_diffusion.records.records import read_records
 from robust_diffusion.results.runs import Runs
@@ -41,16 +41,14 @@ LAYER_DIAGRAM = Path(__file__).parent / "figures" / "gode_layer.svg"
 
 def run_table_command(arguments: Sequence[str]) -> None:
     """Print a table, or write it to a file; nothing is run."""
-    parser = argparse.ArgumentParser(
-        prog="robust-diffusion table",
-        description="Show a table of the paper as the records have it; nothing is run. "
+    parser = _parser(
+        "table",
+        "Show a table of the paper as the records have it; nothing is run. "
         "experiment=table-<number> runs it; table 4, of the datasets, is measured on the files.",
     )
     add, default = parser.add_argument, "default: %(default)s"
     add("number", type=int, choices=sorted({_DATASETS, *table_numbers()}))
-    add_records_option(parser)
     add("--format", choices=list(_FORMATS), default="markdown", help=default)
-    _add_variant_options(parser)
     text = "data directory of table 4 (default: ROBUST_DIFFUSION_DATA, else data)"
     add("--data-dir", default=os.environ.get("ROBUST_DIFFUSION_DATA") or "data", help=text)
     add("--out", type=Path, help="file to write to (default: standard output)")
@@ -60,12 +58,10 @@ def run_table_command(arguments: Sequence[str]) -> None:
     else:
         layout = load_layout(chosen.number)
         variant = {"scale": chosen.scale, "fidelity": chosen.fidelity}
-        counted = Runs.among(read_chosen(chosen.records), **variant)
+        counted = Runs(read_chosen(chosen.records), **variant)
         if not counted.of(layout.experiment) and not chosen.records and layout.kind != "budgets":
             log.warning("%s: no runs of yours; this shows the published ones", layout.experiment)
-            counted = Runs.among(
-                read_records(PUBLISHED / "results" / "records.jsonl.gz"), **variant
-            )
+            counted = Runs(read_records(PUBLISHED / "results" / "records.jsonl.gz"), **variant)
         datasets = {record["dataset"] for record in counted.of(layout.experiment)}
         text = _FORMATS[chosen.format](build_table(layout, counted, datasets or None))
     if chosen.out is not None:
@@ -88,8 +84,7 @@ def _dataset_table(data_dir: str, form: str) -> str:
 def run_claims_command(arguments: Sequence[str]) -> None:
     """Judge the paper's claims; the exit status is 0 for any verdict."""
     # Imported late, as in other commands: a table needs no data frame, which takes half a second.
-    from robust_diffusion.paper.claims import CLAIMS, judge_all, load_claims, variants_of
-    from robust_diffusion.paper.claims_table import claims_table, legend, tested, to_json
+    from robust_diffusion.paper import claims
 
     parser = argparse.ArgumentParser(
         prog="robust-diffusion claims",
@@ -99,51 +94,34 @@ def run_claims_command(arguments: Sequence[str]) -> None:
     add = parser.add_argument
     add("names", nargs="*", metavar="claim", help="claims to judge (default: all)")
     add_records_option(parser)
-    add("--claims", default=CLAIMS, type=Path, help="file of claims")
+    add("--claims", default=claims.CLAIMS, type=Path, help="file of claims")
     which = "variant of the paper that counts (default: each that was run)"
     add("--fidelity", choices=FIDELITIES, help=which)
     add("--format", choices=["markdown", "json"], default="markdown")
     chosen = parser.parse_args(arguments)
-    claims = load_claims(chosen.claims)
+    declared = claims.load_claims(chosen.claims)
     for name in chosen.names:
-        check_choice("claim", name, claims.claims)
+        check_choice("claim", name, declared.claims)
     records = read_chosen(chosen.records)
-    variants = [chosen.fidelity] if chosen.fidelity else variants_of(records)
-    verdicts = judge_all(claims, records, variants, chosen.names)
+    variants = [chosen.fidelity] if chosen.fidelity else claims.variants_of(records)
+    verdicts = claims.judge_all(declared, records, variants, chosen.names)
     if chosen.format == "json":
-        sys.stdout.write(to_json(verdicts, claims) + "\n")
-        return
-
-    def counts(variant: str) -> str:
-        kinds = [judgement.verdict for judgement in verdicts[variant]]
-        shown = ("supported", "contradicted", "undecided")
-        return ", ".join(f"{kinds.count(kind)} {kind}" for kind in shown)
-
-    counted = "; ".join(f"{name}: {counts(name)}" for name in variants)
-    if not tested(verdicts):
-        counted += f". No record tests any.{published('claims')[:-1]}"
-    titles = {str(name): f"{name}: {claim.quote}" for name, claim in verdicts["claim"].items()}
-    table = claims_table(verdicts, titles)
-    elsewhere = "".join(f'- "{quote}": {where}\n' for quote, where in claims.elsewhere.items())
-    sys.stdout.write(
-        f"Claims of arXiv:2209.07754 by records. {counted}. {legend(claims.alpha, variants[0])}"
-        f"\n\n{table}\n\nNot decided by records:\n{elsewhere}"
-    )
+        text = claims.to_json(verdicts, declared)
+    else:
+        text = claims.render_verdicts(verdicts, declared, variants)
+    sys.stdout.write(text + "\n")
 
 
 def run_report_command(arguments: Sequence[str]) -> None:
     """Write the report; nothing is run."""
     from robust_diffusion.paper.report import render_report
 
-    parser = argparse.ArgumentParser(
-        prog="robust-diffusion report",
-        description="Write the tables of the paper that the records fill, with charts, claims, "
-        "worst cases, comparisons and failed runs, as one HTML file that loads nothing; nothing "
-        "is run.",
+    parser = _parser(
+        "report",
+        "Write the tables of the paper that the records fill, with charts, claims, worst cases, "
+        "comparisons and failed runs, as one HTML file that loads nothing; nothing is run.",
     )
-    add_records_option(parser)
     _add_path(parser, "--out", Path("outputs/report.html"), "file to write to")
-    _add_variant_options(parser)
     _add_path(parser, "--figures", FIGURES, "folder of figures drawn before")
     chosen = parser.parse_args(arguments)
     variant = {"scale": chosen.scale, "fidelity": chosen.fidelity}
@@ -206,11 +184,14 @@ def _draw(chosen: argparse.Namespace) -> None:
     sys.stdout.write("".join(f"{path}\n" for path in written))
 
 
-def _add_variant_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the scale and the variant of the records that count."""
+def _parser(name: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser with the options for the records that count, by file, scale and variant."""
+    parser = argparse.ArgumentParser(prog=f"robust-diffusion {name}", description=description)
+    add_records_option(parser)
     add_scale_option(parser)
     text = "variant of the paper (default: paper)"
     parser.add_argument("--fidelity", choices=FIDELITIES, default="paper", help=text)
+    return parser
 
 
 def _add_path(parser: argparse.ArgumentParser, option: str, default: Path, purpose: str) -> None:

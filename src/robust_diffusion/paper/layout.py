@@ -1,17 +1,18 @@
-"""Layouts: the `table` section of an experiment, read into grids of rows and columns."""
+"""Layouts: the `table` section of an experiment as grids of rows and columns, fitted to records."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from itertools import product
+from functools import cache, partial
+from itertools import groupby, product, takewhile
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from robust_diffusion.checks import Count, check_choice, check_value
 from robust_diffusion.config import CONFIG_DIR, read_yaml
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.axes import STAND_INS, Choice, choice
+from robust_diffusion.paper.axes import MODELS, NAMED, STAND_INS, Choice, choice
+from robust_diffusion.records.records import CLEAN, Record, has_values, is_timing
 from robust_diffusion.results.entry import Best, Reported
 
 _Kind = Literal["accuracy", "budgets", "time"]
@@ -116,6 +117,19 @@ class Layout:
         pairs = (pair for grid in self.grids for pair in product(grid.rows, grid.columns))
         return [self.fixed | row | column for row, column in pairs]
 
+    @property
+    def lines(self) -> list[Line]:
+        """Rows and columns of all grids."""
+        return [line for grid in self.grids for line in (*grid.rows, *grid.columns)]
+
+    def changed(self, change: Callable[[Sequence[Line]], Iterable[Line]]) -> "Layout":
+        """Return the layout with other rows and columns, without grids that have none left."""
+        grids = (
+            replace(grid, rows=tuple(change(grid.rows)), columns=tuple(change(grid.columns)))
+            for grid in self.grids
+        )
+        return replace(self, grids=tuple(grid for grid in grids if grid.rows and grid.columns))
+
     def printed(self, entry: Line) -> Reported:
         """The published entry; of a stand-in, or of what the paper does not have, there is none."""
         if entry.added or entry.printed.get("dataset") in STAND_INS.values():
@@ -130,10 +144,11 @@ def table_numbers() -> list[int]:
     return sorted(int(path.stem.removeprefix("table-")) for path in laid_out)
 
 
+@cache
 def load_layout(number: int) -> Layout:
     """Load the layout of a table."""
     path = CONFIG_DIR / "experiment" / f"table-{number}.yaml"
-    experiment = _read(path) if path.is_file() else {}
+    experiment = read_yaml(path) if path.is_file() else {}
     if "table" not in experiment:
         known = ", ".join(map(str, table_numbers()))
         raise ConfigError(f"table={number}: has no layout; use one of {known}")
@@ -181,12 +196,6 @@ def printed_number(where: Mapping[str, str]) -> Reported:
     return Reported(mean, std, (int(nodes), int(edges)) if is_count else None)
 
 
-@cache
-def _read(path: Path) -> dict[str, Any]:
-    experiment: dict[str, Any] = read_yaml(path)
-    return experiment
-
-
 def _grid(section: Mapping[str, Any]) -> Grid:
     rows, columns = (
         tuple(line for block in section[key] for line in _product(block))
@@ -212,3 +221,101 @@ def _choices(axis: str, values: Any) -> Sequence[Choice]:
     if isinstance(values, Mapping):
         return [replace(choice(axis, str(v)), label=str(label)) for v, label in values.items()]
     return [choice(axis, str(v)) for v in (values if isinstance(values, list) else [values])]
+
+
+def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
+    """Return the layout of what was run, with replacement datasets and the user's rows and columns.
+
+    Times are of the paper's dataset if that was timed, else of the one timed last. Accuracies of a
+    stand-in follow those of the dataset that it stands in for. Every other dataset, attack and
+    model that the table lacks follows its own, in the order in which they were run. Where all of a
+    table is of one dataset or model, and only others were run, it becomes one of the newest. Runs
+    come in the order in which they were last asked for.
+    """
+    fixed, dataset = layout.fixed, layout.fixed.keys.get("dataset", "")
+    if layout.kind != "accuracy":
+        timed = [r["dataset"] for r in records if "error" not in r and is_timing(r)]
+        if layout.kind == "budgets" or dataset in timed or not timed:
+            return layout
+        # Beside the times that are printed of the paper's dataset.
+        here = replace(_named("dataset", timed[-1]), printed=fixed.printed)
+        return replace(layout, fixed=fixed.at("dataset", here))
+    datasets = {record["dataset"] for record in records if "error" not in record}
+    stand_ins = {name: choice("dataset", sub) for name, sub in STAND_INS.items() if sub in datasets}
+    if dataset in stand_ins and dataset not in datasets:
+        fixed = fixed.at("dataset", stand_ins[dataset])
+    recorded: dict[str, dict[str, Choice]] = {"dataset": {}, "attack": {}, "model": {}}
+    for axis, one in (each for record in records for each in _recorded_choices(record)):
+        recorded[axis][one.value] = one
+    for axis in ("dataset", "model"):
+        if recorded[axis] and fixed.keys.get(axis) not in (None, *recorded[axis]):
+            fixed = replace(fixed.at(axis, list(recorded[axis].values())[-1]), added=True)
+
+    fit = partial(_fitted, stand_ins=stand_ins, recorded=recorded, records=records)
+    return replace(layout.changed(fit), fixed=fixed)
+
+
+def _fitted(
+    lines: Sequence[Line],
+    stand_ins: Mapping[str, Choice],
+    recorded: Mapping[str, Mapping[str, Choice]],
+    records: Sequence[Record],
+) -> list[Line]:
+    """Return the lines, those of a stand-in after each dataset's block, and the user's."""
+    grown: list[Line] = []
+    for name, group in groupby(lines, key=lambda line: line.keys.get("dataset", "")):
+        grown += (block := list(group))
+        if other := stand_ins.get(name):
+            grown += [line.at("dataset", other) for line in block]
+    for axis, choices in recorded.items():
+        _grow(grown, axis, choices)
+    # Of the user's own lines those of which there is a record.
+    return [x for x in grown if not x.added or any(_fits(x, record) for record in records)]
+
+
+def _grow(lines: list[Line], axis: str, choices: Mapping[str, Choice]) -> None:
+    """Insert the same lines for each value that the lines lack."""
+    old = list(lines)
+    have = {line.keys[axis] for line in old if axis in line.keys}
+    for value in (v for v in choices if have and v not in have):
+        for line in old:
+            new = replace(line.at(axis, choices[value]), added=True)
+            if new not in lines:
+                # Behind the last of the lines that are the same on all axes before this one.
+                before = dict(takewhile(lambda key: key[0] != axis, new.keys.items())).items()
+                alike = [i for i, x in enumerate(lines) if before <= x.keys.items()]
+                lines.insert(alike[-1] + 1, new)
+
+
+def _fits(line: Line, record: Record) -> bool:
+    attacked = line.keys.get("attack", CLEAN) in (CLEAN, *_attacks(record))
+    return attacked and has_values(record, line.record)
+
+
+def _named(axis: str, name: str) -> Choice:
+    """Look up a name; one that no table of the paper has stands for itself."""
+    record = {axis: name} if axis == "dataset" else {}
+    return NAMED[axis].get(name) or Choice(name, name, {axis: name}, record)
+
+
+def _attacks(record: Record) -> list[str]:
+    # A run that failed says what it was to be attacked by.
+    names = record.get("accuracy") or record.get("config", {}).get("attacks") or {}
+    return [name for name in names if name != CLEAN]
+
+
+def _recorded_choices(record: Record) -> Iterator[tuple[str, Choice]]:
+    """Values of a record by axis; no model for a known flow with options that no table knows.
+
+    Under its name, that would pass for the flow itself.
+    """
+    yield "dataset", _named("dataset", str(record["dataset"]))
+    yield from (("attack", _named("attack", name)) for name in _attacks(record))
+    known, model, flow = NAMED["model"].values(), record["model"], record.get("flow")
+    if matches := [entry for entry in known if has_values(record, entry.record)]:
+        yield "model", matches[0]
+    elif model != "graph_pde":
+        yield "model", replace(_named("model", model), record={"model": model})
+    elif all(entry.record.get("flow") != flow for entry in known):
+        name = f"{model} {flow}" if flow in MODELS else str(flow)  # it may be called as a model is
+        yield "model", Choice(name, name, {"model": name}, {"model": model, "flow": flow})

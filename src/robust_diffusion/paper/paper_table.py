@@ -2,23 +2,22 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from robust_diffusion.config import CONFIG_DIR, PUBLISHED, read_yaml
 from robust_diffusion.paper.axes import DATASETS, STAND_INS
-from robust_diffusion.paper.fit_layout import fit_layout
 from robust_diffusion.paper.layout import (
     ASSUMED_RUNS,
     Grid,
     Layout,
     Line,
+    fit_layout,
     load_layout,
     table_numbers,
 )
 from robust_diffusion.records.identity import IGNORED_KEYS, PRESENTATION_KEYS
 from robust_diffusion.records.records import ABSENT, CLEAN, Record, is_timing, value_at
-from robust_diffusion.results.bounds import stronger_attacks
 from robust_diffusion.results.captions import describe_limits, describe_spent, ranges, spent_ranges
 from robust_diffusion.results.entry import (
     Entries,
@@ -27,6 +26,7 @@ from robust_diffusion.results.entry import (
     mark_fewer_seeds,
     measure,
     rank_entries,
+    stronger_attacks,
 )
 from robust_diffusion.results.runs import Runs, select
 
@@ -132,9 +132,11 @@ def _times(layout: Layout, runs: Sequence[Record], states: Mapping[Any, int]) ->
         low, high = min(t[key] for t in timings), max(t[key] for t in timings)
         return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
-    places = Counter(
-        ", ".join([t["device"], *_threads(t), f"backend {t['backend']}"]) for t in timings
-    )
+    def place(t: Mapping[str, Any]) -> str:
+        threads = [f"{t['threads']} thread{'s' * (t['threads'] > 1)}"] if t["kind"] == "cpu" else []
+        return ", ".join([t["device"], *threads, f"backend {t['backend']}"])
+
+    places = Counter(map(place, timings))
     named = [f"{place} ({n} of {len(runs)} runs)" for place, n in places.items()]
     seeds = ", means over the seeds" if len({record["seed"] for record in runs}) > 1 else ""
     lines = [
@@ -150,11 +152,6 @@ def _times(layout: Layout, runs: Sequence[Record], states: Mapping[Any, int]) ->
         name = DATASETS.get(other, other)
         lines.insert(0, f"{name} stands in for {printed}; the printed times are {printed}'s.")
     return lines
-
-
-def _threads(timing: Mapping[str, Any]) -> list[str]:
-    number = timing["threads"]
-    return [f"{number} thread{'s' * (number > 1)}"] if timing["kind"] == "cpu" else []
 
 
 def _setting(runs: Sequence[Record], attacked: _Attacked, fidelity: str) -> str:
@@ -193,8 +190,7 @@ def _budget(attacked: _Attacked) -> list[str]:
 
 def _options(layout: Layout, runs: Sequence[Record]) -> Mapping[str, int]:
     """Count the runs with options that neither table nor experiment names."""
-    lines = [line for grid in layout.grids for line in (*grid.rows, *grid.columns)]
-    paths = {path for line in (layout.fixed, *lines) for path in line.record}
+    paths = {path for line in (layout.fixed, *layout.lines) for path in line.record}
     paths = {path.removeprefix("config.").removeprefix("model.") for path in paths} | layout.swept
     named = paths | {f"model.{key}" for key in paths} | SAID_ELSEWHERE
     return Counter(
@@ -259,7 +255,10 @@ def build_table(
     runs = records.of(layout.experiment)
     layout = whole = fit_layout(layout, runs)
     if datasets is not None:
-        layout = _cut(layout, datasets)
+        kept = {None, *datasets}
+        layout = layout.changed(
+            lambda lines: [line for line in lines if line.keys.get("dataset") in kept]
+        )
     grids = []
     for grid in layout.grids:
         lines = [[layout.fixed | row | column for column in grid.columns] for row in grid.rows]
@@ -278,16 +277,7 @@ def build_table(
 
 
 def _datasets(layout: Layout) -> list[str]:
-    every = (line.keys.get("dataset") for g in layout.grids for line in (*g.rows, *g.columns))
-    return list(dict.fromkeys(filter(None, every)))
-
-
-def _cut(layout: Layout, datasets: Collection[str]) -> Layout:
-    def within(lines: Sequence[Line]) -> tuple[Line, ...]:
-        return tuple(line for line in lines if line.keys.get("dataset") in (None, *datasets))
-
-    grids = [replace(g, rows=within(g.rows), columns=within(g.columns)) for g in layout.grids]
-    return replace(layout, grids=tuple(grid for grid in grids if grid.rows and grid.columns))
+    return list(dict.fromkeys(filter(None, (line.keys.get("dataset") for line in layout.lines))))
 
 
 def _entry(layout: Layout, line: Line, runs: Sequence[Record], records: Runs) -> Entry:

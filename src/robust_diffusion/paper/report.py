@@ -1,28 +1,65 @@
-"""The report: one HTML page of the records that loads nothing and runs no script."""
+"""The report, one HTML page of the records that loads nothing, and the studies that it shows."""
 
 import json
 import logging
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 from markupsafe import Markup
 
+from robust_diffusion.paper import claims
 from robust_diffusion.paper.agreement import agreement
-from robust_diffusion.paper.claims import judge_all, load_claims, variants_of
-from robust_diffusion.paper.claims_table import claims_frame, legend, tested
 from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
 from robust_diffusion.paper.render import ENVIRONMENT, render_html
-from robust_diffusion.paper.studies import studies
-from robust_diffusion.records.records import Record, latest_by_run
+from robust_diffusion.records.records import Record, by_experiment, first_asked, latest_by_run
+from robust_diffusion.results.comparison import compare_worst_cases, show_comparison, show_effects
 from robust_diffusion.results.entry import BAND
+from robust_diffusion.results.leaderboard import show_budgets
 from robust_diffusion.results.runs import Runs
-from robust_diffusion.results.table import ResultTable
+from robust_diffusion.results.table import ResultTable, rank, summarize
+from robust_diffusion.results.worst_case import recorded_on, show_targets, show_worst_cases
 
 log = logging.getLogger(__name__)
+
+_WORST_CASES = (
+    *("worst-case", "worst-case-models", "worst-case-splits", "worst-case-graphs"),
+    *("heterophily", "worst-case-modification", "single-attacks", "successors", "adversarial"),
+)
+
+ON_TEST = (
+    *("readings", "t-end", "seeds", "pgd-steps", "gcn-svd", "graph-sage"),
+    *("edge-ids", "splits", "degree-leak", "tdgia-limits", "guard-gradient"),
+)
+"""Experiments whose settings are compared with each other."""
+
+STUDIES: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
+    **dict.fromkeys(ON_TEST, show_comparison),
+    "tune-check": partial(show_comparison, on="validation"),
+    "tune": rank,
+    "mlp": summarize,
+    "grand-rate": rank,
+    **dict.fromkeys(_WORST_CASES, show_worst_cases),
+    "budget-curve": show_budgets,
+    "poisoning": summarize,
+    "switches": show_effects,
+    "targets": show_targets,
+}
+"""Experiments whose settings are compared, or listed by accuracy or worst case."""
+
+_PAIRED = {
+    "beltrami-uniform": ("worst-case", "beltrami", "uniform_modulation"),
+    "adversarial-beltrami": ("adversarial", "beltrami, adversary", "beltrami"),
+    "adversarial-grand": ("adversarial", "grand, adversary", "grand"),
+    "adversarial-learned": ("adversarial", "learned, adversary", "learned"),
+    "adversarial-learned-mlp": ("adversarial", "learned, adversary", "mlp"),
+}
+"""Views of two models, seed by seed: the experiment, the model or flow, and its control."""
 
 FAILED = ["experiment", "scale", "fidelity", "dataset", "model", "flow", "seed", "error"]
 DESCRIBED = ("caption", "dataset", "fidelity", "scale", "seed", "weights")
@@ -47,7 +84,7 @@ def render_report(
         fidelity: The variant of the paper's tables and charts; the other parts have all variants.
         figures: Folder of SVG files that `figure` has drawn.
     """
-    counted = Runs.among(records, scale=scale, fidelity=fidelity)
+    counted = Runs(records, scale=scale, fidelity=fidelity)
     tables = build_tables(counted)
     measured = [table for table in tables.values() if any(e.runs for _, _, e in table)]
     sections = [*_claims(records, fidelity), *_deviations(measured)] if scale == "full" else []
@@ -87,11 +124,11 @@ def _provenance(records: Sequence[Record]) -> dict[str, str]:
 
 
 def _claims(records: Sequence[Record], fidelity: str) -> Sections:
-    claims, variants = load_claims(), sorted({fidelity, *variants_of(records)})
-    verdicts = judge_all(claims, records, variants)
-    if titles := tested(verdicts):
-        cells = claims_frame(verdicts, titles)
-        yield "Claims", ResultTable(legend(claims.alpha, variants[0]), cells, [], [])
+    declared, variants = claims.load_claims(), sorted({fidelity, *claims.variants_of(records)})
+    verdicts = claims.judge_all(declared, records, variants)
+    if titles := claims.tested(verdicts):
+        cells = claims.claims_frame(verdicts, titles)
+        yield "Claims", ResultTable(claims.legend(declared.alpha, variants[0]), cells, [], [])
 
 
 def _deviations(measured: Sequence[PaperTable]) -> Sections:
@@ -114,8 +151,7 @@ def _failed(records: Sequence[Record]) -> Sections:
 
 def _charts(tables: Mapping[int, PaperTable], counted: Runs) -> Pictures:
     try:
-        from robust_diffusion.paper.charts import draw_charts
-        from robust_diffusion.paper.figures.draw import render
+        from robust_diffusion.paper.figures.draw import draw_charts, render
     except ModuleNotFoundError as error:
         log.warning("no charts without %s; pip install 'robust-diffusion[report]'", error.name)
         return
@@ -131,3 +167,27 @@ def _drawn_before(folder: Path) -> Pictures:
         except (OSError, ValueError, TypeError):  # the file may be missing, or hold other things
             facts = []
         yield path.stem, "; ".join(facts), path.read_bytes()
+
+
+def studies(
+    records: Sequence[Record], *, scale: str = "full", custom: bool = False
+) -> Iterator[tuple[str, ResultTable]]:
+    """Name and table of each of these experiments of which there are records of that scale.
+
+    With `custom`, also the user's own experiments, by accuracy on the test graphs.
+    """
+    asked = by_experiment(records, scale=scale)
+    shown = {name: show for name, show in STUDIES.items() if name in asked}
+    if custom:
+        others = sorted(asked.keys() - STUDIES.keys())
+        shown |= {name: summarize for name in others if not name.startswith("table-")}
+    for name, show in shown.items():
+        # Apart from `auto`, whose worst cases have a page of their own.
+        together = name in _WORST_CASES and name != "single-attacks"
+        table = show(recorded_on(asked, {name}) if together else first_asked(asked[name]))
+        if len(table.cells.columns):
+            yield name, replace(table, title=f"**experiment={name}.** {table.title}.")
+    for name, (experiment, *models) in _PAIRED.items():
+        table = compare_worst_cases(recorded_on(asked, {experiment}), *models)
+        if not table.cells.empty:
+            yield name, replace(table, title=f"**experiment={experiment}.** {table.title}.")

@@ -93,11 +93,11 @@ def with_content(
     return changed | ({"user_code": dict(code)} if code else {})
 
 
-def _leaves(node: Any, path: str = "", parent: Any = None) -> Iterator[tuple[str, Any, Any]]:
+def leaves_of(node: Any, path: str = "", parent: Any = None) -> Iterator[tuple[str, Any, Any]]:
     """Yield the path and value of every setting, and what holds it."""
     if isinstance(node, Mapping | list):
         for key, child in node.items() if isinstance(node, Mapping) else enumerate(node):
-            yield from _leaves(child, f"{path}.{key}", node)
+            yield from leaves_of(child, f"{path}.{key}", node)
     else:
         yield path[1:], node, parent
 
@@ -110,7 +110,7 @@ def user_files(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     any name; its files are hashed by their names, others by their suffix.
     """
     hashes: dict[str, dict[str, str]] = {}
-    for path, value, parent in _leaves(config):
+    for path, value, parent in leaves_of(config):
         *parents, key = path.split(".")
         if key.startswith("_") or "trainer" in parents:  # Lightning's paths say where it writes
             continue
@@ -144,7 +144,7 @@ def user_code(config: Mapping[str, Any]) -> dict[str, str]:
 def targets_of(config: Mapping[str, Any]) -> list[str]:
     """Return the classes and functions that a configuration names."""
     targets = []
-    for path, target, parent in _leaves(config):
+    for path, target, parent in leaves_of(config):
         if path.split(".")[-1] == "_target_" and isinstance(target, str):
             targets.append(target)
             # get_class, get_method and get_object return what their `path` names.

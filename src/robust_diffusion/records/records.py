@@ -120,14 +120,10 @@ def _has_configuration(file: FileIO, size: int, start: bytes) -> bool:
     """Return whether the file has an undamaged line that starts so."""
     if size == 0:
         return False
-    with mmap(file.fileno(), size, access=ACCESS_READ) as content:
-        at = content.find(start)
-        while at >= 0:
-            end = content.find(b"\n", at)
-            if end >= 0 and _parsed(content[at:end]) is not None:
-                return True
-            at = content.find(start, at + 1)
-    return False
+    # Not closed by `with`: the search refers to it until it is collected.
+    content = mmap(file.fileno(), size, access=ACCESS_READ)
+    lines = re.finditer(re.escape(start) + b".*", content)
+    return any(_parsed(line[0]) is not None for line in lines)
 
 
 def check_writable(path: str | Path, option: str = "paths.records=") -> None:
@@ -197,14 +193,12 @@ def reference_to(record: Record) -> Record:
 
 def experiments_asking(records: Iterable[Record]) -> dict[str, list[str]]:
     """Experiments that asked for each run, by its id, in the order in which they first did."""
-    asking: dict[str, list[str]] = {}
+    asking: dict[str, dict[str, None]] = {}
     for record in records:
         experiment = record.get("experiment", "none")
         if "run" in record and experiment != "none":
-            known = asking.setdefault(record["run"], [])
-            if experiment not in known:
-                known.append(experiment)
-    return asking
+            asking.setdefault(record["run"], {})[experiment] = None
+    return {run: list(experiments) for run, experiments in asking.items()}
 
 
 def by_experiment(
@@ -409,3 +403,12 @@ def check_records(records_by_path: Mapping[Path, Sequence[Record]]) -> list[Reco
                     "repair` moves it to a separate file, --force repeats the run"
                 )
     return checked
+
+
+def model_name(record: Record) -> str:
+    """A model by its own name, or by that of its flow; `beltrami, adversary` if it had one."""
+    # Any other model that has a flow brings its own.
+    flow = record.get("flow") if record["model"] == "graph_pde" else None
+    adversary = value_at(record, "config.training.adversary")
+    against = ["adversary"] if adversary is not ABSENT and adversary else []
+    return ", ".join([str(flow or record["model"]), *against])

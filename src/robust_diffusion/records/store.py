@@ -64,15 +64,19 @@ class ArtifactStore:
         with suppress(DataError):  # looked at again where no one else can be mending it
             if (stored := self._read(path, cache_key)) is not None and not self.refresh:
                 return stored, True
-        with self._locked(path):
+        with ExitStack() as held:
+            with self._errors(path):
+                self.directory.mkdir(parents=True, exist_ok=True)
+                lock = path.with_name(f".{path.name}.lock")
+                held.enter_context(locked(lock, waits_for=str(path)))
             try:
                 if (stored := self._read(path, cache_key)) is not None and not self.refresh:
                     return stored, True
             except DataError as error:
-                with self._writing(path):
+                with self._errors(path):
                     log.warning("%s; moved to %s and recomputed", error, _set_aside(path).name)
             payload = encode(compute(), cache_key)
-            with self._writing(path), written_whole(path, locked=True) as part:
+            with self._errors(path), written_whole(path, locked=True) as part:
                 part.write_bytes(payload)
             # What is returned now is what will be read next time, to the bit.
             return decode(payload)[0], False
@@ -80,46 +84,33 @@ class ArtifactStore:
     def discard(self, kind: str) -> None:
         """Remove all entries of a kind, damaged ones too; who computes one just now still can."""
         for path in self.directory.glob(f"{kind}-{'?' * 64}.safetensors*"):
-            with self._writing(path):
+            with self._errors(path):
                 path.unlink(missing_ok=True)
 
     def _read(self, path: Path, cache_key: dict[str, Any]) -> Artifact | None:
-        try:
-            payload = path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._unusable(path, "read", error) from error
+        with self._errors(path, "read"):
+            try:
+                payload = path.read_bytes()
+            except FileNotFoundError:
+                return None
         artifact, stored = checked_artifact(payload, path)
         if stored != cache_key:
             raise DataError(f"{path}: holds the entry of another key")
         return artifact
 
     @contextmanager
-    def _locked(self, path: Path) -> Iterator[None]:
-        with ExitStack() as held:
-            with self._writing(path):
-                self.directory.mkdir(parents=True, exist_ok=True)
-                lock = path.with_name(f".{path.name}.lock")
-                held.enter_context(locked(lock, waits_for=str(path)))
-            yield
-
-    @contextmanager
-    def _writing(self, path: Path) -> Iterator[None]:
+    def _errors(self, path: Path, verb: str = "written") -> Iterator[None]:
+        """Name the option and a remedy if the system fails."""
         try:
             yield
         except (OSError, NotImplementedError) as error:
-            raise self._unusable(path, "written", error) from error
-
-    def _unusable(self, path: Path, verb: str, error: Exception) -> ConfigError:
-        number = error.errno if isinstance(error, OSError) else None
-        reason = os.strerror(number) if number else str(error)
-        full = number in FULL
-        remedy = "free space" if full else "make the folder accessible"
-        return ConfigError(
-            f"{self.option}={self.directory}: {path.name} cannot be {verb} ({reason}); {remedy}, "
-            f"or point {self.option} elsewhere"
-        )
+            number = error.errno if isinstance(error, OSError) else None
+            reason = os.strerror(number) if number else str(error)
+            remedy = "free space" if number in FULL else "make the folder accessible"
+            raise ConfigError(
+                f"{self.option}={self.directory}: {path.name} cannot be {verb} ({reason}); "
+                f"{remedy}, or point {self.option} elsewhere"
+            ) from error
 
 
 def _cache_key(kind: str, key: Mapping[str, Any]) -> str:

@@ -44,6 +44,11 @@ def differing_keys(rows: Sequence[Mapping[str, str]], first: Sequence[str] = ())
     return [key for key in keys if len({row.get(key, "") for row in rows}) > 1]
 
 
+def named_seeds(seeds: Sequence[int]) -> str:
+    """Name seeds in words."""
+    return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
+
+
 def spent_ranges(
     records: Iterable[Record], graphs: Iterable[str] | None = None
 ) -> dict[str, Range]:

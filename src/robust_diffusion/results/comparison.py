@@ -1,15 +1,40 @@
-"""Effect of each option of a sweep: every setting compared with the one it departs from."""
+"""Comparisons: settings of a sweep, main effects of switches, and two models seed by seed."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
+from typing import Any
 
+import numpy as np
 import pandas as pd
+from scipy import special
 
 from robust_diffusion.records.identity import PRESENTATION_KEYS
 from robust_diffusion.records.records import Record, first_asked, is_tested
-from robust_diffusion.results.numbers import mean_and_std, signed, spread
-from robust_diffusion.results.significance import one_sample_p, starred
+from robust_diffusion.results.captions import describe_cuts
+from robust_diffusion.results.evidence import THOROUGH
+from robust_diffusion.results.frame import named_by_settings, narrow_frame
+from robust_diffusion.results.numbers import (
+    LEVEL,
+    Estimate,
+    holm,
+    mean_and_std,
+    one_sample_p,
+    p_value,
+    signed,
+    spread,
+    starred,
+)
+from robust_diffusion.results.table import ResultTable, summarize
+from robust_diffusion.results.worst_case import (
+    PAIRED,
+    all_of,
+    differing,
+    limits_in_words,
+    worst_cases,
+)
 
 Setting = Mapping[str, str]
 """Overrides, typed or swept, the seed aside."""
@@ -22,6 +47,9 @@ NOT_COMPARED = PRESENTATION_KEYS | {"seed", "hydra", "trainer"}
 
 KINDS = ("dataset", "model", "flow")
 """Overrides by which two settings are of different things rather than of different options."""
+
+_NAMES = ["dataset", "variant", "budget"]
+"""Columns of a comparison of two models that are shown where rows differ in them."""
 
 CHANGE = "change in "  # begins the name of each column of changes
 
@@ -79,25 +107,24 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
 def _results(runs: Sequence[Record], on: str) -> tuple[list[Setting], list[Accuracies]]:
     """Return the settings without the overrides that all share, and the accuracies of each."""
     # Runs of one setting can differ in what has changed in `conf/`; the last ones count.
-    chosen: dict[tuple[frozenset[tuple[str, str]], int], Record] = {
+    chosen = {
         (frozenset(_compared(run).items()), run["seed"]): run
         for run in first_asked(filter(is_tested, runs))
     }
+    accuracy: dict[frozenset[tuple[str, str]], Accuracies] = {}
+    settings: dict[frozenset[tuple[str, str]], Setting] = {}
     # Parallel runs are recorded as they finish.
-    asked = sorted(chosen.items(), key=lambda item: item[1].get("job", 0))
-    names = list(dict.fromkeys(name for (name, _), _ in asked))
-    shared = frozenset.intersection(*names) if len(names) > 1 else frozenset()
-    first = {name: run["overrides"] for (name, _), run in reversed(asked)}
-    settings: list[Setting] = [
-        {key: value for key, value in first[name].items() if (key, value) in name - shared}
-        for name in names
-    ]
-    accuracy: dict[frozenset[tuple[str, str]], Accuracies] = {name: {} for name in names}
-    for (name, seed), run in asked:
+    for (name, seed), run in sorted(chosen.items(), key=lambda item: item[1].get("job", 0)):
+        settings.setdefault(name, {k: v for k, v in run["overrides"].items() if (k, v) in name})
         reached = {on: run["val_accuracy"]} if on == "validation" else run["accuracy"]
         for graph, value in reached.items():
-            accuracy[name].setdefault(graph, {})[seed] = value
-    return settings, list(accuracy.values())
+            accuracy.setdefault(name, {}).setdefault(graph, {})[seed] = value
+    shared = frozenset.intersection(*settings) if len(settings) > 1 else frozenset()
+    own: list[Setting] = [
+        {key: value for key, value in setting.items() if (key, value) not in shared}
+        for setting in settings.values()
+    ]
+    return own, list(accuracy.values())
 
 
 def _compared(run: Record) -> Setting:
@@ -129,15 +156,16 @@ def _below(base: int | None, bases: Mapping[int, int | None]) -> list[int]:
     return [index for i in children for index in (i, *_below(i, bases))]
 
 
-def describe_comparison(frame: pd.DataFrame, *, on: str = "test") -> str:
-    """Describe in a sentence the numbers that `compare` returned with this `on`."""
+def show_comparison(runs: Sequence[Record], *, on: str = "test") -> ResultTable:
+    """Format what `compare` returns, titled by a sentence on its numbers."""
+    frame = compare(runs, on=on)
     nodes = {"test": "on the test graphs", "validation": "on clean validation nodes"}[on]
-    changed = any(column.startswith(CHANGE) for column in frame.columns)
     changes = (
         "; changes are means of the differences seed by seed, p of a paired t-test, starred where "
         "significant at 5 % by Holm's method over the row; by chance, one row in twenty has a star"
     )
-    return f"Accuracy in %, {nodes}{changes if changed else ''}."
+    changed = any(column.startswith(CHANGE) for column in frame.columns)
+    return ResultTable(f"Accuracy in %, {nodes}{changes * changed}", frame, ["setting"], [])
 
 
 def _in_order(settings: Sequence[Setting]) -> list[int]:
@@ -151,18 +179,16 @@ def _in_order(settings: Sequence[Setting]) -> list[int]:
     def met(what: str, value: object) -> int:
         return first.setdefault((what, value), len(first))
 
-    def place(key: str, value: str) -> tuple[int, float]:
-        try:
+    def place(option: str, value: str) -> tuple[int, float]:
+        with suppress(ValueError):
             return 0, float(value)
-        except ValueError:
-            return 1, met(key, value)
+        return 1, met(option, value)
 
     def places(index: int) -> tuple[list[int], int, list[tuple[int, float]]]:
         setting = settings[index]
         kinds = [met(kind, setting.get(kind)) for kind in KINDS]
         options = sorted(setting.keys() - set(KINDS))
-        values = [place(option, setting[option]) for option in options]
-        return kinds, met("options", tuple(options)), values
+        return kinds, met("options", tuple(options)), [place(o, setting[o]) for o in options]
 
     return sorted(range(len(settings)), key=places)
 
@@ -176,3 +202,147 @@ def _named(setting: Setting, known: Setting) -> str:
     )
     shared = ", ".join(f"{key}={value}" for key, value in known.items())
     return ": ".join(filter(None, [shared, named])) or "(baseline)"
+
+
+def show_effects(records: Sequence[Record]) -> ResultTable:
+    """Estimate the main effect of each two-valued option, in points of accuracy.
+
+    Least squares of accuracy on the options, coded -1/2 for the value that was run first and +1/2
+    for the other, and on the seeds; options that always change together are one. Only seeds that
+    all settings have are counted. P-values are Holm-corrected over the table.
+
+    Reference: Box, Hunter and Hunter 2005, "Statistics for Experimenters", chapters 5 and 6.
+
+    Args:
+        records: Runs of one experiment.
+
+    Returns:
+        One row per option, with effect, 95 % interval and p-value per test graph. While runs are
+        missing without which no effect can be told, the accuracy of each setting.
+    """
+    tested = [record for record in records if is_tested(record)]
+    if not tested:
+        return summarize(records)
+    settings = pd.DataFrame([r["overrides"] for r in tested]).drop(columns="seed", errors="ignore")
+    seeds = pd.Series([record["seed"] for record in tested])
+    number = settings.groupby(list(settings), dropna=False).ngroups
+    whole = seeds.groupby(seeds).transform("size") == number
+    accuracy = 100 * pd.DataFrame([record["accuracy"] for record in tested])[whole]
+    settings, seeds = settings[whole], seeds[whole]
+    codes: dict[tuple[float, ...], list[str]] = {}  # of the options that change together
+    for key, values in settings.items():
+        first, *others = values.unique() if len(values) else [None]
+        if len(others) == 1:
+            value = "on" if str(others[0]).startswith("{") else others[0]
+            named = f"{str(key).rpartition('.')[2]}={value}"
+            codes.setdefault(tuple(np.where(values == first, -0.5, 0.5)), []).append(named)
+    design = np.column_stack([*codes, pd.get_dummies(seeds).to_numpy(float)])
+    freedom = len(design) - design.shape[1]
+    if not codes or freedom < 1 or np.linalg.matrix_rank(design) < design.shape[1]:
+        return summarize(records)
+    inverse = np.linalg.inv(design.T @ design)
+    effects = inverse @ design.T @ accuracy.to_numpy()
+    squares = ((accuracy.to_numpy() - design @ effects) ** 2).sum(axis=0) / freedom
+    # Per option and graph.
+    effects = effects[: len(codes)]
+    errors = np.sqrt(np.outer(np.diag(inverse), squares))[: len(codes)]
+    p_values = 2 * special.stdtr(freedom, -np.abs(effects) / errors)
+    corrected = np.array(holm(list(p_values.T.ravel()))).reshape(p_values.T.shape).T
+    margins = special.stdtrit(freedom, (1 + LEVEL) / 2) * errors
+    rows = []
+    for i, names in enumerate(codes.values()):
+        row = {"switch": ", ".join(names)}
+        for j, graph in enumerate(accuracy):
+            effect, margin = effects[i, j], margins[i, j]
+            ends = f"{signed(effect - margin, 2)}, {signed(effect + margin, 2)}"
+            p = p_value(corrected[i, j])
+            row[f"effect on {graph}"] = f"{signed(effect, 2)} [{ends}] (p {p})"
+        rows.append(row)
+    title = (
+        f"Main effects in points of accuracy over {number} settings and {seeds.nunique()} seeds, "
+        "with 95 % intervals; p Holm-corrected over the table"
+    )
+    return ResultTable(title, pd.DataFrame(rows), ["switch"], [])
+
+
+def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> ResultTable:
+    """Compare two models: clean, under transferred attacks, and in their worst case.
+
+    Differences are taken between models of one seed and split. They are tested by Student's t-test
+    of their mean; a star marks what is significant by Holm's method over the table.
+
+    Args:
+        records: Runs under any threat models.
+        first: Name of a model, or flow; the differences are its accuracy less the other's.
+        second: Name of the other.
+
+    Returns:
+        One row per dataset, variant and budget under which both were tried, and accuracy; none if
+        there is no seed of both. Pairs of the lowest accuracy stand by the version of `auto` if
+        there are several. A lowest accuracy that is no bound is marked.
+    """
+    models = worst_cases(named_by_settings(narrow_frame(records)), all_versions=True)
+    sides = [models[models["model"] == name] for name in (first, second)]
+    both = sides[0].merge(sides[1], on=PAIRED, suffixes=("", " of other"))
+    marks = [side.groupby(_NAMES, sort=False)["flags"].agg(all_of).to_dict() for side in sides]
+    rows, changes, notes = [], [], []
+    for key, of_both in both.groupby(_NAMES, sort=False):
+        dataset, variant, budget = of_both.iloc[0][_NAMES]
+        named = {"dataset": dataset, "variant": variant, "budget": limits_in_words(budget)}
+        flags = {
+            name: sorted(codes[key]) for name, codes in zip((first, second), marks, strict=True)
+        }
+        by_seed = of_both.sort_values(["draw", "split"]).to_dict("records")
+        for kind, pairs in _accuracies(by_seed).items():
+            changes.append([round(a - b, 9) for a, b in pairs])
+            means = {
+                name: spread(*mean_and_std(values), 2)
+                + (" !" if kind.startswith("worst") and flags[name] else "")
+                for name, values in zip((first, second), zip(*pairs, strict=True), strict=True)
+            }
+            rows.append({**named, "accuracy": kind, "seeds": len(pairs), **means})
+        notes += [
+            f"! {name}, {dataset}, {variant}: not a bound: {', '.join(codes)}"
+            for name, codes in flags.items()
+            if codes
+        ]
+    cells = pd.DataFrame(rows, columns=None if rows else ["accuracy"])
+    if not rows:
+        return ResultTable(f"no seed of both {first} and {second}", cells, ["accuracy"], [])
+    cells["difference"] = [signed(sum(change) / len(change), 2) for change in changes]
+    cells[f"{100 * LEVEL:.0f} % interval"] = [
+        " to ".join(signed(end, 2) for end in estimate.interval) if estimate.error else "-"
+        for estimate in map(Estimate.of, changes)
+    ]
+    cells["p"] = starred([one_sample_p(change, 0.0) for change in changes])
+    cells["by seed"] = [", ".join(signed(d, 2) for d in change) for change in changes]
+    columns = differing(cells, _NAMES)
+    within = "" if "budget" in columns else f" within {cells['budget'].iloc[0]}"
+    title = (
+        f"{', '.join(cells['dataset'].unique())}: {first} beside {second}, accuracy in %{within}; "
+        "differences in points, seed by seed, p of a paired t-test, starred where significant at "
+        "5 % by Holm's method over the table"
+    )
+    shown = cells.drop(columns=[name for name in _NAMES if name not in columns])
+    title = "; ".join([title, *describe_cuts(records)])
+    return ResultTable(title, shown, [*columns, "accuracy", "by seed"], notes)
+
+
+def _accuracies(pairs: Sequence[Mapping[Any, Any]]) -> dict[str, list[tuple[float, float]]]:
+    """Pairs of accuracies in % by kind, of the seeds on which both models have one."""
+    kinds = {"clean": [(pair["clean"], pair["clean of other"]) for pair in pairs]}
+    transfers = [(pair["transfers"], pair["transfers of other"]) for pair in pairs]
+    shared = [{name for tried in side for name in tried} for side in zip(*transfers, strict=True)]
+    for name in sorted(set.intersection(*shared)):
+        kind = f"transfer from {name}" if name else "transfer"
+        kinds[kind] = [(a.get(name, math.nan), b.get(name, math.nan)) for a, b in transfers]
+    versions = [
+        " and ".join(dict.fromkeys(str(v) for v in (row["version"], row["version of other"]) if v))
+        for row in pairs
+    ]
+    for version in sorted(set(versions), reverse=True):
+        kind = f"worst, {THOROUGH} {version}" if len(set(versions)) > 1 else "worst"
+        alike = (pair for pair, v in zip(pairs, versions, strict=True) if v == version)
+        kinds[kind] = [(pair["worst"], pair["worst of other"]) for pair in alike]
+    known = {k: [(100 * a, 100 * b) for a, b in ab if a >= 0 and b >= 0] for k, ab in kinds.items()}
+    return {kind: values for kind, values in known.items() if values}

@@ -4,12 +4,14 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from robust_diffusion.records.identity import trained_model
 from robust_diffusion.records.records import CLEAN, Record
-from robust_diffusion.results.captions import NUMBER
-from robust_diffusion.results.runs import Selection
-from robust_diffusion.results.significance import holm, one_sample_p, welch_p
+from robust_diffusion.results.captions import NUMBER, named_seeds, spent_ranges
+from robust_diffusion.results.evidence import CHANCE, knows_model
+from robust_diffusion.results.numbers import holm, one_sample_p, welch_p
+from robust_diffusion.results.runs import Runs, Selection
 
 _State = Literal["measured", "failed", "no data", "not run"]
 Test = Literal["welch", "one sample"]
@@ -18,6 +20,9 @@ MarkKind = Literal["warning", "failed", "no data", "seeds", "code", "settings", 
 
 ROUNDING = 0.005
 """Half of the last reported digit of an accuracy, in %."""
+
+EPS = 1e-6
+"""Rounding of features as 32-bit floats."""
 
 BAND = 2.0
 """Pooled standard deviations beyond which an entry is outside the tolerance."""
@@ -73,59 +78,28 @@ class Entry:
     comparable: bool = True  # the reported number is of the same thing; not in a smoke run
     timed: bool = False  # a time on that graph, no accuracy
     quartiles: tuple[float, float] | None = None  # first and third of a time, means over the seeds
+    difference: float | None = field(init=False, default=None)  # measured less reported accuracy
+    factor: float | None = field(init=False, default=None)  # measured over reported time
+    deviations: float | None = field(init=False, default=None)  # difference in pooled deviations
 
-    @property
-    def n(self) -> int:
-        """Number of seeds."""
-        return len(self.runs)
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """The seeds."""
-        return tuple(run.seed for run in self.runs)
-
-    @property
-    def difference(self) -> float | None:
-        """Measured less reported mean; `None` of times, see `factor`."""
-        if self.timed or not self._is_compared:
-            return None
-        return (self.mean or 0.0) - (self.reported.mean or 0.0)
-
-    @property
-    def factor(self) -> float | None:
-        """Measured over reported time, of another machine; `None` of accuracies."""
-        if not self.timed or not self._is_compared:
-            return None
-        return (self.mean or 0.0) / (self.reported.mean or math.nan)
-
-    @property
-    def _is_compared(self) -> bool:
-        return self.comparable and None not in (self.mean, self.reported.mean)
-
-    @property
-    def pooled(self) -> float | None:
-        """Pooled standard deviation, measured and reported.
-
-        `None` with one seed, or where no deviation is reported.
-        """
-        if self.difference is None or self.std is None or self.reported.std is None:
-            return None
-        # Reported numbers are rounded, so nothing is known more exactly than that.
-        return max(math.sqrt((self.std**2 + self.reported.std**2) / 2), ROUNDING)
-
-    @property
-    def deviations(self) -> float | None:
-        """The difference in pooled standard deviations; `None` if `pooled` is."""
-        if self.difference is None or self.pooled is None:
-            return None
-        return self.difference / self.pooled
+    def __post_init__(self) -> None:
+        """Compare the two numbers, if both are there."""
+        printed, std = self.reported.mean, self.reported.std
+        if not self.comparable or self.mean is None or printed is None:
+            return
+        if self.timed:
+            self.factor = self.mean / (printed or math.nan)
+            return
+        self.difference = self.mean - printed
+        if self.std is not None and std is not None:
+            # Reported numbers are rounded, so nothing is known more exactly than that.
+            pooled = max(math.sqrt((self.std**2 + std**2) / 2), ROUNDING)
+            self.deviations = self.difference / pooled
 
     @property
     def reason(self) -> str | None:
         """Why there is no number, in one line."""
-        if self.state not in ("failed", "no data"):
-            return None
-        return next(mark.text for mark in self.marks if mark.kind == self.state)
+        return next((mark.text for mark in self.marks if mark.kind == self.state), None)
 
 
 Entries = list[list[Entry]]
@@ -142,11 +116,17 @@ def measure(
     timed: bool = False,
 ) -> Entry:
     """Return an entry of accuracies in % or times in ms, not yet tested or ranked; see `Entry`."""
+    unit = 1e3 if timed else 100
     runs = tuple(
-        Run(seed, _value(record, graph, timed=timed), record)
-        for seed, record in selection.finished.items()
+        Run(seed, unit * (run["seconds"]["diffusion"] if timed else run["accuracy"][graph]), run)
+        for seed, run in selection.finished.items()
     )
     values = [run.value for run in runs]
+    quartiles = (
+        1e3 * statistics.fmean(run.record["timing"][key] for run in runs)
+        for key in ("q1", "q3")
+        if timed and runs
+    )
     return Entry(
         keys=keys,
         graph=graph,
@@ -158,28 +138,18 @@ def measure(
         marks=list(_marks(selection, runs, graph, reported.budget if comparable else None)),
         comparable=comparable,
         timed=timed,
-        quartiles=(_quartile(runs, "q1"), _quartile(runs, "q3")) if timed and runs else None,
+        quartiles=tuple(quartiles) or None,  # type: ignore[arg-type]
     )
 
 
-def _value(record: Record, graph: str, *, timed: bool) -> float:
-    return float(1e3 * record["seconds"]["diffusion"] if timed else 100 * record["accuracy"][graph])
-
-
-def _quartile(runs: Sequence[Run], key: str) -> float:
-    return 1e3 * statistics.fmean(run.record["timing"][key] for run in runs)
-
-
 def _state(selection: Selection) -> _State:
-    if selection.finished:
-        return "measured"
-    if not selection.failed:
-        return "not run"
-    return "no data" if all(map(_lacks_data, selection.failed.values())) else "failed"
+    if selection.finished or not selection.failed:
+        return "measured" if selection.finished else "not run"
+    return "failed" if "failed" in map(_kind, selection.failed.values()) else "no data"
 
 
-def _lacks_data(record: Record) -> bool:
-    return record.get("error_kind") == "DataError"
+def _kind(failure: Record) -> MarkKind:
+    return "no data" if failure.get("error_kind") == "DataError" else "failed"
 
 
 def _marks(
@@ -187,8 +157,7 @@ def _marks(
 ) -> Iterator[Mark]:
     failures: dict[tuple[MarkKind, str], list[int]] = {}
     for seed, record in selection.failed.items():
-        kind: MarkKind = "no data" if _lacks_data(record) else "failed"
-        failures.setdefault((kind, record["error"]), []).append(seed)
+        failures.setdefault((_kind(record), record["error"]), []).append(seed)
     # What failed comes first, since it says more than data that are not there.
     for (kind, error), seeds in sorted(failures.items(), key=lambda item: item[0][0]):
         yield Mark(kind, f"{kind}: {error}" + (f" ({named_seeds(seeds)})" if runs else ""))
@@ -200,9 +169,10 @@ def _marks(
         runs_word = "run" if selection.left_out == 1 else "runs"
         yield Mark("settings", f"{selection.left_out} {runs_word} of other settings left out")
     if budget is not None and graph != CLEAN:
-        for declared in sorted({_declared(run.record) for run in runs} - {budget}):
-            text = "budget {} x {}, reported {} x {}".format(*declared, *budget)
-            yield Mark("budget", text)
+        limits = (run.record["budget"]["declared"] for run in runs)
+        keys = ("max_injected_nodes", "max_edges_per_injected_node")
+        for declared in sorted({tuple(limit[key] for key in keys) for limit in limits} - {budget}):
+            yield Mark("budget", "budget {} x {}, reported {} x {}".format(*declared, *budget))
 
 
 def _warnings(runs: Sequence[Run], graph: str) -> Iterator[Mark]:
@@ -219,22 +189,12 @@ def _warnings(runs: Sequence[Run], graph: str) -> Iterator[Mark]:
         yield Mark("warning", f"{graph}: {line} ({text}); not a bound")
 
 
-def _declared(record: Record) -> tuple[int, int]:
-    declared = record["budget"]["declared"]
-    return declared["max_injected_nodes"], declared["max_edges_per_injected_node"]
-
-
-def named_seeds(seeds: Sequence[int]) -> str:
-    """Name seeds in words."""
-    return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
-
-
 def mark_fewer_seeds(entries: Sequence[Entry]) -> None:
     """Mark entries with fewer seeds than others have."""
-    most = max((entry.n for entry in entries), default=0)
+    most = max((len(entry.runs) for entry in entries), default=0)
     for entry in entries:
-        if 0 < entry.n < most:
-            entry.marks.append(Mark("seeds", f"{entry.n} of {most} seeds"))
+        if 0 < len(entry.runs) < most:
+            entry.marks.append(Mark("seeds", f"{len(entry.runs)} of {most} seeds"))
 
 
 def compare_entries(entries: Sequence[Entry], *, runs: int) -> None:
@@ -272,3 +232,87 @@ def rank_entries(rows: Entries, best: Best) -> None:
         by_value = dict(zip(sorted(set(shown.values()), reverse=True), ranks, strict=False))
         for entry, value in shown.items():
             entry.rank = by_value.get(value)
+
+
+def stronger_attacks(entry: Entry, records: Runs) -> Iterator[Mark]:
+    """Yield marks of a white-box entry if another attack does more harm.
+
+    The other attack had the same trained models and budget, and is white-box or transferred: at
+    most one mark for each, of the attack that does most.
+
+    Args:
+        entry: Measured; clean, black-box and timed ones get no marks.
+        records: Runs that hold the other attacks.
+    """
+    lower: dict[bool, dict[str, dict[int, float]]] = {}
+    for run in entry.runs:
+        if entry.graph == CLEAN or entry.timed or not knows_model(run.record):
+            continue
+        for other, attack, reached in _stronger(run, entry.graph, records):
+            transferred = not knows_model(other) and attack not in CHANCE
+            lowest = lower.setdefault(transferred, {}).setdefault(_attack_name(other, attack), {})
+            lowest[run.seed] = min(reached, lowest.get(run.seed, math.inf))
+    for transferred, attacks in sorted(lower.items()):
+        means = {name: statistics.fmean(by_seed.values()) for name, by_seed in attacks.items()}
+        name = min(means, key=lambda name: (means[name], -len(attacks[name])))
+        text = "weaker than transfer: " if transferred else ""
+        text += f"{name} reaches {means[name]:.2f} % on the same models"
+        seeds = named_seeds(sorted(attacks[name]))
+        yield Mark("warning", f"{entry.graph}: {text} ({seeds}); not a bound")
+
+
+def _stronger(run: Run, graph: str, records: Runs) -> Iterator[tuple[Record, str, float]]:
+    """Run, name and accuracy in % of each attack that does more; those of its own run left out.
+
+    Its table already shows those.
+    """
+    allowed, injects = run.record["budget"]["declared"], _injects(run.record, graph)
+    for other in records.by_model.get(trained_model(run.record), ()):
+        # Poisoning attacks another model, the one that is trained on its graph.
+        if other["run"] == run.record["run"] or other.get("threat") == "poisoning":
+            continue
+        for attack, accuracy in other["accuracy"].items():
+            lower = attack != CLEAN and 100 * accuracy < run.value
+            if lower and _is_within(other, attack, allowed, injects=injects):
+                yield other, attack, 100 * accuracy
+
+
+def _attack_name(record: Record, attack: str) -> str:
+    threat = record.get("threat")
+    if attack in CHANCE or threat == "white_box":
+        return f"attack={attack}"
+    if threat == "black_box":
+        return f"attack={attack} made on {' or '.join(map(str, record.get('surrogates') or []))}"
+    return f"attack={attack} threat={threat}"
+
+
+def _is_within(other: Record, attack: str, allowed: Mapping[str, Any], *, injects: bool) -> bool:
+    """Return whether an attack is of the same kind as another and kept its budget.
+
+    Args:
+        other: The attack's run.
+        attack: Its name there.
+        allowed: The other one's declared budget.
+        injects: The other one injects.
+    """
+    budget = other["budget"]
+    spent = list(budget.get("spent", {}).get(attack, {}).values())
+    low, high = allowed["feature_limits"]
+    # What is no number is no limit.
+    theirs, ours = (
+        {key: x for key, x in limits.items() if isinstance(x, int | float)}
+        for limits in (budget["declared"], allowed)
+    )
+    return (
+        _injects(other, attack) == injects
+        and all(theirs.get(key, math.inf) <= limit for key, limit in ours.items())
+        # Older records report features out of range in words only.
+        and all(low - EPS <= used["feature_range"][0] for used in spent)
+        and all(used["feature_range"][1] <= high + EPS for used in spent)
+        and attack not in budget.get("unbounded", {})
+        and "budget_overspent" not in other.get("flags", {}).get(attack, ())
+    )
+
+
+def _injects(record: Record, attack: str) -> bool:
+    return "injected_nodes" in spent_ranges([record], [attack])

@@ -25,6 +25,11 @@ ENSEMBLES = frozenset([THOROUGH, "auto_modification"])
 """Attacks that estimate the worst case, by injection and by modification."""
 
 
+def knows_model(record: Record) -> bool:
+    """Return whether the attacker knows the model; false for a user's threat models."""
+    return KIND.get(str(record.get("threat"))) in SEEN
+
+
 def outcomes_of(recorded: Record) -> dict[str, dict[str, Any]]:
     """Return the columns `accuracy` to `by` of `frame` for each attack of a finished run.
 
@@ -70,7 +75,10 @@ def _outcome(record: Record, attack: str) -> dict[str, Any]:
     if kind is None or record.get("threat") == "poisoning":  # or a threat model of the user's
         return outcome
     if kind == "transfer":
-        outcome["surrogates"] = _surrogates(record)
+        names = ", ".join(sorted(record.get("surrogates") or []))
+        # With the version of `auto` that attacked them.
+        version = f"; {THOROUGH} {attack_version(record, THOROUGH)}"
+        outcome["surrogates"] = names + version * bool(names and THOROUGH in record["accuracy"])
     for part, lowest in (_parts(record, attack) or {"": reached}).items():
         key = "adaptive" if part.startswith("adaptive") else kind
         outcome[key] = min(lowest, outcome.get(key, 1.0))
@@ -82,16 +90,9 @@ def attack_version(record: Record, attack: str) -> int:
     return int(record.get("attack_versions", {}).get(attack, 1))
 
 
-def _surrogates(record: Record) -> str:
-    """Return the surrogates of a black box, with the version of `auto` that attacked them."""
-    names = ", ".join(sorted(record.get("surrogates") or []))
-    attacked = names and THOROUGH in record["accuracy"]
-    return f"{names}; {THOROUGH} {attack_version(record, THOROUGH)}" if attacked else names
-
-
 def _parts(record: Record, attack: str) -> Mapping[str, float]:
     """Return the accuracy that each part of a direct attack reached; empty for other attacks."""
-    seen = attack not in CHANCE and KIND.get(record.get("threat", "")) in SEEN
+    seen = attack not in CHANCE and knows_model(record)
     parts: Mapping[str, float] = record.get("parts", {}).get(attack, {}) if seen else {}
     return parts
 

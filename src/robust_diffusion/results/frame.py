@@ -12,12 +12,11 @@ from robust_diffusion.records.identity import (
     without_trainer,
 )
 from robust_diffusion.records.records import (
-    ABSENT,
     CLEAN,
     Record,
     is_timing,
     latest_by_run,
-    value_at,
+    model_name,
 )
 from robust_diffusion.results.evidence import outcomes_of
 
@@ -92,7 +91,12 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
         1   gcn    pgd       0.3        0.3
     """
     rows = narrow_frame(records)
-    return pd.concat([rows, _differing(rows["settings"])], axis=1)
+    paths = sorted({path for row in rows["settings"] for path in row} - COLUMNS.keys())
+    columns = {path: [row.get(path) for row in rows["settings"]] for path in paths}
+    differing = {path: values for path, values in columns.items() if len({*map(str, values)}) > 1}
+    # Missing where a row lacks the setting.
+    settings = pd.DataFrame(differing, index=rows.index, dtype=object).infer_objects()
+    return pd.concat([rows, settings], axis=1)
 
 
 def narrow_frame(records: Iterable[Record]) -> pd.DataFrame:
@@ -105,14 +109,6 @@ def narrow_frame(records: Iterable[Record]) -> pd.DataFrame:
     ]
     types: Mapping[str, Any] = {name: kind for name, (kind, _) in COLUMNS.items()}
     return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(types)
-
-
-def _differing(settings: "pd.Series[Any]") -> pd.DataFrame:
-    """Return one column per setting in which rows differ; missing where a row lacks the setting."""
-    paths = sorted({path for row in settings for path in row} - COLUMNS.keys())
-    columns = {path: [row.get(path) for row in settings] for path in paths}
-    differing = {path: values for path, values in columns.items() if len({*map(str, values)}) > 1}
-    return pd.DataFrame(differing, index=settings.index, dtype=object).infer_objects()
 
 
 def _common(record: Record) -> dict[str, Any]:
@@ -162,15 +158,6 @@ def _results(record: Record) -> Iterator[dict[str, Any]]:
         for graph, accuracy in record["accuracy"].items():
             row = {"attack": graph, "accuracy": accuracy, "flags": frozenset(flags.get(graph, []))}
             yield outcomes.get(graph, {}) | row
-
-
-def model_name(record: Record) -> str:
-    """A model by its own name, or by that of its flow; `beltrami, adversary` if it had one."""
-    # Any other model that has a flow brings its own.
-    flow = record.get("flow") if record["model"] == "graph_pde" else None
-    adversary = value_at(record, "config.training.adversary")
-    against = ["adversary"] if adversary is not ABSENT and adversary else []
-    return ", ".join([str(flow or record["model"]), *against])
 
 
 def named_by_settings(rows: pd.DataFrame) -> pd.DataFrame:

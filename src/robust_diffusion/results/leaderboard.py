@@ -1,5 +1,6 @@
-"""Leaderboard: models by the area between their worst cases and an MLP, over growing budgets."""
+"""Worst cases over growing budgets: curves next to an MLP, and models by the area between."""
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -7,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.records import Record, by_experiment
+from robust_diffusion.results.captions import describe_cuts, named_seeds
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
 from robust_diffusion.results.numbers import MINUS, signed, spread
-from robust_diffusion.results.table import ResultTable
+from robust_diffusion.results.table import NOTHING, ResultTable
 from robust_diffusion.results.worst_case import (
     CONTROL,
     MODEL,
@@ -21,8 +22,15 @@ from robust_diffusion.results.worst_case import (
     lowest_within,
     most_frequent,
     recorded_on,
+    worst_case_table,
     worst_cases,
 )
+
+CURVE = ["dataset", "variant", "model", "edges"]
+"""Columns of `worst_case_table` that tell curves apart."""
+
+_POINT = 0.01
+"""Accuracy, in 0..1, below which a difference between budgets says nothing."""
 
 Point = tuple[int, int]
 """A budget: injected nodes, and most edges of each."""
@@ -71,21 +79,18 @@ def show_leaderboard(
     rows = named_by_settings(thorough_runs(records))
     rows = rows[rows["nodes"].fillna(0) > 0]  # injections only
     models = lowest_within(worst_cases(rows).dropna(subset="worst"))
+    models["point"] = [*zip(models["nodes"], models["edges"], strict=True)]
     groups = models.groupby(["dataset", models["budget"].map(feature_limits)], sort=False)
     tables = {}
     for (dataset, _), group in groups:
         limits = group["budget"].iloc[0].limits
-        thorough = {*map(_point, group.loc[group["thorough"], "budget"])}
+        thorough = {*group.loc[group["thorough"], "point"]}
         points = thorough & {*(grid or GRID)} or (set() if grid else thorough)
         if points:
             ordered = sorted(points, key=lambda point: (point[0] * point[1], point))
             table = _table(group, ordered, "features {:.4g} to {:.4g}".format(*limits))
             tables[-len(table.cells), dataset, limits] = table
     return [tables[key] for key in sorted(tables)]
-
-
-def _point(budget: Budget) -> Point:
-    return budget.max_injected_nodes, budget.max_edges_per_injected_node
 
 
 def _table(models: pd.DataFrame, points: list[Point], limits: str) -> ResultTable:
@@ -95,7 +100,6 @@ def _table(models: pd.DataFrame, points: list[Point], limits: str) -> ResultTabl
     # Without an MLP, the area is that below the curve.
     paired = models.join(mlp, on=alike)["mlp"].fillna(mlp.mean() if len(mlp) else 0)
     models = models.assign(height=100 * (models["worst"] - paired))
-    models["point"] = [*zip(models["nodes"], models["edges"], strict=True)]
     rows = pd.DataFrame([_row(group, points) for _, group in models.groupby(["variant", "model"])])
     ranked = rows["rank"] == ""
     rows["area"] = -rows["area"].round(9)
@@ -116,14 +120,18 @@ def _row(models: pd.DataFrame, points: list[Point]) -> dict[str, Any]:
     on_board = models[models["point"].isin(points)]
     whole = on_board[on_board.groupby(TRAINED)["thorough"].transform("sum") == len(points)]
     used = whole if len(whole) else on_board if len(on_board) else models
-    areas = pd.Series([*_areas(whole, points)], dtype=float)
+    # The mean height of each trained model over the logarithm of the edges, by the trapezoid rule.
+    edges = np.log([nodes * each for nodes, each in points])
+    curves = (model.set_index("point")["height"] for _, model in whole.groupby(TRAINED))
+    heights = [curve.reindex(points).to_numpy() for curve in curves]
+    width = np.ptp(edges)
+    means = [np.trapezoid(height, edges) / width if width else height[0] for height in heights]
+    areas = pd.Series(means, dtype=float)
     curve = 100 * used.groupby("point")["worst"].mean()
     flags = sorted(all_of(used["flags"]))
-    states = {"control": (models["model"] == CONTROL).all(), "budgets missing": areas.empty}
+    rank = "budgets missing" if areas.empty else "not a bound" if flags else ""
     return {
-        "rank": next(
-            (name for name, holds in states.items() if holds), "not a bound" * bool(flags)
-        ),
+        "rank": "control" if (models["model"] == CONTROL).all() else rank,
         "model": models["model"].iloc[0],
         "variant": models["variant"].iloc[0],
         "seeds": str(used["draw"].nunique()),
@@ -137,11 +145,112 @@ def _row(models: pd.DataFrame, points: list[Point]) -> dict[str, Any]:
     }
 
 
-def _areas(models: pd.DataFrame, points: list[Point]) -> Iterator[float]:
-    """Yield each trained model's mean height over the logarithm of the edges (trapezoid rule)."""
-    edges = np.log([nodes * each for nodes, each in points])
-    for _, model in models.groupby(TRAINED):
-        heights = model.set_index("point")["height"].reindex(points).to_numpy()
-        yield float(
-            np.trapezoid(heights, edges) / np.ptp(edges) if len(points) > 1 else heights.mean()
+def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
+    """Return the worst case of each model by budget, and flags that say it is not a bound.
+
+    Args:
+        records: Runs under any threat models, of one limit on edges in all.
+
+    Returns:
+        The rows of `worst_case_table`, those of one curve by ascending `nodes`, and a column
+        `stalled`: seeds and figures of `budget_without_effect`, the same on all of a curve, empty
+        without that flag. `bound` is false on a curve that stalls.
+    """
+    models = worst_cases(named_by_settings(narrow_frame(records)))
+    # Each budget on the same models, as far as there are any.
+    counts = models.groupby([*CURVE, "draw", "split"])["nodes"].transform("nunique")
+    on_all = counts == models.groupby(CURVE)["nodes"].transform("nunique")
+    none_on_all = ~on_all.groupby([models[column] for column in CURVE]).transform("any")
+    models = lowest_within(models[on_all | none_on_all], ["edges"])
+    table = worst_case_table(models)
+    if table.empty:
+        return table
+    # Nothing that is injected has an effect on the control.
+    curves = models[models["model"] != CONTROL].groupby(CURVE)
+    stalled = {curve: _stalled(points) for curve, points in curves}
+    named = table[CURVE].itertuples(index=False, name=None)
+    table["stalled"] = [stalled.get(name, "") for name in named]
+    table["bound"] &= table["stalled"] == ""
+    return table.sort_values([*CURVE, "nodes"], ignore_index=True)
+
+
+def _stalled(curve: pd.DataFrame) -> str:
+    """Return the seeds on which more budget does no more harm, and the figures of the first."""
+    runs = curve.dropna(subset="worst").groupby(["draw", "split"])[["nodes", "worst"]]
+    texts = [
+        (draw, budget_without_effect([*points.itertuples(index=False, name=None)]))
+        for (draw, _), points in runs
+    ]
+    stalled = [(draw, text) for draw, text in texts if text]
+    seeds: list[Any] = sorted({draw for draw, _ in stalled})
+    return f"{stalled[0][1]} ({named_seeds(seeds)})" if stalled else ""
+
+
+def budget_without_effect(accuracies: Sequence[tuple[int, float]]) -> str:
+    """Return the figures of an attack that does no more harm with more budget, else "".
+
+    An attack that already reached 0 cannot do more.
+
+    Args:
+        accuracies: Per budget, in injected nodes, the accuracy in 0..1; at least two budgets.
+    """
+    ordered = sorted(accuracies)
+    (few, first), (many, last) = ordered[0], ordered[-1]
+    if few < many and last > _POINT and last >= first - _POINT:
+        return f"{100 * first:.2f} % with {few} injected, {100 * last:.2f} % with {many}"
+    return ""
+
+
+def show_budgets(records: Sequence[Record]) -> ResultTable:
+    """Format the worst case of each model by injected nodes, next to the MLP.
+
+    Curves of equal edges per injected node are grouped, the highest above the MLP first.
+
+    Args:
+        records: Of the run, failed runs included.
+    """
+    frame = budget_curve(records)
+    if frame.empty:
+        return NOTHING
+    blocks = [*differing(frame, ["dataset", "variant"]), "edges"]
+    frame["height"] = -frame.groupby(CURVE)["above_mlp"].transform("mean")
+    frame = frame.sort_values([*blocks, "height"], kind="stable")
+    lines, notes = [], []
+    for _, curve in frame.groupby([*blocks, "model"], sort=False):
+        first = curve.iloc[0]
+        named = {block: str(first[block]) for block in blocks} | {"model": first["model"]}
+        measured = {"seeds": str(curve["seeds"].max()), "clean": f"{first['clean']:.2f}"}
+        lines.append(
+            named | measured | {str(row["nodes"]): _point_text(row) for _, row in curve.iterrows()}
         )
+        if signs := list(_signs(curve)):
+            where = ", ".join([*(named[b] for b in blocks[:-1]), f"{named['edges']} edges each"])
+            notes.append(f"! {first['model']}, {where}: not a bound: {'; '.join(signs)}")
+    order = [*lines[0].keys()][: len(blocks) + 3]
+    nodes = [str(nodes) for nodes in sorted(frame["nodes"].unique())]
+    cells = pd.DataFrame(lines)[[*order, *nodes]].fillna("-")
+    title = (
+        f"{', '.join(frame['dataset'].unique())}: lowest accuracy in % that any attack reached, by "
+        "edges of each injected node and, in columns, injected nodes or fewer; above the MLP in "
+        "**bold**"
+    )
+    return ResultTable(
+        "; ".join([title, *describe_cuts(records)]), cells, [*blocks, "model"], notes
+    )
+
+
+def _point_text(row: "pd.Series[Any]") -> str:
+    text = spread(row["worst"], row["spread"], 2)
+    if math.isnan(row["worst"]):
+        return text
+    if not row["bound"]:
+        return f"{text} !"
+    return f"**{text}**" if row["above_mlp"] > 0 else text
+
+
+def _signs(curve: pd.DataFrame) -> Iterator[str]:
+    """Return the flags of a curve, those of single budgets with their injected nodes."""
+    if stalled := curve["stalled"].iloc[0]:
+        yield f"budget_without_effect: {stalled}"
+    for flags, rows in curve[curve["flags"] != ""].groupby("flags"):
+        yield f"{flags} with {', '.join(map(str, rows['nodes']))} injected"

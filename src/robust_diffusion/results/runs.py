@@ -1,7 +1,6 @@
 """Runs of one scale and variant, and those behind an entry of a table."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -16,38 +15,34 @@ from robust_diffusion.records.records import (
 )
 
 
-@dataclass(frozen=True)
 class Runs:
-    """Runs of one scale and variant, by the experiments that asked for them."""
+    """Runs of one scale and variant, by the experiments that asked for them.
 
-    all_variants: Mapping[str, Sequence[Record]]
-    scale: str = "full"
-    fidelity: str | None = None  # the variant; `None` for all
+    Args:
+        records: In the order in which they were appended.
+        scale: `full` or `smoke`.
+        fidelity: The variant; `None` for all.
+    """
 
-    @classmethod
-    def among(
-        cls, records: Iterable[Record], *, scale: str = "full", fidelity: str | None = None
-    ) -> "Runs":
-        """Return the runs among some records."""
-        return cls(by_experiment(records, scale=scale), scale, fidelity)
+    def __init__(
+        self, records: Iterable[Record], *, scale: str = "full", fidelity: str | None = None
+    ) -> None:
+        self.scale, self.fidelity = scale, fidelity
+        self.all_variants = by_experiment(records, scale=scale)
+        self._runs = {
+            name: [run for run in runs if fidelity in (None, run.get("fidelity"))]
+            for name, runs in self.all_variants.items()
+        }
 
     def of(self, experiment: str) -> list[Record]:
         """Return the runs of an experiment, in the order in which they were last asked for."""
-        return self._by_experiment.get(experiment, [])
-
-    @cached_property
-    def _by_experiment(self) -> Mapping[str, list[Record]]:
-        variants = self.all_variants.items()
-        return {
-            name: [run for run in runs if self.fidelity in (None, run.get("fidelity"))]
-            for name, runs in variants
-        }
+        return self._runs.get(experiment, [])
 
     @cached_property
     def by_model(self) -> Mapping[ModelKey, list[Record]]:
         """Finished runs of all experiments that tested one trained model, by that model."""
         by_model: dict[ModelKey, list[Record]] = {}
-        runs = {run["run"]: run for name in self.all_variants for run in self.of(name)}
+        runs = {run["run"]: run for asked in self._runs.values() for run in asked}
         for run in filter(is_tested, runs.values()):
             by_model.setdefault(trained_model(run), []).append(run)
         return by_model

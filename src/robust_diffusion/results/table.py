@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
-from robust_diffusion.records.records import Record, is_timing, latest_by_run
+from robust_diffusion.records.records import Record, is_timing, latest_by_run, model_name
 from robust_diffusion.results.captions import (
     NUMBER,
     describe_budget,
@@ -15,7 +15,6 @@ from robust_diffusion.results.captions import (
     differing_keys,
 )
 from robust_diffusion.results.evidence import ENSEMBLES
-from robust_diffusion.results.frame import model_name
 from robust_diffusion.results.numbers import mean_and_std, spread
 
 ALWAYS_SHOWN = ("dataset", "model", "flow")
@@ -29,6 +28,10 @@ class ResultTable:
     cells: pd.DataFrame  # the columns of `keys`, then `seeds`, then one of text per test graph
     keys: list[str]  # columns that tell the rows apart
     notes: list[str]  # what a `!` in a run stands for, and attacks that may be weak
+
+
+NOTHING = ResultTable("no finished run", pd.DataFrame({"model": []}), ["model"], [])
+"""Table of records of which none finished."""
 
 
 def summarize(records: Sequence[Record]) -> ResultTable:
@@ -52,7 +55,7 @@ def summarize(records: Sequence[Record]) -> ResultTable:
             if any(_warnings(run, graph)[0] for run in runs):
                 line[graph] += " !"
         if timed:
-            line["ms per step"] = _time(filter(is_timing, finished), failed)
+            line["ms per step"] = _with_failures(_time(filter(is_timing, finished)), failed)
         lines.append(line)
     return ResultTable(_title(records), pd.DataFrame(lines), keys, flag_notes(records))
 
@@ -90,7 +93,9 @@ def _by_setting(
     if not records:
         raise ValueError("no records to show")
     rows = [_row(record) for record in records]
-    keys = _row_keys(rows)
+    # A single row still needs a name: its flow, or its model if it has none.
+    own = ["flow"] if rows[0].get("model") == "graph_pde" else ["model"]
+    keys = differing_keys(rows, ALWAYS_SHOWN) or own
     # A run may have been asked for by several settings.
     settings = [tuple(row.get(key, "") for key in keys) for row in rows]
     latest = latest_by_run(records)
@@ -154,24 +159,15 @@ def _row(record: Record) -> dict[str, str]:
     return {key: str(value) for key, value in (swept | named).items()}
 
 
-def _row_keys(rows: Sequence[dict[str, str]]) -> list[str]:
-    differing = differing_keys(rows, ALWAYS_SHOWN)
-    # A single row still needs a name: its flow, or its model if it has none.
-    return differing or (["flow"] if rows[0].get("model") == "graph_pde" else ["model"])
-
-
 def _cell(values: Sequence[float], failed: int) -> str:
     mean, std = mean_and_std(values)
     return _with_failures(spread(100 * mean, 100 * std, 2) if values else "", failed)
 
 
-def _time(records: Iterable[Record], failed: int) -> str:
+def _time(records: Iterable[Record]) -> str:
     """Format the median with the quartiles in brackets; means over several seeds."""
     times = [(r["seconds"]["diffusion"], r["timing"]["q1"], r["timing"]["q3"]) for r in records]
-    if not times:
-        return _with_failures("", failed)
-    median, q1, q3 = 1e3 * pd.DataFrame(times).mean()
-    return _with_failures(f"{median:.3g} ({q1:.3g}–{q3:.3g})", failed)
+    return "{:.3g} ({:.3g}–{:.3g})".format(*1e3 * pd.DataFrame(times).mean()) if times else ""
 
 
 def _with_failures(text: str, failed: int) -> str:

@@ -12,17 +12,16 @@ import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import settings_of
-from robust_diffusion.records.records import CLEAN, Record, is_tested, latest_by_run
+from robust_diffusion.records.records import CLEAN, Record, is_tested, latest_by_run, model_name
 from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
-from robust_diffusion.results.evidence import ENSEMBLES, KIND, SEEN, THOROUGH
+from robust_diffusion.results.evidence import ENSEMBLES, SEEN, THOROUGH, knows_model
 from robust_diffusion.results.frame import (
     declared_budget,
-    model_name,
     named_by_settings,
     narrow_frame,
 )
 from robust_diffusion.results.numbers import MINUS, mean_and_std, spread
-from robust_diffusion.results.table import ResultTable
+from robust_diffusion.results.table import NOTHING, ResultTable
 
 SHOWN = ["clean", "chance", "transfer", "white_box", "adaptive", "worst"]
 """Columns of accuracies."""
@@ -61,23 +60,17 @@ def recorded_on(
             knowledge of them.
     """
     every = {run["run"]: run for asked in runs.values() for run in asked if is_tested(run)}
-    attacked = {name: _attacked(run) for name, run in every.items() if _is_thorough(run)}
+    thorough = {name: bool(ENSEMBLES & run["accuracy"].keys()) for name, run in every.items()}
+    attacked = {
+        name: _attacked(run) for name, run in every.items() if knows_model(run) or thorough[name]
+    }
     wanted = {
         attacked.get(run["run"]) or _attacked(run)
         for name in (runs if experiments is None else experiments)
         for run in runs.get(name, ())
-        if is_tested(run)
-        if experiments or (ENSEMBLES & run["accuracy"].keys() and _knows(run))
+        if run["run"] in every and (experiments or (thorough[run["run"]] and knows_model(run)))
     }
     return [every[run] for run, model in attacked.items() if model in wanted]
-
-
-def _is_thorough(run: Record) -> bool:
-    return _knows(run) or bool(ENSEMBLES & run["accuracy"].keys())
-
-
-def _knows(record: Record) -> bool:
-    return KIND.get(record.get("threat", "")) in SEEN
 
 
 def _attacked(record: Record) -> tuple[Any, ...]:
@@ -188,10 +181,8 @@ def lowest_within(models: pd.DataFrame, alike: Sequence[str] = ()) -> pd.DataFra
     trained = ["dataset", "variant", "model", "draw", "split", *alike]
     lowest = models.index.to_numpy().copy()
     for _, group in models.groupby([*trained, models["budget"].map(feature_limits)], sort=False):
-        limits, worst = (
-            group[["nodes", "edges"]].to_numpy(int),
-            group["worst"].fillna(math.inf).to_numpy(),
-        )
+        limits = group[["nodes", "edges"]].to_numpy(int)
+        worst = group["worst"].fillna(math.inf).to_numpy()
         for i, within in enumerate(np.logical_and.reduce(limits[:, None] >= limits, axis=2)):
             least = np.flatnonzero(within)[worst[within].argmin()]
             if worst[least] < worst[i]:
@@ -230,12 +221,11 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
     for model in models.to_dict("records"):
         groups.setdefault(_at(model, _KEY), []).append(model)
     rows = [dict(zip(_KEY, key, strict=True)) | _row(group) for key, group in groups.items()]
-    table = pd.DataFrame(rows)
-    if table.empty:
-        return table
-    order = {"dataset": True, "variant": True, "edges": True, "nodes": True, "above_mlp": False}
-    order["model"] = True
-    return table.sort_values(list(order), ascending=list(order.values()), ignore_index=True)
+    if not rows:
+        return pd.DataFrame()
+    order = ["dataset", "variant", "edges", "nodes", "above_mlp", "model"]
+    ascending = [column != "above_mlp" for column in order]
+    return pd.DataFrame(rows).sort_values(order, ascending=ascending, ignore_index=True)
 
 
 def _row(models: Sequence[Mapping[Any, Any]]) -> dict[str, Any]:
@@ -267,9 +257,8 @@ def most_frequent(models: Sequence[Mapping[Any, Any]]) -> str:
     """Return the attack that most often reached the worst case, "" where none cost accuracy."""
     hurt = Counter(model["by"] for model in models if model["worst"] < model["clean"])
     attack = max(sorted(hurt), key=hurt.__getitem__, default="")
-    return (
-        attack if hurt[attack] in (0, len(models)) else f"{attack}, {hurt[attack]} of {len(models)}"
-    )
+    some = f", {hurt[attack]} of {len(models)}" if 0 < hurt[attack] < len(models) else ""
+    return attack + some
 
 
 def show_worst_cases(records: Sequence[Record]) -> ResultTable:
@@ -280,7 +269,7 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     """
     table = worst_case_table(worst_cases(named_by_settings(narrow_frame(records))))
     if table.empty:
-        return ResultTable("no finished run", pd.DataFrame({"model": []}), ["model"], [])
+        return NOTHING
     headings = HEADINGS | ({} if table["nodes"].any() else {"chance": "random flips"})
     table["budget"] = table["budget"].map(limits_in_words)
     keys = [*differing(table, ["dataset", "variant", "budget"]), "model"]
@@ -320,13 +309,16 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
     Args:
         records: Runs of one dataset and budget; failed ones count for nothing.
     """
-    latest = latest_by_run(records).values()
-    sets = dict.fromkeys(str(record.get("difficulty")) for record in latest)
-    runs = {name: [run for run in latest if str(run.get("difficulty")) == name] for name in sets}
-    tables = {name: _by_model(group) for name, group in runs.items()}
-    tables = {name: table for name, table in tables.items() if not table.empty}
+    by_targets: dict[str, list[Record]] = {}
+    for record in latest_by_run(records).values():
+        by_targets.setdefault(str(record.get("difficulty")), []).append(record)
+    tables = {}
+    for name, runs in by_targets.items():
+        table = worst_case_table(worst_cases(narrow_frame(runs)))
+        if not table.empty:
+            tables[name] = table.set_index("model").sort_values("clean", ascending=False)
     if not tables:
-        return ResultTable("no finished run", pd.DataFrame({"model": []}), ["model"], [])
+        return NOTHING
     first, *_ = tables.values()
     notes = [
         f"! {model}, {name}: not a bound: {flags}"
@@ -352,12 +344,6 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
     )
     cells = cells.rename_axis("model").reset_index()
     return ResultTable("; ".join([title, *describe_cuts(records)]), cells, ["model"], notes)
-
-
-def _by_model(records: Sequence[Record]) -> pd.DataFrame:
-    """Rows of `worst_case_table` by the name of the model, the most accurate first."""
-    table = worst_case_table(worst_cases(narrow_frame(records)))
-    return table if table.empty else table.set_index("model").sort_values("clean", ascending=False)
 
 
 def _tau(values: "pd.Series[float]", others: "pd.Series[float]") -> str:

@@ -41,6 +41,8 @@ def lazy_attributes(package: str, former: Mapping[str, str] | None = None) -> Ca
             now = renamed[name]
             warnings.warn(f"{name} is now {now}", DeprecationWarning, stacklevel=2)
             return getattr(sys.modules[package], now)
+        if name == "__all__":
+            return list(homes)
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(homes[name]), name)

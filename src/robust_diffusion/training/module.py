@@ -15,7 +15,7 @@ from torchmetrics.functional.classification import multiclass_accuracy
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import TrainingError
 from robust_diffusion.models.checked import dtype_of
-from robust_diffusion.models.raw_features import follow_scale
+from robust_diffusion.models.raw_features import RawFeatures
 from robust_diffusion.operators import sparse_input
 from robust_diffusion.system.tensor_hashes import ByTensor
 
@@ -104,7 +104,9 @@ class NodeClassification(pl.LightningModule):
         datamodule = getattr(self.trainer, "datamodule", None)
         if not isinstance(datamodule, GraphDataModule):
             return
-        follow_scale(self.model, datamodule.feature_scale)
+        for part in self.model.modules():
+            if isinstance(part, RawFeatures):
+                part.follow(datamodule.feature_scale)
         if self.trainer.strategy.root_device.type == "cpu":
             views = [self._cast(datamodule.view(part)).x for part in ("train", "val")]
             self._prepared = {id(x): sparse_input(x) for x in views if x is not None}

@@ -6,11 +6,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import to_dense_adj
 
+from robust_diffusion.attacks.base import Problem
 from robust_diffusion.attacks.injection.base import STARTS
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS
 from robust_diffusion.attacks.injection.edge_placement import Placement
 from robust_diffusion.attacks.injection.features import neighbourhood, similarity
-from robust_diffusion.attacks.problem import Problem
 from tests.attacks.contract import clean, graph, problem, trained
 
 

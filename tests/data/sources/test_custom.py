@@ -16,7 +16,7 @@ from robust_diffusion.data import DatasetFolder, GraphDataModule
 from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.data.sources import load_custom, load_grb, load_planetoid, load_shchur
 from robust_diffusion.data.sources import write_grb as write_grb_files
-from robust_diffusion.data.sources.planetoid import PARTS
+from robust_diffusion.data.sources.benchmarks import PARTS
 from robust_diffusion.data.split import degree_split
 from robust_diffusion.data.validate import NAMES, SPLITS, build_graph
 from robust_diffusion.errors import ConfigError, DataError

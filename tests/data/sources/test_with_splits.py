@@ -17,7 +17,7 @@ from robust_diffusion import Budget, GivenGraph, open_dataset
 from robust_diffusion.attacks import spent_budget
 from robust_diffusion.data.download import DatasetFolder
 from robust_diffusion.data.inventory import statistics
-from robust_diffusion.data.sources import load_heterophilous, load_prognn
+from robust_diffusion.data.sources import load_defense_test, load_heterophilous, load_prognn
 from robust_diffusion.errors import ConfigError, DataError
 from tests.data.files import csr_parts, raw_graph
 
@@ -57,6 +57,40 @@ def test_a_file_that_cannot_be_is_refused(tmp_path: Path, changed: dict[str, Any
 def test_a_split_that_is_not_there_is_refused(tmp_path: Path, split: Any) -> None:
     with pytest.raises(ConfigError, match=r"dataset\.source\.split"):
         load_heterophilous(written(tmp_path), "toy", split=split)
+
+
+def defense_test(folder: Path, **changed: Any) -> DatasetFolder:
+    """A folder with a file in the form of arXiv:2301.13694."""
+    ones = np.array([(i, i % 3) for i in range(N)])
+    arrays = {
+        "toy/dataset/adjacency": EDGES,
+        "toy/dataset/features": ones,
+        "toy/dataset/labels": np.arange(N) % 4,
+        "toy/splits/1/train": [0, 1],
+        "toy/splits/1/val": [2],
+        "toy/splits/1/test": np.arange(3, N),
+        "toy/perturbations/evasion/gcn/split_1/budget_2": np.array([(0, 1), (3, 9)]),
+    } | {f"toy/dataset/{part}": array for part, array in changed.items()}
+    np.savez(folder / "unit_test.npz", **arrays)
+    return DatasetFolder(folder, ".", {"unit_test.npz": {}}, download=False)
+
+
+def test_a_graph_of_the_defense_test_is_read(tmp_path: Path) -> None:
+    graph = load_defense_test(defense_test(tmp_path), "toy", split=1)
+    assert graph.x.argmax(1).tolist() == [i % 3 for i in range(N)]
+    assert graph.edge_index.size(1) == 2 * len(EDGES)
+    assert graph.index_test.tolist() == list(range(3, N))
+    with pytest.raises(ConfigError, match=r"dataset\.source\.split=0: [^\n]* 1$"):
+        load_defense_test(defense_test(tmp_path), "toy")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    "changed", [{"adjacency": EDGES + 1}, {"features": EDGES[0]}, {"features": np.ones((2, 2))}]
+)
+def test_a_damaged_defense_test_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="unit_test"):
+        load_defense_test(defense_test(tmp_path, **changed), "toy", split=1)
 
 
 SIZES = {

@@ -17,7 +17,7 @@ from robust_diffusion.attacks.audit.check import (
     Violations,
     graph_parts,
 )
-from robust_diffusion.data.archive import require
+from robust_diffusion.data.download import require
 from robust_diffusion.data.files import NUMBERS, read_npy, read_sparse
 from robust_diffusion.data.pickles import read_pickle
 from robust_diffusion.errors import AttackError, DataError

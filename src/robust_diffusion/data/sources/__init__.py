@@ -5,24 +5,15 @@ from typing import TYPE_CHECKING
 from robust_diffusion.system.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from robust_diffusion.data.sources.custom import load_custom
-    from robust_diffusion.data.sources.grb import load_grb, write_grb
-    from robust_diffusion.data.sources.heterophilous import load_heterophilous
-    from robust_diffusion.data.sources.planetoid import load_planetoid
-    from robust_diffusion.data.sources.prognn import load_prognn
-    from robust_diffusion.data.sources.shchur import load_shchur
-    from robust_diffusion.data.sources.synthetic import citation_like_graph
-
-__all__ = [
-    "citation_like_graph",
-    "load_custom",
-    "load_grb",
-    "load_heterophilous",
-    "load_planetoid",
-    "load_prognn",
-    "load_shchur",
-    "write_grb",
-]
+    from robust_diffusion.data.sources.benchmarks import load_defense_test as load_defense_test
+    from robust_diffusion.data.sources.benchmarks import load_heterophilous as load_heterophilous
+    from robust_diffusion.data.sources.benchmarks import load_planetoid as load_planetoid
+    from robust_diffusion.data.sources.benchmarks import load_prognn as load_prognn
+    from robust_diffusion.data.sources.benchmarks import load_shchur as load_shchur
+    from robust_diffusion.data.sources.custom import load_custom as load_custom
+    from robust_diffusion.data.sources.custom import load_grb as load_grb
+    from robust_diffusion.data.sources.custom import write_grb as write_grb
+    from robust_diffusion.data.sources.synthetic import citation_like_graph as citation_like_graph
 
 if not TYPE_CHECKING:  # where a checker would take any name for one of the package
     __getattr__ = lazy_attributes(__name__)

@@ -1,29 +1,12 @@
 """Backends: the same sums over edges, forward and backward, in C++ and in PyTorch."""
 
-from robust_diffusion.operators.kernels.base import (
-    MAX_EXPONENT,
-    Attended,
-    Diffused,
-    Modulation,
-)
-from robust_diffusion.operators.kernels.pure import Kernels
-from robust_diffusion.operators.kernels.selection import (
-    Backend,
-    backend_set,
-    current_backend,
-    kernels_for,
-    set_backend,
-)
-
-__all__ = [
-    "MAX_EXPONENT",
-    "Attended",
-    "Backend",
-    "Diffused",
-    "Kernels",
-    "Modulation",
-    "backend_set",
-    "current_backend",
-    "kernels_for",
-    "set_backend",
-]
+from robust_diffusion.operators.kernels.pure import MAX_EXPONENT as MAX_EXPONENT
+from robust_diffusion.operators.kernels.pure import Attended as Attended
+from robust_diffusion.operators.kernels.pure import Diffused as Diffused
+from robust_diffusion.operators.kernels.pure import Kernels as Kernels
+from robust_diffusion.operators.kernels.pure import Modulation as Modulation
+from robust_diffusion.operators.kernels.selection import Backend as Backend
+from robust_diffusion.operators.kernels.selection import backend_set as backend_set
+from robust_diffusion.operators.kernels.selection import current_backend as current_backend
+from robust_diffusion.operators.kernels.selection import kernels_for as kernels_for
+from robust_diffusion.operators.kernels.selection import set_backend as set_backend

@@ -4,6 +4,7 @@ import ctypes
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -12,22 +13,85 @@ from torch import Tensor
 
 from robust_diffusion.errors import DataError
 from robust_diffusion.operators.graph import EdgeIndexes, Graph
-from robust_diffusion.operators.kernels.base import Attended, Diffused, Modulation, check_sizes
-from robust_diffusion.operators.kernels.calls import (
-    Edges,
-    KernelOptions,
-    Projections,
-    address,
-    load_kernels,
-    pointers,
+from robust_diffusion.operators.kernels.build import load_library
+from robust_diffusion.operators.kernels.pure import (
+    Attended,
+    Diffused,
+    Kernels,
+    Modulation,
+    Tensors,
+    check_sizes,
 )
-from robust_diffusion.operators.kernels.pure import Kernels
 
 PADDING = 16
 """Node features come in multiples of this many numbers; what is missing is filled with 0."""
 
 HEADS = frozenset([1, 2, 4, 8])
 """Numbers of heads that there are kernels for."""
+
+
+_POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
+_REALS = {torch.float32: "float", torch.float64: "double"}
+_ARGUMENTS = {  # of each function in native/kernels.cpp: p for a pointer, i for an integer
+    "scores": "pipp",
+    "softmax_forward": "pipp",
+    "attention_forward": "pipppp",
+    "attention_backward": "pipppp" + "ppip",
+    "modulated_forward": "pippppi" + "pppppp",
+    "modulated_backward": "pippppi" + "pppppp" + "pppip",
+    "spectral_forward": "iiii" + "ppppp",
+    "spectral_backward": "iii" + "pppppp",
+}
+
+
+class _Argument:
+    """A pointer to a kernel: that of a tensor, a structure or an array, an address, or null."""
+
+    @staticmethod
+    def from_param(value: Any) -> Any:
+        if isinstance(value, ctypes.Structure):
+            return ctypes.byref(value)
+        return ctypes.c_void_p.from_param(address(value) if isinstance(value, Tensor) else value)
+
+
+class Edges(ctypes.Structure):
+    """`Edges` of native/edges.h."""
+
+    _fields_ = (
+        ("nodes", _INT),
+        ("rowptr", _POINTER),
+        ("source", _POINTER),
+        ("destination", _POINTER),
+        ("colptr", _POINTER),
+        ("target", _POINTER),
+        ("order", _POINTER),
+        ("threads", _INT),
+    )
+
+
+class Projections(ctypes.Structure):
+    """`Projections` of native/rows.h."""
+
+    _fields_ = (
+        ("key", _POINTER),
+        ("query", _POINTER),
+        ("stride", _INT),
+        ("channels", _INT),
+        ("scale", ctypes.c_double),
+    )
+
+
+class KernelOptions(ctypes.Structure):
+    """`KernelOptions` of native/kernels.cpp."""
+
+    _fields_ = (
+        ("left", ctypes.c_double),
+        ("right", ctypes.c_double),
+        ("floor", ctypes.c_double),
+        ("ceiling", ctypes.c_double),
+        ("residual", _INT),
+        ("channels", _INT),
+    )
 
 
 class CompiledKernels(Kernels):
@@ -71,19 +135,13 @@ class CompiledKernels(Kernels):
         attention = torch.empty_like(weight)
         edges = self._edges(graph)
         library.attention_forward(edges, heads, projections, weight, relative, attention)
-        return Attended(attention, relative)
+        return Attended(projected, weight, graph, attention, relative)
 
     def attend_backward(
-        self,
-        grad: Tensor,
-        projected: Tensor,
-        weight: Tensor,
-        graph: Graph,
-        attended: Attended,
-        *,
-        with_weight: bool,
+        self, grad: Tensor, attended: Attended, *, with_weight: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Gradients by the projections and by the weights."""
+        projected, weight, graph = attended.projected, attended.weight, attended.graph
         library = self._library(projected.dtype)
         padded = _padded(projected.flatten(2))
         projections = _projections(padded, projected.size(2))
@@ -100,36 +158,30 @@ class CompiledKernels(Kernels):
         library = self._library(z.dtype)
         check_sizes(graph, (z, projected), (weight,))
         channels, heads = z.size(1), projected.size(3)
-        z, padded = _padded(z), _padded(projected.flatten(2))
+        features, padded = _padded(z), _padded(projected.flatten(2))
         projections = _projections(padded, projected.size(2))
         options = _options(modulation, channels)
-        attended = Attended(torch.empty_like(weight), z.new_empty(graph.num_edges, heads))
-        difference = torch.empty_like(z if modulation.residual else weight)
+        relative = z.new_empty(graph.num_edges, heads)
+        attended = Attended(projected, weight, graph, torch.empty_like(weight), relative)
+        difference = torch.empty_like(features if modulation.residual else weight)
         norm = z.new_empty(graph.num_nodes)
-        diffused = Diffused(attended, difference, norm, torch.empty_like(weight))
-        out = torch.empty_like(z)
-        shared = self._edges(graph), heads, projections, options, weight, z, z.size(1)
+        diffused = Diffused(attended, z, modulation, difference, norm, torch.empty_like(weight))
+        out = torch.empty_like(features)
+        width = features.size(1)
+        shared = self._edges(graph), heads, projections, options, weight, features, width
         library.modulated_forward(*shared, *_parts(diffused), out)
         return out[:, :channels], diffused
 
     def diffuse_backward(
-        self,
-        grad: Tensor,
-        z: Tensor,
-        projected: Tensor,
-        weight: Tensor,
-        graph: Graph,
-        modulation: Modulation,
-        diffused: Diffused,
-        *,
-        with_weight: bool,
+        self, grad: Tensor, diffused: Diffused, *, with_weight: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Four passes over the edges; between each two, a value of every node is completed."""
-        library = self._library(z.dtype)
-        channels = z.size(1)
-        z, grad, padded = _padded(z), _padded(grad), _padded(projected.flatten(2))
+        attended = diffused.attended
+        projected, weight, graph = attended.projected, attended.weight, attended.graph
+        channels, library = diffused.z.size(1), self._library(diffused.z.dtype)
+        z, grad, padded = _padded(diffused.z), _padded(grad), _padded(projected.flatten(2))
         projections = _projections(padded, projected.size(2))
-        options = _options(modulation, channels)
+        options = _options(diffused.modulation, channels)
         d_z, d_padded = torch.empty_like(z), torch.empty_like(padded)
         d_weight = torch.empty_like(weight) if with_weight else None
         edges, heads = self._edges(graph), projected.size(3)
@@ -138,12 +190,7 @@ class CompiledKernels(Kernels):
         return d_z[:, :channels], _without_padding(d_padded, projected), d_weight
 
     def spectral(
-        self,
-        matrices: Sequence[Tensor],
-        left: Sequence[Tensor],
-        right: Sequence[Tensor],
-        *,
-        iterate: bool,
+        self, matrices: Tensors, left: Tensors, right: Tensors, *, iterate: bool
     ) -> tuple[Tensor, Tensor]:
         """All matrices in one call."""
         library = self._library(matrices[0].dtype)
@@ -218,3 +265,28 @@ def _sides(padded: Tensor) -> tuple[int, int, int]:
     """Addresses of keys and queries, and the distance from one node's to the next's."""
     key, channels = padded.data_ptr(), padded.size(2)
     return key, key + channels * padded.element_size(), 2 * channels
+
+
+def load_kernels(dtype: torch.dtype) -> ctypes.CDLL:
+    """The kernels for one type of number, float32 or float64, ready to be called.
+
+    Raises:
+        BuildError: They are not built and cannot be.
+    """
+    library = load_library(_REALS[dtype])
+    kinds = {"p": _Argument, "i": _INT}
+    for function, arguments in _ARGUMENTS.items():
+        symbol = getattr(library, function)
+        symbol.argtypes = [kinds[kind] for kind in arguments]
+        symbol.restype = None
+    return library
+
+
+def pointers(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
+    """The addresses of several tensors, as an array."""
+    return (_POINTER * len(tensors))(*map(address, tensors))
+
+
+def address(tensor: Tensor) -> int:
+    """Address of a tensor's first number."""
+    return tensor.data_ptr()

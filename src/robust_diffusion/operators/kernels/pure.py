@@ -1,31 +1,81 @@
-"""Kernels in PyTorch alone, over edges sorted by destination."""
+"""What every backend computes, and kernels in PyTorch alone, over edges sorted by destination."""
 
 import math
+import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 
 import torch
+import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.operators.graph import CompactIndexes, Graph
-from robust_diffusion.operators.kernels.base import (
-    MAX_EXPONENT,
-    Attended,
-    Diffused,
-    Modulation,
-)
-from robust_diffusion.operators.kernels.sums import (
-    dots,
-    multiply,
-    row_max,
-    row_sum,
-    squared_distances,
-)
+from robust_diffusion.errors import DataError
+from robust_diffusion.operators.graph import CompactIndexes, Graph, multiply
+
+MAX_EXPONENT = 35.0
+"""Largest exponent of an edge of weight 0 above the largest score of an edge that is there.
+
+In the gradient by its weight two such exponentials are multiplied, one of A and one of B; their
+product has to stay finite in single precision.
+"""
+
+
+@dataclass(frozen=True)
+class Modulation:
+    """Edge modulation B = softmax(g_u^left g_v^right) of a flow."""
+
+    left: float  # exponent of the gradient norm at the destination
+    right: float  # exponent of the gradient norm at the source
+    residual: bool  # the gradient norm of the authors' code, |A z - z|, instead of the text's
+    floor: float  # lower bound, positive; of what, see `operators.gradient_norm`
+    ceiling: float  # upper bound of the same; infinity for none
+
+
+@dataclass(frozen=True, eq=False)
+class Attended:
+    """Attention of every edge, and what its derivative needs."""
+
+    projected: Float[Tensor, "n 2 x y"]  # keys and queries
+    weight: Float[Tensor, " e"]  # of the edges
+    graph: Graph
+    attention: Float[Tensor, " e"]  # mean over heads of the softmax
+    relative: Float[Tensor, "..."]  # the softmax over w, per edge and head in the backend's order
+
+
+@dataclass(frozen=True, eq=False)
+class Diffused:
+    """Values that the derivative of a modulated diffusion needs."""
+
+    attended: Attended  # A(Z)
+    z: Float[Tensor, "n d"]  # the features
+    modulation: Modulation
+    difference: Float[Tensor, "..."]  # |z_v - z_u|^2 per edge; under `residual` A z - z per node
+    norm: Float[Tensor, " n"]  # gradient norm g
+    relative: Float[Tensor, " e"]  # like that of the attention, for B
+
+
+def check_sizes(graph: Graph, nodes: Sequence[Tensor], edges: Sequence[Tensor] = ()) -> None:
+    """Refuse values of other numbers of nodes or edges: pointers would lead out of the tensors."""
+    for values, size in ((nodes, graph.num_nodes), (edges, graph.num_edges)):
+        for value in values:
+            if value.size(0) != size:
+                what = "nodes" if values is nodes else "edges"
+                raise DataError(f"graph: {value.size(0)} rows of values on its {size} {what}")
+
 
 HARMLESS = 50.0
 """Scores of up to this size need no peak subtracted before they are exponentiated."""
 
 SMALLEST_LENGTH = 1e-12
 """Smallest divisor of a vector, as in `torch.nn.functional.normalize`."""
+
+CHUNK = 4096
+"""Edges whose features are held at once: what stays in cache needs no new memory pages."""
+
+
+Tensors = Sequence[Tensor]
 
 
 class Kernels:
@@ -63,19 +113,14 @@ class Kernels:
         scores = dots(keys, queries, indexes, scale=1 / math.sqrt(width))
         relative = _normalize(scores, _repeated(weight, heads, graph), indexes)
         attention = relative.view(heads, -1).mean(0)
-        return Attended(attention if graph.unweighted else attention.mul_(weight), relative)
+        attention = attention if graph.unweighted else attention.mul_(weight)
+        return Attended(projected, weight, graph, attention, relative)
 
     def attend_backward(
-        self,
-        grad: Tensor,
-        projected: Tensor,
-        weight: Tensor,
-        graph: Graph,
-        attended: Attended,
-        *,
-        with_weight: bool,
+        self, grad: Tensor, attended: Attended, *, with_weight: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Gradients by the projections and by the weights."""
+        projected, weight, graph = attended.projected, attended.weight, attended.graph
         heads, width = projected.shape[2:]
         indexes = graph.indexes.compact(heads)
         keys, queries = _by_head(projected)
@@ -111,24 +156,17 @@ class Kernels:
         flow = _weighted(attention * relative, _emphasis(weights))
         out = multiply(flow, z, indexes)
         out.addcmul_(row_sum(flow, indexes)[:, None], z, value=-1)
-        return out, Diffused(attended, difference, norm, relative)
+        return out, Diffused(attended, z, modulation, difference, norm, relative)
 
     def diffuse_backward(
-        self,
-        grad: Tensor,
-        z: Tensor,
-        projected: Tensor,
-        weight: Tensor,
-        graph: Graph,
-        modulation: Modulation,
-        diffused: Diffused,
-        *,
-        with_weight: bool,
+        self, grad: Tensor, diffused: Diffused, *, with_weight: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Gradients by the features, by the projections and by the weights."""
+        z, modulation, norm = diffused.z, diffused.modulation, diffused.norm
+        attention, weight = diffused.attended.attention, diffused.attended.weight
+        graph = diffused.attended.graph
         indexes = graph.indexes.compact()
         weights = None if graph.unweighted else weight
-        attention, norm = diffused.attended.attention, diffused.norm
         emphasis = _emphasis(weights)
         softmax = _weighted(diffused.relative, emphasis)
         flow = attention * softmax
@@ -162,20 +200,14 @@ class Kernels:
             d_attention.addcmul_(by_edge, diffused.difference, value=0.5)
             by_edge.mul_(attention).masked_fill_(is_loop, 0.0)
             d_z += _distance_gradient(by_edge, z, indexes)
-        d_projected, d_weight = self.attend_backward(
-            d_attention, projected, weight, graph, diffused.attended, with_weight=with_weight
-        )
+        gradients = self.attend_backward(d_attention, diffused.attended, with_weight=with_weight)
+        d_projected, d_weight = gradients
         if d_weight is not None:
             d_weight += torch.where(weight > 1, centred, -diffused.relative * mean)
         return d_z, d_projected, d_weight
 
     def spectral(
-        self,
-        matrices: Sequence[Tensor],
-        left: Sequence[Tensor],
-        right: Sequence[Tensor],
-        *,
-        iterate: bool,
+        self, matrices: Tensors, left: Tensors, right: Tensors, *, iterate: bool
     ) -> tuple[Tensor, Tensor]:
         """Matrices of one shape divided by their largest singular values [k], and these.
 
@@ -288,3 +320,75 @@ def _norm_gradient(
         by_left = row_sum(d_scores * right.index_select(0, indexes.src), indexes)
         d_norm.add_(by_left.mul_(left), alpha=modulation.left)
     return d_norm.div_(norm)
+
+
+def row_sum(values: Tensor, indexes: CompactIndexes, *, transposed: bool = False) -> Tensor:
+    """Sum over the edges that arrive at each node, or over those that leave it."""
+    if transposed:
+        values = values.index_select(0, indexes.order_by_source)
+    pointers = indexes.colptr if transposed else indexes.rowptr
+    return torch.segment_reduce(values, "sum", offsets=pointers, unsafe=True)
+
+
+def row_max(values: Tensor, indexes: CompactIndexes) -> Tensor:
+    """Largest value of the edges that arrive at each node; -infinity where none does."""
+    return torch.segment_reduce(
+        values, "max", offsets=indexes.rowptr, initial=-torch.inf, unsafe=True
+    )
+
+
+def dots(x: Tensor, y: Tensor, indexes: CompactIndexes, *, scale: float = 1.0) -> Tensor:
+    """`scale` times <x_u, y_v> of every edge v -> u."""
+    if x.device.type != "cpu":
+        product = x.index_select(0, indexes.dst).mul_(y.index_select(0, indexes.src))
+        return product.sum(1).mul_(scale)
+    # On narrow features that are not a multiple of 8, sampled_addmm is several times slower.
+    if padding := -x.size(1) % 8:
+        x, y = F.pad(x, (0, padding)), F.pad(y, (0, padding))
+    pattern = _pattern(indexes, x.dtype)
+    products: Tensor = torch.sparse.sampled_addmm(pattern, x, y.T, beta=0.0, alpha=scale).values()
+    return products
+
+
+def _pattern(indexes: CompactIndexes, dtype: torch.dtype) -> Tensor:
+    """A sparse matrix of this structure, its entries 0."""
+    if dtype not in indexes.patterns:
+        n = indexes.rowptr.numel() - 1
+        zeros = torch.zeros(indexes.src.numel(), dtype=dtype, device=indexes.src.device)
+        with torch.inference_mode(mode=False), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse")  # in beta, and unchecked
+            indexes.patterns[dtype] = torch.sparse_csr_tensor(
+                indexes.rowptr, indexes.src, zeros, (n, n), check_invariants=False
+            )
+    return indexes.patterns[dtype]
+
+
+def squared_distances(z: Tensor, indexes: CompactIndexes) -> Tensor:
+    """|z_v - z_u|^2, from the differences: expanding the square would cancel where z is smooth."""
+    if z.device.type != "cpu":
+        difference = z.index_select(0, indexes.src).sub_(z.index_select(0, indexes.dst))
+        return difference.square_().sum(1)
+    # z_v - z_u as a sum over two entries, of weights 1 and -1: one operator instead of three, in
+    # stretches that stay in the cache.
+    pointers, signs = _pairs(z.dtype, z.device)
+    distances = z.new_empty(indexes.src.numel())
+    for first in range(0, distances.numel(), CHUNK):
+        out = distances[first : first + CHUNK]
+        ends = indexes.ends[2 * first : 2 * (first + CHUNK)]
+        difference = F.embedding_bag(
+            ends,
+            z,
+            pointers[: out.numel() + 1],
+            mode="sum",
+            per_sample_weights=signs[: ends.numel()],
+            include_last_offset=True,
+        )
+        torch.sum(difference.square_(), 1, out=out)
+    return distances
+
+
+@cache
+def _pairs(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    with torch.inference_mode(mode=False):
+        pointers = torch.arange(0, 2 * CHUNK + 1, 2, dtype=torch.int32, device=device)
+        return pointers, torch.tensor([1.0, -1.0], dtype=dtype, device=device).repeat(CHUNK)

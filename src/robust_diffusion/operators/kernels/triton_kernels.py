@@ -9,7 +9,6 @@ channels per head, D of all channels, R of a matrix's rows.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any, no_type_check
 
 import torch
@@ -18,18 +17,20 @@ import triton.language as tl
 from torch import Tensor
 
 from robust_diffusion.operators.graph import Graph
-from robust_diffusion.operators.kernels.base import (
+from robust_diffusion.operators.kernels.pure import (
     MAX_EXPONENT,
+    SMALLEST_LENGTH,
     Attended,
     Diffused,
+    Kernels,
     Modulation,
+    Tensors,
     check_sizes,
 )
-from robust_diffusion.operators.kernels.pure import SMALLEST_LENGTH, Kernels
 
 HIGHEST = tl.constexpr(MAX_EXPONENT)
 SHORTEST = tl.constexpr(SMALLEST_LENGTH)
-NOTHING = tl.constexpr(-math.inf)
+LOWEST = tl.constexpr(-math.inf)
 
 MOST_EDGES = 16
 MOST_VALUES = 4096
@@ -109,8 +110,8 @@ def _inside(residual, FLOOR: tl.constexpr, CEILING: tl.constexpr):
 def _add_to_softmax(peak, total, scores, w, there):
     """Return the largest score so far, and the sum of w exp(s) relative to it."""
     counts = (there & (w != 0))[:, None]
-    highest = tl.maximum(peak, tl.max(tl.where(counts, scores, NOTHING), 0))
-    base = tl.where(highest == NOTHING, 0.0, highest)
+    highest = tl.maximum(peak, tl.max(tl.where(counts, scores, LOWEST), 0))
+    base = tl.where(highest == LOWEST, 0.0, highest)
     added = tl.where(counts, w[:, None] * tl.exp(scores - base[None, :]), 0.0)
     return highest, total * tl.exp(peak - base) + tl.sum(added, 0)
 
@@ -120,7 +121,7 @@ def _add_to_softmax(peak, total, scores, w, there):
 def _softmax(scores, peak, total, TINY: tl.constexpr):
     """Return exp(s) / sum of w exp(s). Comparisons, unlike minima, let NaN through."""
     scale = tl.where(total == 0, 0.0, 1.0 / tl.where(total < TINY, TINY, total))
-    exponent = scores - tl.where(peak == NOTHING, 0.0, peak)[None, :]
+    exponent = scores - tl.where(peak == LOWEST, 0.0, peak)[None, :]
     return tl.exp(tl.where(exponent > HIGHEST, HIGHEST, exponent)) * scale[None, :]
 
 
@@ -145,7 +146,7 @@ def _softmax_rows(
 ):
     _, begin, end = _row(rowptr)
     total = tl.zeros([H], weight.dtype.element_ty)
-    peak = total + NOTHING
+    peak = total + LOWEST
     for first in range(begin, end, E):
         e, there = _block(first, end, E)
         w = tl.load(weight + e, there, 0.0)
@@ -171,7 +172,7 @@ def _attend(
     u, begin, end = _row(rowptr)
     key = _load_side(projected, u, u >= 0, 0, heads, width, H, C) * SCALE
     total = tl.zeros([H], weight.dtype.element_ty)
-    peak = total + NOTHING
+    peak = total + LOWEST
     for first in range(begin, end, E):
         e, there = _block(first, end, E)
         v = tl.load(src + e, there, 0).to(tl.int64)
@@ -223,7 +224,7 @@ def _diffuse(
     left = _power(tl.load(norm + u), LEFT)
     z_u = _load(z, u, u >= 0, channels, D)
     total = tl.zeros([1], weight.dtype.element_ty)
-    peak = total + NOTHING
+    peak = total + LOWEST
     for first in range(begin, end, E):
         e, there = _block(first, end, E)
         g = tl.load(norm + tl.load(src + e, there, 0), there, 1.0)
@@ -503,16 +504,10 @@ class TritonKernels(Kernels):
         return _attended(_arguments(projected, weight, graph), graph)
 
     def attend_backward(
-        self,
-        grad: Tensor,
-        projected: Tensor,
-        weight: Tensor,
-        graph: Graph,
-        attended: Attended,
-        *,
-        with_weight: bool,
+        self, grad: Tensor, attended: Attended, *, with_weight: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Gradients by the projections and by the weights."""
+        projected, weight, graph = attended.projected, attended.weight, attended.graph
         arguments = _arguments(projected, weight, graph) | vars(attended)
         arguments |= {"d_attention": grad, "d_scores": torch.empty_like(attended.relative)}
         arguments |= {"d_projected": torch.empty_like(projected)}
@@ -532,22 +527,15 @@ class TritonKernels(Kernels):
         arguments |= {"attention": attended.attention, "norm": norm, "modulation": relative}
         out = torch.empty_like(z)
         launch(_diffuse, graph.num_nodes, arguments | {"out": out})
-        return out, Diffused(attended, difference, norm, relative)
+        return out, Diffused(attended, z, modulation, difference, norm, relative)
 
     def diffuse_backward(
-        self,
-        grad: Tensor,
-        z: Tensor,
-        projected: Tensor,
-        weight: Tensor,
-        graph: Graph,
-        modulation: Modulation,
-        diffused: Diffused,
-        *,
-        with_weight: bool,
+        self, grad: Tensor, diffused: Diffused, *, with_weight: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Three launches; between each two, a value of every node is completed."""
-        arguments = _arguments(projected, weight, graph, z, modulation) | vars(diffused.attended)
+        attended, z = diffused.attended, diffused.z
+        projected, weight, graph = attended.projected, attended.weight, attended.graph
+        arguments = _arguments(projected, weight, graph, z, diffused.modulation) | vars(attended)
         arguments |= {"difference": diffused.difference, "norm": diffused.norm}
         arguments |= {"modulation": diffused.relative, "d_out": grad}
         arguments |= {
@@ -557,19 +545,14 @@ class TritonKernels(Kernels):
             name: torch.empty_like(diffused.norm) for name in ("inflow", "d_norm", "d_squared")
         }
         arguments |= {"d_z": torch.empty_like(z), "d_projected": torch.empty_like(projected)}
-        arguments["d_scores"] = torch.empty_like(diffused.attended.relative)
+        arguments["d_scores"] = torch.empty_like(attended.relative)
         arguments["d_weight"] = torch.empty_like(weight) if with_weight else None
         for kernel in (_diffuse_backward, _attend_backward, _pull_back):
             launch(kernel, graph.num_nodes, arguments)
         return arguments["d_z"], arguments["d_projected"], arguments["d_weight"]
 
     def spectral(
-        self,
-        matrices: Sequence[Tensor],
-        left: Sequence[Tensor],
-        right: Sequence[Tensor],
-        *,
-        iterate: bool,
+        self, matrices: Tensors, left: Tensors, right: Tensors, *, iterate: bool
     ) -> tuple[Tensor, Tensor]:
         """One launch per matrix."""
         normalized = matrices[0].new_empty(len(matrices), *matrices[0].shape)
@@ -598,9 +581,9 @@ class TritonKernels(Kernels):
 
 def _attended(arguments: dict[str, Any], graph: Graph) -> Attended:
     weight = arguments["weight"]
-    attended = Attended(
-        torch.empty_like(weight), weight.new_empty(graph.num_edges, arguments["heads"])
-    )
+    relative = weight.new_empty(graph.num_edges, arguments["heads"])
+    attention = torch.empty_like(weight)
+    attended = Attended(arguments["projected"], weight, graph, attention, relative)
     launch(_attend, graph.num_nodes, arguments | vars(attended))
     return attended
 

@@ -1,9 +1,9 @@
-"""Looks of models, drawings of graphs and of states over time, and files of figures."""
+"""Looks of models, drawings of graphs, charts of tables and of states, and files of figures."""
 
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -17,8 +17,14 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy import ndarray
 
+from robust_diffusion.paper.axes import SOLVERS, label_of
+from robust_diffusion.paper.paper_table import PaperTable
+from robust_diffusion.records.records import CLEAN, Record, is_tested, value_at
+from robust_diffusion.results.entry import Entry
+from robust_diffusion.results.runs import Runs, select
 from robust_diffusion.system.files import write_whole
 
 COLOURS: tuple[str, ...] = ("#cc6677", "#332288", "#b8860b", "#117733", "#4477aa")
@@ -39,9 +45,6 @@ STYLE: dict[Any, object] = {
     "svg.hashsalt": "robust_diffusion",  # the same ids in an SVG each time
     "pdf.fonttype": 42,
 }
-
-OPEN: dict[Any, object] = {"axes.spines.top": False, "axes.spines.right": False}
-"""Axes without a frame."""
 
 _FORMATS: Mapping[str, dict[str, Any]] = {
     # Without dates, so that the same figure is the same file.
@@ -64,6 +67,9 @@ STATES = {
 
 _SMALLEST = 1e-6
 """Lowest value on a logarithmic axis: 0 up to rounding."""
+
+
+ACCURACY = "accuracy in %"
 
 
 class Look(NamedTuple):
@@ -162,6 +168,137 @@ def _draw_graph(
     axes.text(0.5, -0.02, panel.note, fontsize=7, ha="center", va="top", transform=axes.transAxes)
 
 
+def draw_series(
+    points: pd.DataFrame, x_label: str, y_label: str, *, line: str = "-", log: bool = False
+) -> Figure:
+    """Draw one panel per `panel` with its `series`; names on the y axis go from top to bottom.
+
+    Args:
+        points: Columns `panel`, `series`, `x`, `y`, `error` and, for texts beside points, `note`.
+        x_label: Label of all x axes.
+        y_label: Label of all y axes.
+        line: Style of the lines; "" for points alone.
+        log: Draw logarithmic axes, each panel with limits of its own, and a grey line at x = 1.
+    """
+    panels, names = points.groupby("panel", sort=False), list(dict.fromkeys(points["series"]))
+    columns, rows = min(2, len(panels)), -(-len(panels) // 2)
+    looks = [look_of(name, place) for place, name in enumerate(names)]
+    sizes = [{"ms": 9 if look.marker == "|" else 4, "lw": 1} for look in looks]
+    styles = {name: look.style | size for name, look, size in zip(names, looks, sizes, strict=True)}
+    listed = isinstance(points["y"].iloc[0], str)
+    style = STYLE | {"axes.spines.top": False, "axes.spines.right": False, "figure.labelsize": 8}
+    with rc_context(style):
+        size = (1 + 3.5 * columns, 0.8 + (3 if listed else 2.4) * rows)
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=not (listed or log)).ravel()
+        for axes, (title, panel) in zip(grid, panels, strict=False):
+            axes.set_title(title)
+            axes.grid(color="#eeeeee")
+            for name, curve in panel.groupby("series", sort=False):
+                error = curve["error"].astype(float).fillna(0)
+                errors = {"xerr" if listed else "yerr": error} if error.any() else {}
+                axes.errorbar("x", "y", data=curve, **errors, **styles[str(name)], linestyle=line)
+                for x, y, note in curve.reindex(columns=["x", "y", "note"]).dropna().to_numpy():
+                    axes.annotate(note, (x, y), (3, 3), textcoords="offset points", fontsize=6)
+            if listed:
+                axes.invert_yaxis()
+            if log:
+                axes.set(xscale="log", yscale="log")
+                axes.set_ylim(bottom=min(1.0, panel["y"].min()) / 2)
+                axes.minorticks_off()
+                axes.axvline(1.0, color="#808080", linewidth=1, zorder=0)
+        for axes in grid[len(panels) :]:
+            axes.remove()
+        figure.supxlabel(x_label)
+        figure.supylabel(y_label)
+        handles = [Line2D([], [], **styles[name]) for name in names]
+        figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)
+    return figure
+
+
+def draw_charts(
+    tables: Mapping[int, PaperTable], counted: Runs
+) -> Iterator[tuple[str, str, Figure]]:
+    """Yield name, caption and figure of every chart that has records.
+
+    `tables` is the result of `build_tables` on the counted records.
+    """
+
+    def points(*numbers: int, x: str = "injected") -> pd.DataFrame:
+        entries = [entry for number in numbers for _, _, entry in tables[number]]
+        rows = pd.DataFrame([_point(entry, x) for entry in entries if entry.mean is not None])
+        return rows if rows.empty else rows[rows["x"].notna()]
+
+    if not (models := points(1, 2, 3, 12, 13, 14)).empty:
+        models = models.drop_duplicates(["panel", "series", "graph"])
+        models = models.assign(
+            x=models["y"],
+            y=[look_of(name).label for name in models["series"]],
+            series=models["graph"],
+        )
+        printed = models.assign(x=models["printed"], error=None, series="published")
+        shown = models if counted.scale == "smoke" else pd.concat([models, printed])
+        caption = "Accuracy on the clean graph and under each attack, with standard deviations"
+        yield "models", caption, draw_series(shown, ACCURACY, "", line="")
+    if not (injected := points(9, 11)).empty:
+        injected["panel"] += ", " + injected["attack"]
+        injected = injected.drop_duplicates(["panel", "series", "x"]).sort_values(["panel", "x"])
+        caption = "Accuracy against the number of injected nodes, each with as many edges"
+        yield "injections", caption, draw_series(injected, "injected nodes", ACCURACY)
+    if not (solvers := points(5, x="nfe")).empty:
+        evaluations = "evaluations of the flow in a forward pass"
+        solvers["panel"] += ", " + solvers["graph"]
+        caption = f"Accuracy of Beltrami by solver, against {evaluations}"
+        yield "solvers", caption, draw_series(solvers, evaluations, ACCURACY, line="")
+    if not (periods := _periods(counted)).empty:
+        caption = "Accuracy under attack against clean accuracy; the numbers are the end T of the "
+        caption += "integration period, and the MLP sees no edge"
+        yield (
+            "t-end",
+            caption,
+            draw_series(periods, f"clean {ACCURACY}", f"{ACCURACY}, under attack"),
+        )
+
+
+def _point(entry: Entry, x: str) -> dict[str, Any]:
+    keys = {"injected": CLEAN, "tau": "-", "attack": CLEAN, **entry.keys}
+    counts = pd.Series([run.record.get("nfe") for run in entry.runs], dtype=float)
+    solver = SOLVERS.get(keys.get("solver", ""))
+    named = f"{solver} τ={keys['tau']}".removesuffix(" τ=-")
+    return {
+        "panel": label_of("dataset", keys["dataset"]),
+        "series": named if solver else keys["model"],
+        "graph": entry.graph if solver is None else label_of("attack", entry.graph),
+        "attack": label_of("attack", keys["attack"]),
+        "x": counts.mean() if x == "nfe" else float(keys["injected"].replace(CLEAN, "0")),
+        "y": entry.mean,
+        "error": entry.std,
+        "printed": entry.reported.mean,
+    }
+
+
+def _periods(counted: Runs) -> pd.DataFrame:
+    """Return flows by integration period; a network without one, such as the MLP, is a point."""
+    groups: dict[tuple[str, str, str, float], list[Record]] = {}
+    for record in counted.of("t-end"):
+        if is_tested(record):
+            model = record["flow"] if record["model"] == "graph_pde" else record["model"]
+            t_end = value_at(record, "config.model.flow.t_end")
+            end = t_end if isinstance(t_end, int | float) else -1
+            for attack in sorted(record["accuracy"].keys() - {CLEAN}):
+                groups.setdefault((record["dataset"], attack, str(model), end), []).append(record)
+    points = []
+    for (dataset, attack, model, end), runs in sorted(groups.items(), key=lambda item: item[0][3]):
+        # One setting of each point, and each seed once.
+        chosen = [record["accuracy"] for record in select(runs, {}, attack).finished.values()]
+        means = 100 * pd.DataFrame(chosen).mean()
+        place = {"x": means[CLEAN], "y": means[attack], "error": None}
+        panel = f"{label_of('dataset', dataset)}, {label_of('attack', attack)}"
+        note = "" if end < 0 else f"{end:g}"
+        points.append({"panel": panel, "series": model, "note": note, **place})
+    return pd.DataFrame(points)
+
+
 def draw_stability(
     flows: Mapping[str, Sequence[Mapping[str, float]]], *, smoke: bool = False
 ) -> Figure:
@@ -169,33 +306,17 @@ def draw_stability(
 
     A quantity that is 0 in all flows at all times has a line of text in place of a panel.
     """
-    states = pd.concat({title: pd.DataFrame(rows) for title, rows in flows.items()})
-    states = states.reindex(columns=["t", *STATES])
-    shown = [key for key in STATES if states[key].max() > _SMALLEST]
-    none = [f"{title}: 0 in all flows" for key, title in STATES.items() if key not in shown]
-    lines = -(-len(shown) // 2)
-    with rc_context({**STYLE, **OPEN, "axes.titlesize": 8}):
-        figure = Figure(figsize=(4.6, 0.9 + 1.85 * lines), layout="constrained")
-        panels = figure.subplots(lines, 2, squeeze=False).ravel()
-        for axes, key in zip(panels, shown, strict=False):
-            seen = states[states["t"] > 0].set_index("t", append=True)[key].dropna()
-            seen = seen.clip(lower=_SMALLEST)
-            for title, curve in seen.groupby(level=0, sort=False):
-                x = curve.index.get_level_values("t")
-                axes.plot(x, curve, **look_of(str(title)).style, ms=3, linewidth=1)
-            axes.set(xscale="log", yscale="log", title=STATES[key])
-            axes.set_ylim(bottom=min(1.0, seen.min()) / 2)
-            axes.tick_params(labelsize=8, length=2)
-            axes.minorticks_off()
-            axes.axvline(1.0, color="#b0b0b0", linewidth=0.6, zorder=0)  # end of trained period
-        place: Any = {"loc": "outside upper center", "ncols": 3}
-        if len(shown) % 2:
-            panels[-1].set_axis_off()
-            place = {"loc": "center"}
-        legend = panels[-1] if len(shown) % 2 else figure
-        legend.legend(*panels[0].get_legend_handles_labels(), frameon=False, **place)
-        figure.supxlabel("\n".join(["t; trained up to the grey line", *none]), fontsize=8)
-        _mark(figure, smoke)
+    states = pd.concat([pd.DataFrame(rows).assign(series=title) for title, rows in flows.items()])
+    states = states.reindex(columns=["series", "t", *STATES])
+    none = [title for key, title in STATES.items() if not states[key].max() > _SMALLEST]
+    points = states[states["t"] > 0].rename(columns={"t": "x", **STATES}).drop(columns=none)
+    points = points.melt(["series", "x"], var_name="panel", value_name="y").dropna()
+    points = points.assign(y=points["y"].clip(lower=_SMALLEST), error=None)
+    zeros = [f"{title}: 0 in all flows" for title in none]
+    figure = draw_series(
+        points, "\n".join(["t; trained up to the grey line", *zeros]), "", log=True
+    )
+    _mark(figure, smoke)
     return figure
 
 

@@ -1,0 +1,79 @@
+"""Zero-feature nodes at the entries of leading eigenvectors: no gradient, no model."""
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from threadpoolctl import threadpool_limits
+from torch import Generator, Tensor
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import to_scipy_sparse_matrix
+
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need
+from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.injection.base import InjectionAttack, connect
+from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.checks import Count
+
+
+class EigenvectorInjection(InjectionAttack):
+    """Injection along leading eigenvectors: what edges do by themselves, without features.
+
+    Injected node j follows the eigenvector of rank j, modulo `num_vectors`, of the adjacency with
+    self-loops, normalised symmetrically. It gets edges to the targets with the largest entries by
+    magnitude that no earlier node of that eigenvector has; when all have been given, they start
+    over. Its features are 0, or the limit nearest to 0. The model is not looked at.
+
+    Reference: After PEANUT, arXiv:2603.26136, of which it keeps the zero features and the alignment
+    of new edges with eigenvectors.
+
+    Deviation: PEANUT connects its nodes to any node, by weights.
+
+    Args:
+        num_vectors: Eigenvectors in turn, at least 1.
+
+    Examples:
+        >>> from robust_diffusion import EigenvectorInjection
+        >>> EigenvectorInjection().kind
+        'injection'
+    """
+
+    name = "eigenvector"
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
+    def __init__(self, *, num_vectors: Count = 16) -> None:
+        super().__init__()
+        self.num_vectors = num_vectors
+
+    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
+        """Rank the targets by each eigenvector, and deal them out."""
+        x, targets, (low, high) = problem.x, problem.targets, budget.limits
+        degrees = budget.injected_degrees
+        orders = self._orders(problem, min(self.num_vectors, len(degrees)))
+        given = [0] * len(orders)
+        rows = []
+        for node, degree in enumerate(degrees):
+            turn = node % len(orders)
+            places = (torch.arange(degree) + given[turn]) % targets.numel()
+            rows.append(targets[orders[turn][places].to(targets.device)])
+            given[turn] += degree
+        features = x.new_full((len(rows), x.size(1)), min(max(0.0, low), high))
+        return torch.cat([x, features]), connect(problem.edge_index, rows, x.size(0))
+
+    def _orders(self, problem: Problem, count: int) -> list[Int[Tensor, " t"]]:
+        """Positions of the targets by each of the leading eigenvectors, the largest entry first."""
+        from scipy.sparse.linalg import eigsh  # late, since few attacks need it
+
+        n = problem.x.size(0)
+        edge_index, weight = gcn_norm(problem.edge_index.cpu(), num_nodes=n, dtype=torch.float64)
+        matrix = to_scipy_sparse_matrix(edge_index, weight, n)
+        with threadpool_limits(1, user_api="blas"):  # the same bits by any number of threads
+            if count < n - 1:
+                # A fixed start makes the result the same from call to call.
+                start = np.random.default_rng(0).standard_normal(n)
+                vectors = eigsh(matrix, k=count, which="LA", v0=start)[1]
+            else:
+                vectors = np.linalg.eigh(matrix.toarray())[1]
+        entries = torch.from_numpy(vectors[problem.targets.cpu()]).abs()
+        return list(entries.flip(1)[:, :count].argsort(dim=0, descending=True, stable=True).T)

@@ -1,0 +1,101 @@
+"""Edges flipped on the fly, against which a model is trained."""
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks.base import Problem, clean_graph, frozen
+from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.modification.prbcd import LRBCD
+from robust_diffusion.checks import Count, PositiveShare, SomeSteps, validated
+from robust_diffusion.errors import AttackError, TrainingError
+
+_KEY = "training.adversary"
+
+
+@validated("adversary")
+class FlipAdversary:
+    """Edges at the nodes of the train view, flipped by LRBCD against the model as it is by then.
+
+    The flips last for some epochs and are then searched anew. The search goes through the model in
+    eval mode. Degrees of the whole graph, which `fidelity.degree_leak` hands to a training, are
+    left out of attacked passes.
+
+    Reference: Gosch et al. 2023, arXiv:2306.15427, which searches in every epoch.
+
+    Args:
+        edge_ratio: Flips by the edges at the scored nodes, in (0, 1].
+        local_ratio: Most flips at a node by its edges, in (0, 1], rounded down.
+        num_steps: Steps of LRBCD per search, at least 1.
+        block_size: Pairs that LRBCD draws at a time, at least 1.
+        epochs_per_draw: Epochs after which flips are searched anew, at least 1.
+        attacked_share: Share of the attacked loss in the loss of training, in (0, 1].
+
+    Examples:
+        >>> from robust_diffusion import GCN, FlipAdversary, fit
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> result = fit(
+        ...     GCN(8, 8, 7),
+        ...     data,
+        ...     max_epochs=2,
+        ...     accelerator="cpu",
+        ...     progress=False,
+        ...     adversary=FlipAdversary(num_steps=1),
+        ... )
+        >>> result.epochs
+        2
+    """
+
+    def __init__(
+        self,
+        *,
+        edge_ratio: PositiveShare = 0.2,
+        local_ratio: PositiveShare = 0.5,
+        num_steps: SomeSteps = 20,
+        block_size: Count = 10_000,
+        epochs_per_draw: Count = 5,
+        attacked_share: PositiveShare = 1.0,
+    ) -> None:
+        self.search = LRBCD(num_steps=num_steps, block_size=block_size, local_ratio=local_ratio)
+        self.budget = Budget(edge_ratio=edge_ratio)
+        self.epochs_per_draw = epochs_per_draw
+        self.attacked_share = attacked_share
+
+    def against(self, model: nn.Module) -> "FlipAttacker":
+        """A new attacker of a model."""
+        return FlipAttacker(self, model)
+
+
+class FlipAttacker:
+    """The edges of the train view that an adversary has flipped."""
+
+    def __init__(self, options: FlipAdversary, model: nn.Module) -> None:
+        self._options, self._model = options, model
+        self._generator = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
+        self._clean: Tensor | None = None
+        self._flipped: Tensor
+        self._epochs = 0  # since the last search
+
+    def __call__(self, data: Data) -> Data:
+        """The attacked view, whose scored nodes are those of `data`."""
+        x, edge_index = clean_graph(data)
+        known = self._clean is not None and torch.equal(self._clean, edge_index)
+        if not known or self._epochs == self._options.epochs_per_draw:
+            self._flipped = self._search(data)
+            self._clean, self._epochs = edge_index, 0
+        self._epochs += 1
+        return Data(x=x, edge_index=self._flipped, y=data.y, mask=data.mask)
+
+    def _search(self, data: Data) -> Tensor:
+        """Edges of the view after the flips that raise the loss of its scored nodes."""
+        options = self._options
+        with frozen(self._model):
+            try:
+                problem = Problem(_KEY, self._model, data, data.mask.nonzero().squeeze(1))
+                return options.search.modify(problem, options.budget, self._generator)[1].clone()
+            except AttackError as error:
+                raise TrainingError(
+                    f"{_KEY}: no edge can be flipped against {type(self._model).__name__}, which "
+                    "gives no finite gradient in its edges; use adversary=injection or none"
+                ) from error

@@ -1,0 +1,54 @@
+"""DRAGON flow."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import torch
+from annotated_types import Len
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from robust_diffusion.checks import PositiveShare, Width
+from robust_diffusion.flows.grand import Grand
+
+
+class Dragon(Grand):
+    r"""GRAND whose derivative in time mixes several orders: D-GRAND.
+
+    .. math:: \sum_j w_j D_t^{\alpha_j} Z = (A(Z) - I) Z, \quad w = \operatorname{softmax}(\theta)
+
+    with derivatives of Caputo and learned theta, 0 at first. `solver` sets the equal steps; see
+    `integrators.solve_distributed`. With one order it is FROND.
+
+    Reference: Zhao et al. 2024, arXiv:2411.05274.
+
+    Deviation: In the authors' code, the weights are free numbers that scale the memory and not the
+    present, and the derivatives are those of Riemann and Liouville.
+
+    Args:
+        channels: Width d of the node features; `options` are those of `Grand`.
+        order: alpha_j, each in (0, 1], at least one.
+
+    Examples:
+        >>> from robust_diffusion import Dragon, GraphPDE
+        >>> GraphPDE(5, out_channels=3, flow=Dragon).layers[0].flow.order
+        (0.5, 1.0)
+    """
+
+    order: Any  # a tuple
+
+    def __init__(
+        self,
+        channels: Width,
+        *,
+        order: Annotated[Sequence[PositiveShare], Len(1)] = (0.5, 1.0),
+        **options: Any,
+    ) -> None:
+        super().__init__(channels, **options)
+        self.order = tuple(order)
+        self.theta = nn.Parameter(torch.zeros(len(self.order)))
+
+    @property
+    def order_weights(self) -> Float[Tensor, " j"]:
+        """Weights w of the orders, which sum to 1."""
+        return self.theta.softmax(0)

@@ -1,0 +1,376 @@
+"""Graph convolutions of PyG, whose sums over edges are ours, and the baselines that stack them."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch_geometric import nn as pyg
+
+from robust_diffusion.checks import Count, Layers, Probability, Width, validated
+from robust_diffusion.models.propagating import linear_layers
+from robust_diffusion.models.stack import (
+    Apply,
+    HiddenStep,
+    LayerStack,
+    NormalizedStack,
+    check_hidden_layers,
+    layer_widths,
+)
+from robust_diffusion.operators import (
+    Graph,
+    edge_softmax,
+    gather_dst,
+    gather_src,
+    graph_with_degree,
+    mean_weights,
+    spmm,
+    symmetric_weights,
+)
+
+SMALLEST_SQUARE = 1e-12
+"""Keeps the gradient of a square root finite at 0."""
+
+POOLED_AT_A_TIME = 320
+"""Channels of GraphSAGE's projection: of thousands, as of bags of words, a part stays in cache.
+
+Features of GRB's Cora, 302, are one part, so that its published runs keep their bits.
+"""
+
+
+class GCNConv(pyg.GCNConv):  # type: ignore[misc]
+    """Weighted sum over incoming edges of x W, plus bias; the graph's weights are as they are."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(in_channels, out_channels, normalize=False)
+
+    def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
+        """Features of every node's neighbourhood."""
+        return spmm(graph.weight, self.lin(x), graph) + self.bias  # type: ignore[no-any-return]
+
+
+class GATConv(pyg.GATConv):  # type: ignore[misc]
+    """Additive attention over incoming edges, an edge counting by its weight in the softmax."""
+
+    def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
+        """Features of every node's neighbourhood, with heads concatenated or averaged."""
+        projected = self.lin(x).view(-1, self.heads, self.out_channels)
+        at_dst = (projected * self.att_dst).sum(-1)
+        at_src = (projected * self.att_src).sum(-1)
+        scores = gather_dst(at_dst, graph) + gather_src(at_src, graph)
+        attention = edge_softmax(F.leaky_relu(scores, self.negative_slope), graph)
+        heads = [
+            spmm(attention[:, h].contiguous(), projected[:, h], graph) for h in range(self.heads)
+        ]
+        out = torch.cat(heads, 1) if self.concat else torch.stack(heads).mean(0)
+        return out + self.bias  # type: ignore[no-any-return]
+
+
+class SAGEConv(pyg.SAGEConv):  # type: ignore[misc]
+    """W x + W' of the root mean square, over incoming edges, of the projected neighbours.
+
+    Deviation: Hamilton et al. pool by the maximum; GRB, whose choice this is, by the root mean
+    square, since powers closer to the maximum make the gradient explode.
+    With `project_root` the node itself is projected too, relu(P x) instead of x.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, *, project_root: bool = False) -> None:
+        super().__init__(in_channels, out_channels, project=True)
+        self.project_root = project_root
+
+    def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
+        """Features of every node and its neighbourhood; the weights are those of a mean."""
+        weights, biases = (
+            part.split(POOLED_AT_A_TIME) for part in (self.lin.weight, self.lin.bias)
+        )
+        pooled, roots = [], []
+        for weight, bias in zip(weights, biases, strict=True):
+            projected = F.linear(x, weight, bias).relu()
+            squares = spmm(graph.weight, projected.square(), graph)
+            pooled.append(torch.sqrt(squares + SMALLEST_SQUARE))
+            if self.project_root:
+                roots.append(projected)
+        root = torch.cat(roots, 1) if self.project_root else x
+        return self.lin_l(torch.cat(pooled, 1)) + self.lin_r(root)  # type: ignore[no-any-return]
+
+
+class GINConv(pyg.GINConv):  # type: ignore[misc]
+    """MLP of (1 + eps) x plus the weighted sum over incoming edges.
+
+    The MLP begins with a Linear. Where that narrows the features, as in the first layer, it is
+    taken before the sum, which then is one of fewer channels: both are linear.
+    """
+
+    def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
+        """Features of every node and its neighbourhood; the graph has no self-loops."""
+        first = self.nn[0]
+        if first.in_features <= first.out_features:
+            return self.nn(self._summed(x, graph))  # type: ignore[no-any-return]
+        summed = self._summed(F.linear(x, first.weight), graph) + first.bias
+        return self.nn[1:](summed)  # type: ignore[no-any-return]
+
+    def _summed(self, x: Tensor, graph: Graph) -> Tensor:
+        return (1 + self.eps) * x + spmm(graph.weight, x, graph)  # type: ignore[no-any-return]
+
+
+class GCN(NormalizedStack):
+    """Graph convolutional network: relu(D^{-1/2} (A + I) D^{-1/2} X W) per layer.
+
+    Reference: Kipf and Welling 2017, arXiv:1609.02907; as GRB configures it.
+
+    Args:
+        in_channels: Number of input features.
+        hidden_channels: Width of every hidden layer, or one width each.
+        out_channels: Number of classes.
+        num_layers: Number of layers.
+        layer_norm: Normalise the features at the entry of each layer.
+        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import GCN
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GCN(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
+    """
+
+    def __init__(self, *widths: Any, layer_norm: bool = False, **options: Any) -> None:
+        super().__init__(*widths, layer_norm=layer_norm, **options)
+        self.stack(gcn_convs(self.widths))
+
+
+def gcn_convs(widths: Sequence[int]) -> list[GCNConv]:
+    """Convolutions between layers of these widths, initialised as in GRB."""
+    convs = [GCNConv(before, after) for before, after in pairwise(widths)]
+    for conv in convs:
+        nn.init.xavier_normal_(conv.lin.weight, gain=nn.init.calculate_gain("relu"))
+    return convs
+
+
+class GAT(LayerStack):
+    """Graph attention network: additive attention, concatenated heads, one head in the last layer.
+
+    Reference: Velickovic et al. 2018, arXiv:1710.10903; as GRB configures it.
+
+    Args:
+        in_channels: Number of input features; it and those not named here are as for `GCN`.
+        hidden_channels: Width of every head of the hidden layers, or one width each.
+        heads: Number of heads of the hidden layers, at least 1.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import GAT
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GAT(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
+    """
+
+    activation = staticmethod(F.leaky_relu)
+
+    def __init__(self, *widths: Any, heads: Width = 4, **options: Any) -> None:
+        super().__init__(*widths, **options)
+        wide = [self.widths[0], *(heads * width for width in self.widths[1:-1])]
+        per_layer = [heads] * (len(wide) - 1) + [1]
+        sizes = zip(wide, self.widths[1:], per_layer, strict=True)
+        self.stack((GATConv(size, out, heads=count) for size, out, count in sizes), wide)
+
+    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
+        """Every layer sums along these edges."""
+        graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
+        return lambda conv, x: conv(x, graph)
+
+
+class GIN(LayerStack):
+    """Graph isomorphism network: MLP((1 + eps) x + sum of neighbours), then an MLP for the classes.
+
+    The last of the layers is the classifier, an MLP of two layers that sees no edges; the others
+    are convolutions, their MLPs of two layers with batch norm.
+
+    Reference: Xu et al. 2019, arXiv:1810.00826; as GRB configures it.
+
+    Args:
+        in_channels: Number of input features; it and those not named here are as for `GCN`.
+        num_layers: Number of layers, the classifier included, at least 1.
+        batch_norm: Normalise each channel over the nodes at the end of each convolution's MLP.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import GIN
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GIN(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
+    """
+
+    def __init__(self, *widths: Any, batch_norm: bool = True, **options: Any) -> None:
+        super().__init__(*widths, **options)
+        *inner, out_channels = self.widths
+        convs = [
+            GINConv(_mlp(before, after, batch_norm=batch_norm), train_eps=True)
+            for before, after in pairwise(inner)
+        ]
+        hidden, classes = linear_layers([inner[-1], inner[-1], out_channels])
+        head = nn.Sequential(hidden, nn.ReLU(), nn.Dropout(self.dropout.p), classes)
+        self.stack([*convs, head])
+        self.norms[-1] = nn.Identity()  # batch norm has done it
+
+    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
+        """The convolutions sum along these edges, which have no self-loops."""
+        graph = Graph.from_edge_index(
+            edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype, self_loops=False
+        )
+        return lambda layer, x: layer(x, graph) if isinstance(layer, GINConv) else layer(x)
+
+
+def _mlp(in_channels: int, out_channels: int, *, batch_norm: bool) -> nn.Module:
+    first, second = linear_layers([in_channels, out_channels, out_channels])
+    norm = nn.BatchNorm1d(out_channels) if batch_norm else nn.Identity()
+    if batch_norm:
+        second.register_parameter("bias", None)  # batch norm subtracts it again
+    return nn.Sequential(first, nn.ReLU(), second, norm)
+
+
+_Variant = Literal["original", "grb"]
+"""The node's own input to a layer: `original` takes x, `grb` takes relu(P x), as of neighbours."""
+
+
+class GraphSAGE(NormalizedStack):
+    """GraphSAGE with pooling: W x + W' pool over the neighbourhood of relu(P x), on unit features.
+
+    With `variant="grb"` it is W relu(P x) in the place of W x.
+
+    Reference: Hamilton et al. 2017, arXiv:1706.02216; as GRB configures it, see `SAGEConv`.
+
+    Args:
+        in_channels: Number of input features; it and those not named here are as for `GCN`.
+        variant: The published one, or GRB's; see `_Variant`.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import GraphSAGE
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GraphSAGE(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
+    """
+
+    def __init__(self, *widths: Any, variant: _Variant = "original", **options: Any) -> None:
+        super().__init__(*widths, **options)
+        project_root = variant == "grb"
+        pairs = pairwise(self.widths)
+        self.stack(SAGEConv(before, after, project_root=project_root) for before, after in pairs)
+
+    def along(self, *args: Any) -> Apply:
+        """Every layer takes means along these edges, of unit features."""
+        apply = super().along(*args)
+        # The bound keeps the gradient of a node without features finite.
+        return lambda conv, x: apply(conv, F.normalize(x, dim=1, eps=1e-6))
+
+    def normalized(self, graph: Graph, degree: Float[Tensor, " n"]) -> Float[Tensor, " e"]:
+        """Edge weights of D^-1 (A + I)."""
+        return mean_weights(graph, degree)
+
+
+SMALLEST_VARIANCE = 1e-8
+"""Keeps the gradient of the standard deviation finite."""
+
+
+@validated("model")
+class RobustGCN(nn.Module):
+    """Graph convolution of Gaussians: means and variances, uncertain neighbours counting less.
+
+    With the attention a = exp(-V): M <- D^{-1/2} (A + I) D^{-1/2} (M * a) and
+    V <- D^{-1} (A + I) D^{-1} (V * a^2). Training draws the logits from N(M, V).
+
+    Reference: Zhu et al. 2019, doi:10.1145/3292500.3330851; as GRB configures it, without the
+    original's penalties on the first layer.
+
+    Deviation: GRB draws the logits at test time too, so its accuracy is random; here they are the
+    means unless `sample_at_test` says otherwise.
+
+    Args:
+        in_channels: Number of input features; it and those not named here are as for `GCN`.
+        sample_at_test: Draw the logits at test time too.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import RobustGCN
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> RobustGCN(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
+    """
+
+    normalizes_by_degree = True
+
+    def __init__(
+        self,
+        in_channels: Count,
+        hidden_channels: Width | Sequence[Width],
+        out_channels: Count,
+        *,
+        num_layers: Layers = 3,
+        dropout: Probability = 0.5,
+        sample_at_test: bool = False,
+    ) -> None:
+        super().__init__()
+        pairs = list(pairwise(layer_widths(in_channels, hidden_channels, out_channels, num_layers)))
+        self.mean = nn.ModuleList(nn.Linear(before, after) for before, after in pairs)
+        # The first layer's variance is made from its mean.
+        self.variance = nn.ModuleList(nn.Linear(before, after) for before, after in pairs[1:])
+        self.dropout = nn.Dropout(dropout)
+        self.sample_at_test = sample_at_test
+
+    @property
+    def samples(self) -> bool:
+        """True if two passes in eval mode differ; see `adaptive_form`."""
+        return self.sample_at_test
+
+    def forward(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+        degree: Float[Tensor, " n"] | None = None,
+    ) -> Float[Tensor, "n c"]:
+        """Class logits of every node, drawn or the mean; `degree` as for `GCN`."""
+        graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
+        weights = _weights(graph, degree)
+        mean = self.mean[0](x)
+        mean, variance = _convolve(mean, mean, weights, graph)
+        for to_mean, to_variance in zip(self.mean[1:], self.variance, strict=True):
+            mean, variance = self.dropout(F.elu(mean)), self.dropout(F.elu(variance))
+            mean, variance = _convolve(to_mean(mean), to_variance(variance), weights, graph)
+        if not (self.training or self.sample_at_test):
+            return mean
+        return mean + torch.randn_like(mean) * torch.sqrt(variance + SMALLEST_VARIANCE)
+
+    def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
+        """The second convolution, of means and variances; see `HasHiddenStep`."""
+        check_hidden_layers(len(self.mean))
+        graph, degree = graph_with_degree(x, edge_index)
+        weights = _weights(graph, degree)
+        first = self.mean[0](x)
+        convolved = _convolve(first, first, weights, graph)
+        mean, variance = (self.dropout(F.elu(part)) for part in convolved)
+        to_mean, to_variance = self.mean[1], self.variance[0]
+        return HiddenStep(
+            "aggregation",
+            mean.size(1),
+            lambda: _convolve(to_mean(mean), to_variance(variance), weights, graph)[0],
+        )
+
+
+def _weights(graph: Graph, degree: Tensor) -> tuple[Float[Tensor, " e"], Float[Tensor, " e"]]:
+    return symmetric_weights(graph, degree), symmetric_weights(graph, degree, order=-1)
+
+
+def _convolve(
+    mean: Tensor, variance: Tensor, weights: tuple[Tensor, Tensor], graph: Graph
+) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
+    mean, variance = F.elu(mean), F.relu(variance)
+    attention = torch.exp(-variance)
+    return (
+        spmm(weights[0], mean * attention, graph),
+        spmm(weights[1], variance * attention.square(), graph),
+    )

@@ -1,0 +1,355 @@
+"""The multi-layer perceptron, and models that propagate its predictions along the edges."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from robust_diffusion.checks import NonNegative, Positive, Probability, Share, Steps
+from robust_diffusion.models.stack import Apply, HiddenStep, LayerStack, check_hidden_layers
+from robust_diffusion.operators import (
+    Graph,
+    gather_dst,
+    gather_src,
+    graph_with_degree,
+    segment_sum,
+    spmm,
+    symmetric_weights,
+)
+
+
+class MLP(LayerStack):
+    """Multi-layer perceptron on each node's features alone: relu(X W + b) per layer.
+
+    It sees no edge, so its accuracy is the same under every attack that leaves the target nodes'
+    own features alone; a graph model is robust only where it stays above.
+
+    Reference: of this project; the control of every graph model. Arguments as `GCN`.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import MLP
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> MLP(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
+    """
+
+    def __init__(self, *widths: Any, **options: Any) -> None:
+        super().__init__(*widths, **options)
+        self.stack(linear_layers(self.widths))
+
+    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
+        """The layers see each node by itself, and no edge."""
+        return lambda linear, x: linear(x)
+
+
+class PropagatingMLP(MLP):
+    """MLP whose predictions are then propagated along the edges; a subclass says how."""
+
+    normalizes_by_degree = True
+
+    def forward(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+        degree: Float[Tensor, " n"] | None = None,
+    ) -> Float[Tensor, "n c"]:
+        """Class logits of every node; `degree` as for `GCN`."""
+        graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
+        return self.propagated(self.run(x, self.along(x, edge_index)), graph, degree)
+
+    @abstractmethod
+    def propagated(
+        self, local: Float[Tensor, "n c"], graph: Graph, degree: Float[Tensor, " n"]
+    ) -> Float[Tensor, "n c"]:
+        """Logits by those that each node has of itself, along a graph with self-loops."""
+
+
+def linear_layers(widths: Sequence[int]) -> list[nn.Module]:
+    """Linear layers between these widths, initialised as in GRB."""
+    layers: list[nn.Module] = []
+    for before, after in pairwise(widths):
+        linear = nn.Linear(before, after)
+        nn.init.xavier_normal_(linear.weight, gain=nn.init.calculate_gain("relu"))
+        layers.append(linear)
+    return layers
+
+
+_Variant = Literal["original", "grb"]
+"""`original`: the published model. `grb`: GRB's code, where the walk restarts at its own state,
+logits pass ReLU and dropout before it, and dropped edges stay dropped, without scaling."""
+
+
+class APPNP(PropagatingMLP):
+    """MLP, then personalised PageRank of its predictions: Z <- (1 - alpha) A Z + alpha H.
+
+    With `variant="grb"` alpha Z takes the place of alpha H, which starts at dropout(ReLU(H)): no
+    restart, but a lazy walk.
+
+    Reference: Gasteiger et al. 2019, arXiv:1810.05997; as GRB configures it.
+
+    Args:
+        in_channels: Number of input features; it and those not named here are as for `GCN`.
+        num_layers: Number of layers of the MLP.
+        num_iterations: Propagation steps K, at least 0.
+        teleport: Probability alpha of a restart at the node, in [0, 1].
+        edge_dropout: Probability of dropping an edge in a training step of propagation, in [0, 1).
+        variant: The published one, or GRB's; see `_Variant`.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import APPNP
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> APPNP(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
+    """
+
+    def __init__(
+        self,
+        *widths: Any,
+        num_iterations: Steps = 3,
+        teleport: Share = 0.01,
+        edge_dropout: Probability = 0.1,
+        variant: _Variant = "original",
+        **options: Any,
+    ) -> None:
+        super().__init__(*widths, **options)
+        self.num_iterations = num_iterations
+        self.teleport = teleport
+        self.edge_dropout = edge_dropout
+        self.variant = variant
+
+    def propagated(
+        self, local: Float[Tensor, "n c"], graph: Graph, degree: Float[Tensor, " n"]
+    ) -> Float[Tensor, "n c"]:
+        """Logits after the steps of the walk."""
+        weights, z = symmetric_weights(graph, degree), local
+        if self.variant == "grb":
+            z = self.dropout(self.activation(z))
+        for step_weights in self._edges_kept(weights):
+            z = self._propagated(z, local, step_weights, graph)
+        return z
+
+    def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
+        """One step of the propagation, which has no layers, on features of hidden width."""
+        check_hidden_layers(len(self.layers))
+        graph, degree = graph_with_degree(x, edge_index)
+        weights = symmetric_weights(graph, degree)
+        state = self.activation(self.layers[0](self.norms[0](x)))
+        return HiddenStep(
+            "aggregation", state.size(1), lambda: self._propagated(state, state, weights, graph)
+        )
+
+    def _edges_kept(self, weights: Tensor) -> Iterator[Tensor]:
+        """The weights of each step of the propagation."""
+        for _ in range(self.num_iterations):
+            if self.variant == "original":
+                yield F.dropout(weights, self.edge_dropout, training=self.training)
+                continue
+            if self.training:
+                weights = weights * (torch.rand_like(weights) >= self.edge_dropout)
+            yield weights
+
+    def _propagated(self, z: Tensor, local: Tensor, weights: Tensor, graph: Graph) -> Tensor:
+        restart = local if self.variant == "original" else z
+        return (1 - self.teleport) * spmm(weights, z, graph) + self.teleport * restart
+
+
+class ElasticGNN(PropagatingMLP):
+    """MLP, then steps towards the smooth signal Z nearest to its predictions H.
+
+    The minimum of lambda1 sum_e w_e |(D Z)_e| + lambda2 / 2 sum_e w_e |(D Z)_e|^2 + |Z - H|^2 / 2
+    over the undirected edges e, where (D Z)_uv = Z_u / sqrt(d_u) - Z_v / sqrt(d_v) and the first
+    norm is l1 or l2. With gamma = 1 / (1 + lambda2), Y = gamma H + (1 - gamma) A Z and the dual
+    U, of which no edge's norm exceeds lambda1, a step is
+    U <- clip(U + D (Y - gamma D^T U) / (2 gamma)), Z <- Y - gamma D^T U.
+
+    Reference: Liu et al. 2021, arXiv:2107.06996.
+
+    Deviation: The paper has no edge weights; here an edge counts by its own in both penalties.
+
+    Args:
+        in_channels: Number of input features; it and those not named here are as for `GCN`.
+        num_layers: Number of layers of the MLP.
+        num_iterations: Steps, at least 0.
+        lambda1: Weight of the norms, at least 0; 0 leaves APPNP.
+        lambda2: Weight of their squares, at least 0.
+        penalty: `l21` takes the Euclidean norm over channels, `l1` the sum of magnitudes.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import ElasticGNN
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> ElasticGNN(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
+    """
+
+    def __init__(
+        self,
+        *widths: Any,
+        num_iterations: Steps = 10,
+        lambda1: NonNegative = 3.0,
+        lambda2: NonNegative = 3.0,
+        penalty: Literal["l1", "l21"] = "l21",
+        **options: Any,
+    ) -> None:
+        super().__init__(*widths, **options)
+        self.num_iterations = num_iterations
+        self.lambda1 = lambda1
+        self.lambda2 = lambda2
+        self.penalty = penalty
+
+    def propagated(
+        self, local: Float[Tensor, "n c"], graph: Graph, degree: Float[Tensor, " n"]
+    ) -> Float[Tensor, "n c"]:
+        """Logits after the steps towards the minimum."""
+        weights, gamma = symmetric_weights(graph, degree), 1 / (1 + self.lambda2)
+        scale = degree.clamp_min(1e-38).rsqrt()[:, None]
+
+        def at_nodes(dual: Tensor) -> Tensor:
+            return scale * segment_sum(graph.weight[:, None] * dual, graph)
+
+        z = local
+        # Of each direction of an edge, seen from where it points to.
+        dual = local.new_zeros(graph.num_edges, local.size(1))
+        for _ in range(self.num_iterations):
+            y = gamma * local + (1 - gamma) * spmm(weights, z, graph)
+            ahead = scale * (y - gamma * at_nodes(dual))
+            dual = self._clipped(dual + _differences(ahead, graph) / (2 * gamma))
+            z = y - gamma * at_nodes(dual)
+        return z
+
+    def _clipped(self, dual: Float[Tensor, "e c"]) -> Float[Tensor, "e c"]:
+        if self.penalty == "l1":
+            return dual.clamp(-self.lambda1, self.lambda1)
+        squared = dual.square().sum(1, keepdim=True)
+        outside = squared > self.lambda1**2
+        return dual * torch.where(
+            outside, self.lambda1 * torch.where(outside, squared, 1).rsqrt(), 1
+        )
+
+
+def _differences(z: Float[Tensor, "n c"], graph: Graph) -> Float[Tensor, "e c"]:
+    return gather_dst(z, graph) - gather_src(z, graph)
+
+
+class GPRGNN(PropagatingMLP):
+    """MLP, then generalised PageRank of its predictions: sum over k of w_k A^k H, w learned.
+
+    The weights start as those of a walk with restarts, w_k = alpha (1 - alpha)^k, the last
+    (1 - alpha)^K; negative ones suit heterophilous graphs.
+
+    Reference: Chien et al. 2021, arXiv:2006.07988.
+
+    Args:
+        in_channels: Number of input features; it and those not named here are as for `GCN`.
+        num_layers: Number of layers of the MLP.
+        num_iterations: Propagation steps K, at least 0.
+        teleport: Probability alpha of a restart at first, in [0, 1].
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import GPRGNN
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GPRGNN(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
+    """
+
+    def __init__(
+        self, *widths: Any, num_iterations: Steps = 10, teleport: Share = 0.1, **options: Any
+    ) -> None:
+        super().__init__(*widths, **options)
+        self.num_iterations = num_iterations
+        decay = (1 - teleport) ** torch.arange(num_iterations + 1, dtype=torch.float32)
+        decay[:-1] *= teleport
+        self.weights = nn.Parameter(decay)
+
+    def propagated(
+        self, local: Float[Tensor, "n c"], graph: Graph, degree: Float[Tensor, " n"]
+    ) -> Float[Tensor, "n c"]:
+        """Sum of the steps of the walk, each by its learned weight."""
+        weights, z = symmetric_weights(graph, degree), local
+        out = self.weights[0] * z
+        for weight in self.weights[1:]:
+            z = spmm(weights, z, graph)
+            out = out + weight * z
+        return out
+
+
+_SMALLEST = 0.01
+"""Distance below which two nodes count as equally alike."""
+
+
+class RUNG(PropagatingMLP):
+    """MLP, then robust aggregation of its predictions by a minimax concave penalty.
+
+    Z <- (s (W A) Z + (1 - s) H) / (s q + 1 - s), where A is the normalised adjacency, H the
+    predictions of the MLP, W_uv = max(0, 1 / (2 y_uv) - 1 / (2 gamma)) of the distance y_uv of the
+    predictions, each over the root of its node's degree, and q_u the mean of W over the edges of u.
+    An edge that is longer than gamma has no weight, so that it biases nothing.
+
+    Reference: Hou et al. 2024, arXiv:2311.14934.
+
+    Deviation: The authors' code takes the root of the distance for y.
+
+    Args:
+        in_channels: Number of input features; it and those not named here are as for `GCN`.
+        num_layers: Number of layers of the MLP.
+        num_iterations: Steps of the aggregation, at least 0.
+        gamma: Distance from which an edge has no weight, positive.
+        smoothing: The neighbours' share s, in [0, 1).
+        gradient: `detached` holds W fixed in the backward pass, as the authors do; `exact` goes
+            through it, as the adaptive form does.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import RUNG
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> RUNG(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
+    """
+
+    def __init__(
+        self,
+        *widths: Any,
+        num_iterations: Steps = 10,
+        gamma: Positive = 6.0,
+        smoothing: Probability = 0.9,
+        gradient: Literal["exact", "detached"] = "detached",
+        **options: Any,
+    ) -> None:
+        super().__init__(*widths, **options)
+        self.num_iterations = num_iterations
+        self.gamma = gamma
+        self.smoothing = smoothing
+        self.gradient = gradient
+
+    def make_adaptive(self) -> bool:
+        """Let a gradient through the weights of the edges; see `HasAdaptiveForm`."""
+        before, self.gradient = self.gradient, "exact"
+        return before != self.gradient
+
+    def propagated(
+        self, local: Float[Tensor, "n c"], graph: Graph, degree: Float[Tensor, " n"]
+    ) -> Float[Tensor, "n c"]:
+        """Logits after the steps of the aggregation."""
+        weights, s, z = symmetric_weights(graph, degree), self.smoothing, local
+        for _ in range(self.num_iterations):
+            trust = self._trust(z * degree.clamp_min(1e-38).rsqrt()[:, None], graph)
+            mean = segment_sum(trust * graph.weight, graph) / degree.clamp_min(1e-38)
+            aggregated = s * spmm(trust * weights, z, graph) + (1 - s) * local
+            z = aggregated / (s * mean + 1 - s)[:, None]
+        return z
+
+    def _trust(self, z: Float[Tensor, "n c"], graph: Graph) -> Float[Tensor, " e"]:
+        z = z if self.gradient == "exact" else z.detach()
+        squared = (gather_dst(z, graph) - gather_src(z, graph)).square().sum(1)
+        distance = squared.clamp_min(_SMALLEST**2).sqrt()
+        trust = (0.5 / distance - 0.5 / self.gamma).clamp_min(0)
+        return torch.where(graph.src == graph.dst, 0, trust)

@@ -1,0 +1,51 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from robust_diffusion import GCN, unit_test
+from robust_diffusion.data.sources import load_defense_test
+from robust_diffusion.errors import DataError
+from tests.data.sources.test_with_splits import EDGES, N, defense_test
+
+FLIPPED = {(0, 1), (3, 9)}
+
+
+def model() -> GCN:
+    torch.manual_seed(0)
+    return GCN(3, 8, 4)
+
+
+def accuracy(edges: set[tuple[int, int]]) -> float:
+    """The model's accuracy at the test nodes of a graph with these edges."""
+    index = torch.tensor(sorted(edges)).T
+    logits = model().eval()(torch.eye(3)[torch.arange(N) % 3], torch.cat([index, index.flip(0)], 1))
+    return (logits.argmax(1) == torch.arange(N) % 4)[3:].double().mean().item()
+
+
+def test_flips_of_a_defense_test_are_those_of_its_split(tmp_path: Path) -> None:
+    folder = defense_test(tmp_path)
+    graph = load_defense_test(folder, "toy", split=1)
+    clean = {tuple(edge) for edge in EDGES.tolist()}
+    found = unit_test(model(), graph, graphs=tmp_path / "unit_test.npz")
+    assert found[["made_on", "attack"]].values.tolist() == [["", "clean"], ["gcn", "budget 2"]]
+    assert found["accuracy"].tolist() == [accuracy(clean), accuracy(clean ^ FLIPPED)]
+    graph.index_test = graph.index_test[1:]
+    with pytest.raises(DataError, match=r"unit_test\.npz: [^\n]* 8 target nodes"):
+        unit_test(model(), graph, graphs=tmp_path / "unit_test.npz")
+
+
+def test_a_file_of_deeprobust_is_scored(tmp_path: Path) -> None:
+    graph = load_defense_test(defense_test(tmp_path), "toy", split=1)
+    attacked = {tuple(edge) for edge in EDGES.tolist()} ^ FLIPPED
+    rows, columns = np.array(sorted(attacked)).T
+    half = sp.coo_matrix((np.ones(len(rows)), (rows, columns)), shape=(N, N)).tocsr()
+    sp.save_npz(tmp_path / "mod_adj.npz", half + half.T)
+    found = unit_test(model(), graph, graphs=tmp_path / "mod_adj.npz")
+    assert found["made_on"].tolist() == ["", "mod_adj.npz"]
+    assert found["accuracy"][1] == accuracy(attacked)
+    np.savez(tmp_path / "unit_test.npz", of=np.ones(2))
+    with pytest.raises(DataError, match=r"unit_test\.npz"):
+        unit_test(model(), graph, graphs=tmp_path / "unit_test.npz")
