@@ -135,13 +135,13 @@ class AutoInjection(Ensemble):
         edges = sum(parts.budget.injected_degrees)
         right = int((judge.clean_logits[judge.targets].argmax(1) == judge.labels).sum())
         left = []
-        if edges <= COVERED * right:
+        if 0 < edges <= COVERED * right:
             self._cover(parts, "search", 0)
             exchanges = round(EXCHANGE_SHARE * self.num_steps)
             left = [c for form in parts.forms if (c := self._cover(parts, form, exchanges))]
             if not left:
                 self._cover(parts, "search", exchanges)
-        if edges < right:
+        if 0 < edges < right:
             return
         placements = list(_placements(parts))
         for words, sharing, placement in placements:
