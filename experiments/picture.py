@@ -288,7 +288,7 @@ def draw_certificates(found: Mapping[str, Mapping[str, Any]]) -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
     panels[0][0].set_ylabel("accuracy in %")
     models, _ = panels[0][0].get_legend_handles_labels()
-    grey = {"color": "#777777", "lw": 1.6}
+    grey: dict[str, Any] = {"color": "#777777", "lw": 1.6}
     kinds = [
         Line2D([], [], label="certified: no attack leaves less", **grey),
         Line2D([], [], label="certified of all targets together", ls="--", **grey),

@@ -14,6 +14,7 @@ from robust_diffusion.attacks import (
     AutoModification,
     Budget,
     PerturbedGraph,
+    RandomFlip,
     seeded,
     spent_budget,
 )
@@ -47,7 +48,7 @@ def attacked(model: Callable[..., Tensor]) -> PerturbedGraph:
 
 def test_the_winner_is_the_part_of_the_lowest_accuracy() -> None:
     injected = run(AutoInjection(num_steps=4), budget=INJECTED)
-    for found, parts in ((injected, 14), (attacked(trained()), 3 + 1 + 12 + 6 + 1)):
+    for found, parts in ((injected, 14), (attacked(trained()), 1 + 1 + 6 + 1)):
         assert len(found.part_accuracy) == parts
         lowest = min(found.part_accuracy.values())
         assert found.part_accuracy[found.part] == lowest == accuracy(trained(), found)
@@ -67,9 +68,9 @@ def test_the_search_catches_models_that_hide_their_gradient(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         found = run(attack, model=model, budget=budget)
-    assert found.part.startswith("search")
-    at_random = found.part_accuracy.get("white box: random_flip", 0.8)
-    assert accuracy(model, found) < at_random - 0.05
+    assert found.part.startswith("search") or found.part.endswith("exchange")
+    chance = {"injection": 0.8, "modification": accuracy(model, run(RandomFlip(), budget=MODIFIED))}
+    assert accuracy(model, found) < chance[attack.kind] - 0.05
     assert ("dropped" in caplog.text) == (model is not rounded)
 
 
@@ -108,18 +109,12 @@ def test_a_guard_is_attacked_through_either_form() -> None:
     forms = [name.split(":")[0] for name in found.part_accuracy]
     assert forms.count("adaptive") == forms.count("white box") == 12
     forms = [name.split(":")[0] for name in attacked(guard()).part_accuracy]
-    assert (forms.count("adaptive"), forms.count("white box")) == (12 + 6, 3 + 4)
+    assert (forms.count("adaptive"), forms.count("white box")) == (1 + 6, 1)
     assert guard().guard == before
 
 
 POISONING = {"metattack", "meta_grbcd"}  # which it has no part of
 SINGLE = sorted(set(names("modification")) - {"auto_modification", *POISONING})
-PARTS = {
-    "prbcd": "prbcd, prob_margin",
-    "grbcd": "grbcd, masked",
-    "lrbcd": "lrbcd, prob_margin",
-    "lgrbcd": "lgrbcd, masked",
-}
 
 
 @pytest.mark.parametrize("name", SINGLE)
@@ -135,9 +130,7 @@ def test_no_single_attack_is_stronger(model: Callable[..., Tensor], name: str) -
     full = {"block_size": 50_000, "num_steps": STEPS} if name.endswith("rbcd") else {}
     full |= {"num_steps": STEPS} if name == "pgd_modification" else {}
     single = accuracy(model, run(make(name, **full), model=model, budget=MODIFIED))
-    found = attacked(model)
-    assert accuracy(model, found) <= single
-    assert found.part_accuracy[f"white box: {PARTS.get(name, name)}"] == single
+    assert accuracy(model, attacked(model)) <= single
 
 
 def test_the_whole_budget_is_spent() -> None:

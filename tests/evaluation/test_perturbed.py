@@ -1,6 +1,7 @@
 """What an attack costs is counted at the model; an ensemble that is broken off goes on."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 
 from robust_diffusion import PGD, AutoInjection, Budget, evaluate
-from robust_diffusion.attacks import PRBCD
+from robust_diffusion.attacks import GRBCD, PRBCD
 from robust_diffusion.attacks.base import Problem
 from robust_diffusion.attacks.injection import auto
 from robust_diffusion.evaluation.flags import Attempt, Task
@@ -66,6 +67,21 @@ def test_the_trace_falls_to_what_the_attack_reached_and_leaves_weighed_edges_out
         assert list(reached) == sorted(set(reached), reverse=True)
         assert forwards[-1] <= of.effort["forwards"]
         assert reached[-1] == min(of.accuracy, report.clean_accuracy)
+
+
+class Beyond(GRBCD):
+    """Tries more flips than it may make."""
+
+    def modify(self, problem: Problem, budget: Budget, generator: torch.Generator) -> Any:
+        _, edges = super().modify(problem, replace(budget, edge_ratio=0.2), generator)
+        problem.model(problem.x, edges)
+        return super().modify(problem, budget, generator)
+
+
+def test_the_trace_leaves_out_more_flips_than_the_budget_allows() -> None:
+    attack, budget = Beyond(num_steps=10), Budget(edge_ratio=0.1)
+    found = evaluate(trained(), graph(), attacks=attack, budget=budget)[attack.name]
+    assert found.effort["trace"][-1][2] == found.accuracy
 
 
 def test_passes_of_the_adaptive_form_count() -> None:

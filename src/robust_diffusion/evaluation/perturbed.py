@@ -21,6 +21,7 @@ from robust_diffusion.attacks import (
     seeded,
 )
 from robust_diffusion.attacks.ensemble import Ensemble
+from robust_diffusion.attacks.modification.base import edges_at
 from robust_diffusion.errors import AttackError
 from robust_diffusion.evaluation.flag_codes import OF_THE_GRAPH
 from robust_diffusion.evaluation.flags import (
@@ -42,7 +43,7 @@ from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 log = logging.getLogger(__name__)
 
-PASSES_PER_STEP = {"auto": 8, "auto_modification": 21}
+PASSES_PER_STEP = {"auto": 8, "auto_modification": 6}
 """Forward passes of attacks of many parts, for the time left; others take about one."""
 
 Cache = Callable[[Mapping[str, Any], Callable[[], Artifact]], tuple[Artifact, bool]]
@@ -81,7 +82,8 @@ class Effort:
         n, e = task.graph.num_nodes or 0, task.graph.num_edges
         grows = attack.kind == "injection"
         nodes = budget.max_injected_nodes if grows else 0
-        edges = sum(budget.injected_degrees) if grows else budget.max_flipped_edges(e // 2)
+        there = edges_at(task.reach, task.graph["edge_index"], n).size(1)
+        edges = sum(budget.injected_degrees) if grows else budget.max_flipped_edges(there)
 
         # A function and no method, which a copy of the model would copy with it.
         def note(

@@ -1,13 +1,12 @@
 """The strongest modification that this package knows, as one attack."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import fields, replace
 from functools import partial
 from itertools import product
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -16,37 +15,12 @@ from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.gradient_ascent import StepRule, climb
 from robust_diffusion.attacks.losses import LOSSES, LossName, margins
-from robust_diffusion.attacks.modification.base import (
-    ModificationAttack,
-    feature_range,
-    flip,
-    flipped,
-    max_flips,
-    membership,
-    numbers_of,
-    pairs_of,
-)
-from robust_diffusion.attacks.modification.pgd_modification import PGDModification
-from robust_diffusion.attacks.modification.prbcd import GRBCD, LGRBCD, LRBCD, PRBCD, Loss
-from robust_diffusion.attacks.modification.random_flip import DICE, RandomFlip
+from robust_diffusion.attacks.modification.base import feature_range, flip, flipped, max_flips
+from robust_diffusion.attacks.modification.exchange import FlipSearch, TriedPairs
+from robust_diffusion.attacks.modification.prbcd import GRBCD
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import SomeSteps
 from robust_diffusion.system.artifact import Artifact
-
-Blockwise = type[PRBCD] | type[GRBCD]
-
-BLOCKWISE: dict[Blockwise, Loss] = {
-    PRBCD: "prob_margin",
-    GRBCD: "masked",
-    LRBCD: "prob_margin",
-    LGRBCD: "masked",
-}
-"""Attacks by the gradient of edges, each with the loss by which it is run by itself."""
-
-BLOCK_LOSSES: tuple[Loss, ...] = ("prob_margin", "tanh_margin", "masked")
-
-BLOCK_SIZE = 50_000
-"""Pairs of nodes drawn at a time; more if the flips are many."""
 
 _Choice = Literal["gradient", "margin"]
 _FEATURES: list[tuple[_Choice, LossName]] = list(
@@ -60,28 +34,24 @@ TRIAL = 1 / 8
 LAST = 2
 """Parts that go on after a first try."""
 
-PGD_STEPS = 100
-"""Steps of PGD as it is run by itself."""
+PAIRS = "search: pairs, exchange"
+"""Name of the part that starts from pairs, and of the exchange that it goes on with."""
 
-SEARCH_PASSES = 2
-"""Forward passes of a search without gradients, per step of a part that is never dropped."""
+PASSES = 2
+"""Passes of the tournament, at most, by the gradient steps of a part that is never dropped."""
 
-CANDIDATES = 32
-"""Nodes that are drawn for the other end of a new edge, of which the best is taken."""
-
-REMOVED_SHARE = 1 / 4
-"""Share of the tried flips that remove an edge."""
+STALE_PASSES = 1 / 3
+"""Passes without a gain before an exchange of flips stops, by the same."""
 
 
 class AutoModification(Ensemble):
     """An ensemble of modification attacks: the most harmful graph that any part finds.
 
-    Nothing has to be chosen but the budget. First the flips: each single attack of the package as
-    it is run by itself, with the same draws; those by gradient with other losses and through the
-    model's adaptive form, of which the best of a short try run to their end; and a search that
-    asks for no gradient and so catches a model that hides its own. Then, on the best flips,
-    features of targets by gradient, and another search of flips around the best of all. All stop
-    where no target is left.
+    Nothing has to be chosen but the budget. First the flips: GRBCD, through the model and through
+    its adaptive form; a tournament, which finds edges that misclassify both of their ends; and from
+    each of these an exchange, which goes on as long as it finds better flips. All but the first ask
+    for no gradient, and so catch a model that hides its own. Then, on the best flips, features of
+    targets by gradient, and another exchange. All stop where no target is left.
 
     Every part's accuracy is kept in `PerturbedGraph.part_accuracy`. A part whose gradient is
     missing or not finite is dropped, and named in `given_up`.
@@ -116,52 +86,72 @@ class AutoModification(Ensemble):
 
     def run_parts(self, parts: Parts) -> None:
         """Flips, then features on the best of them, then flips again."""
-        flips = max_flips(parts.problem, parts.budget)
+        most = max_flips(parts.problem, parts.budget)
         changes = parts.budget.max_changed_nodes(parts.problem.targets.numel())
-        draws = parts.generator.get_state()  # of each attack, as if it were run by itself
-        self._run_single(parts, draws)
-        if flips and parts.lowest > 0:
-            clean = parts.problem.x, parts.problem.edge_index
-            self._search(parts, "search: flips", clean, flips)
-        if flips and parts.lowest > 0:
-            self._run_blockwise(parts, draws, flips)
+        forms = self._run_gradient(parts) if most else []
+        search = FlipSearch(parts.judge, parts.judge.x, most, parts.generator, forms)
+        measured = None
+        if most and parts.lowest > 0:
+            measured = self._run_flips(parts, search)
         if changes and parts.lowest > 0:
+            before = parts.graph
             self._run_features(parts)
-        if flips and parts.lowest > 0 and parts.graph is not None:
-            self._search(parts, "search: around the best", parts.graph, flips)
+            if measured and parts.graph and parts.graph is not before and parts.lowest > 0:
+                self._exchange(parts, "search: around the best", parts.graph, search, measured)
 
-    def _run_single(self, parts: Parts, draws: Tensor) -> None:
-        """The attacks that are cheap, as they are run by themselves."""
-        pgd = PGDModification(num_steps=min(PGD_STEPS, self.num_steps))
-        for attack in (RandomFlip(), DICE(), pgd):
-            _run_alone(parts, "white box", attack, draws)
+    def _run_gradient(self, parts: Parts) -> list[Problem]:
+        """Run GRBCD as by itself; return the forms of the model that it could differentiate."""
+        attack, draws, forms = GRBCD(num_steps=self.num_steps), parts.generator.get_state(), []
+        for form, problem in parts.forms.items():
+            generator = torch.Generator()
+            generator.set_state(draws)
 
-    def _run_blockwise(self, parts: Parts, draws: Tensor, flips: int) -> None:
-        """Flips by the gradient of edges: each attack by itself, then the best of other choices."""
+            def find(problem: Problem = problem, own: torch.Generator = generator) -> Artifact:
+                return _modified(problem.x, *attack.modify(problem, parts.budget, own))
 
-        def try_blocks(form: str, kind: Blockwise, loss: Loss, num_steps: int) -> str | None:
-            if parts.lowest == 0:
-                return None
-            size = max(BLOCK_SIZE, 4 * flips)
-            attack = kind(block_size=size, num_steps=num_steps, loss=loss)
-            return _run_alone(parts, form, attack, draws, f", {loss}")
+            if _run(parts, f"{form}: {attack.name}, exchange", problem, find):
+                forms.append(problem)
+        return forms
 
-        done = {
-            (form, kind): try_blocks(form, kind, BLOCKWISE[kind], self.num_steps)
-            for form in parts.forms
-            for kind in (BLOCKWISE if form == "white box" else (PRBCD, GRBCD))
-        }
-        last = parts.last_form
-        if not any(name for (form, _), name in done.items() if form == last):
-            return  # there is no gradient of edges
-        tried = {
-            name: (kind, loss)
-            for kind, loss in product(BLOCKWISE, BLOCK_LOSSES)
-            if (last, kind) not in done or loss != BLOCKWISE[kind]
-            if (name := try_blocks(last, kind, loss, self._few))
-        }
-        for name in sorted(tried, key=lambda name: parts.accuracy[name])[:LAST]:
-            try_blocks(last, *tried[name], self.num_steps)
+    def _run_flips(self, parts: Parts, search: FlipSearch) -> TriedPairs | None:
+        """Flips in pairs, and exchanges from these and from the best by gradient."""
+        judge, starts = parts.judge, {parts.best: parts.graph}
+
+        def find() -> Artifact:
+            clean = search.judge(judge.edge_index[:, :0])
+            measured = search.tournament(clean, PASSES * self.num_steps)
+            made = search.matched(clean, measured)
+            found = _modified(judge.x, judge.x, flip(judge.edge_index, made.pairs, len(judge.x)))
+            return Artifact(found.tensors | vars(measured))
+
+        paired = _run(parts, PAIRS, judge, find)
+        if paired is None:
+            return None
+        measured = TriedPairs(*(paired.tensors[key.name] for key in fields(TriedPairs)))
+        starts = {PAIRS: (judge.x, paired.tensors["edge_index"]), **starts}
+        for name, start in starts.items():
+            if start and parts.lowest > 0:
+                self._exchange(parts, name, start, search, measured)
+        return measured
+
+    def _exchange(
+        self,
+        parts: Parts,
+        name: str,
+        start: FeaturesAndEdges,
+        search: FlipSearch,
+        measured: TriedPairs,
+    ) -> None:
+        """Exchange flips, from a graph on."""
+        judge, (x, edge_index) = parts.judge, start
+
+        def find() -> Artifact:
+            there = replace(search, x=x)
+            first = there.judge(flipped(judge.edge_index, edge_index, len(x)))
+            best = there.exchange(first, measured, max(1, round(STALE_PASSES * self.num_steps)))
+            return _modified(judge.x, x, flip(judge.edge_index, best.pairs, len(x)))
+
+        _run(parts, name, judge, find)
 
     def _run_features(self, parts: Parts) -> None:
         """Features on top of the best flips."""
@@ -188,32 +178,6 @@ class AutoModification(Ensemble):
         """Steps of a first try."""
         return max(1, round(TRIAL * self.num_steps))
 
-    def _search(self, parts: Parts, name: str, start: FeaturesAndEdges, flips: int) -> None:
-        """Flips by predictions alone, from a graph on."""
-        judge, (x, edge_index) = parts.judge, start
-        pairs = flipped(judge.edge_index, edge_index, x.size(0))
-        passes = SEARCH_PASSES * self.num_steps
-
-        def find() -> Artifact:
-            edges = search(judge, x, pairs, flips, passes, parts.generator)
-            return _modified(judge.x, x, edges)
-
-        _run(parts, name, judge, find)
-
-
-def _run_alone(
-    parts: Parts, form: str, attack: ModificationAttack, draws: Tensor, about: str = ""
-) -> str | None:
-    """Run an attack as it is run by itself; the part's name, if it was not dropped."""
-    problem, generator = parts.forms[form], torch.Generator()
-    generator.set_state(draws)
-    name = f"{form}: {attack.name}{about}"
-
-    def modify() -> Artifact:
-        return _modified(problem.x, *attack.modify(problem, parts.budget, generator))
-
-    return name if _run(parts, name, problem, modify) else None
-
 
 def _run(
     parts: Parts, name: str, problem: Problem, compute: Callable[[], Artifact]
@@ -232,97 +196,6 @@ def _modified(
     """Edges and changed features of a modified graph."""
     nodes = (x != clean).any(1).nonzero().squeeze(1)
     return Artifact({"nodes": nodes, "features": x[nodes], "edge_index": edge_index})
-
-
-@dataclass(frozen=True, eq=False)
-class Flips:
-    """Some flips, and how harmful they are."""
-
-    pairs: Int[Tensor, "2 p"]  # different pairs u < v
-    logits: Float[Tensor, "n c"]  # of all nodes
-    margins: Float[Tensor, " t"]  # of the targets, above 0 if misclassified
-    rank: tuple[int, float]  # smaller is more harmful
-
-
-def search(
-    problem: Problem,
-    x: Float[Tensor, "n f"],
-    pairs: Int[Tensor, "2 p"],
-    most: int,
-    num_steps: int,
-    generator: torch.Generator,
-) -> Int[Tensor, "2 e"]:
-    """Random search among flips at targets that are nearest to being lost.
-
-    Each step drops flips at which no target is wrong, tries others, at first half of all that
-    may be made and at last one, and keeps what is more harmful. A new edge leads to a node of the
-    class that the target takes for second best, drawn at random, among the targets, or by
-    similar features, which a defence may ask for; a removed one comes from a node of the same
-    class. Where an attack by gradient does less, the model hides its gradients.
-    """
-    best = _judged(problem, x, pairs)
-    for step in range(num_steps):
-        if best.rank[0] == 0:
-            break
-        count = max(1, round(most / 2 * (1 - step / num_steps)))
-        tried = _tried(problem, x, best, count, generator)
-        remaining = _kept(problem, best, most - tried.size(1), generator)
-        pairs = torch.unique(numbers_of(torch.cat([remaining, tried], 1), x.size(0)))
-        candidate = _judged(problem, x, pairs_of(pairs, x.size(0)))
-        if candidate.rank < best.rank:
-            best = candidate
-    return flip(problem.edge_index, best.pairs, x.size(0))
-
-
-def _judged(problem: Problem, x: Tensor, pairs: Tensor) -> Flips:
-    labels = problem.labels
-    with torch.no_grad():
-        logits = problem.model(x, flip(problem.edge_index, pairs, x.size(0)))
-    margin = margins(logits[problem.targets], labels)
-    right = int((logits[problem.targets].argmax(1) == labels).sum())
-    return Flips(pairs, logits, margin, (right, -margin.tanh().mean().item()))
-
-
-def _kept(problem: Problem, best: Flips, count: int, generator: torch.Generator) -> Tensor:
-    """Return `count` of the flips, first those at misclassified targets."""
-    lost = membership(problem.targets[best.margins > 0], best.logits.size(0))
-    drawn = torch.rand(best.pairs.size(1), generator=generator, dtype=torch.float32).to(lost.device)
-    order = (lost[best.pairs].any(0) + drawn).argsort(descending=True)
-    return best.pairs[:, order[: max(0, count)]]
-
-
-def _tried(
-    problem: Problem, x: Tensor, best: Flips, count: int, generator: torch.Generator
-) -> Tensor:
-    """Return at most `count` more flips, at the targets closest to being misclassified."""
-    device, n = x.device, x.size(0)
-    right = (best.margins <= 0).nonzero().squeeze(1)
-    noise = torch.rand(right.numel(), generator=generator, dtype=torch.float32).to(x)
-    order = right[(best.margins[right] * (0.5 + noise)).argsort(descending=True)]
-    chosen = order.repeat(-(-count // max(1, order.numel())))[:count]
-    nodes, labels = problem.targets[chosen], problem.labels[chosen]
-
-    there = torch.cat([problem.edge_index, best.pairs, best.pairs.flip(0)], 1)
-    there = (there[0] * n + there[1]).sort().values
-    second = best.logits[nodes].scatter(1, labels[:, None], -torch.inf).argmax(1)
-    ends = torch.randint(n, (nodes.numel(), CANDIDATES), generator=generator).to(device)
-    ends[:, ::2] = problem.targets[ends[:, ::2] % problem.targets.numel()]
-    score = 2.0 * (best.logits.argmax(1)[ends] == second[:, None])
-    if int(torch.randint(2, (), generator=generator)):
-        score += F.cosine_similarity(x[nodes][:, None], x[ends], dim=2)
-    taken = torch.isin(nodes[:, None] * n + ends, there) | (ends == nodes[:, None])
-    score = score.masked_fill(taken, -torch.inf)
-    top = score.max(1)
-    added = torch.stack([nodes, ends.gather(1, top.indices[:, None]).squeeze(1)])
-    added = added[:, top.values.isfinite()]
-
-    src, dst = problem.edge_index
-    inside = problem.all_labels[src] == problem.all_labels[dst]
-    removable = problem.edge_index[:, inside & membership(nodes, n)[src]]
-    order = torch.randperm(removable.size(1), generator=generator).to(device)
-    removed = removable[:, order[: round(REMOVED_SHARE * count)]]
-    pairs = torch.cat([removed, added], 1)[:, :count]
-    return pairs[:, ~torch.isin(numbers_of(pairs, n), numbers_of(best.pairs, n))]
 
 
 def moved_features(

@@ -1,0 +1,293 @@
+"""Flips found by trials: a pass tries many, and each is credited with what happens around it."""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from robust_diffusion.attacks.losses import margins, tanh_margin
+from robust_diffusion.attacks.modification.base import (
+    TargetPairs,
+    flip,
+    membership,
+    numbers_of,
+    pairs_of,
+    shuffled,
+)
+from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.attacks.regions import Regions, pack
+from robust_diffusion.errors import AttackError
+
+MARGIN_WEIGHT = 0.3
+"""Worth of tanh of a target's margin, where a misclassified target is worth 1."""
+
+PROPOSED = 200
+"""Flips proposed to a pass, of which it tries those whose regions are disjoint."""
+
+BLOCK_SIZE = 10_000
+"""Pairs of nodes drawn for a gradient of edges."""
+
+CANDIDATES = 32
+"""Nodes drawn for the other end of a new edge, of which the best is taken."""
+
+REMOVED_SHARE = 1 / 4
+"""Share of the random proposals that remove an edge."""
+
+Pair = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Flips:
+    """Some flips, and how harmful they are."""
+
+    pairs: Int[Tensor, "2 p"]  # different pairs u < v
+    logits: Float[Tensor, "n c"]  # of all nodes
+    margins: Float[Tensor, " t"]  # of the targets, above 0 if misclassified
+    rank: tuple[int, float]  # smaller is more harmful
+
+    @property
+    def harm(self) -> Float[Tensor, " t"]:
+        """Harm at each target, from which flips are credited."""
+        return (self.margins > 0) + MARGIN_WEIGHT * self.margins.tanh()
+
+
+@dataclass(frozen=True, eq=False)
+class TriedPairs:
+    """Pairs of targets that a tournament tried, by what each did to its own ends."""
+
+    pairs: Int[Tensor, "2 p"]  # positions among the targets
+    gain: Float[Tensor, " p"]  # harm to both ends
+    loses_both: Bool[Tensor, " p"]  # both ends were misclassified
+
+
+@dataclass(eq=False)
+class FlipSearch:
+    """A search of flips by forward passes; a gradient of edges may propose some, and is not needed.
+
+    A change of one edge shifts the targets next to its ends most. If the regions of several flips
+    share no target, one pass tries them all. What a flip does there is a proposal: the flips that
+    are made are judged together, by their own pass, and stay only if the whole is more harmful.
+    """
+
+    problem: Problem  # the attacked model, which judges
+    x: Float[Tensor, "n f"]  # features
+    most: int  # flips that may be made
+    generator: torch.Generator  # CPU generator
+    forms: Sequence[Problem] = ()  # differentiable forms of the model
+
+    def judge(self, pairs: Int[Tensor, "2 p"]) -> Flips:
+        """Judge flips by one forward pass."""
+        problem, labels = self.problem, self.problem.labels
+        with torch.no_grad():
+            logits = problem.model(self.x, flip(problem.edge_index, pairs, self.x.size(0)))
+        margin = margins(logits[problem.targets], labels)
+        right = int((logits[problem.targets].argmax(1) == labels).sum())
+        return Flips(pairs, logits, margin, (right, -margin.tanh().mean().item()))
+
+    def tournament(self, start: Flips, most_passes: int) -> TriedPairs:
+        """Try new edges among the correctly classified targets of the clean graph.
+
+        Each pass adds one edge at every such target, a perfect matching; as many passes as there
+        are targets try all pairs.
+        """
+        problem, n = self.problem, self.x.size(0)
+        there, right = numbers_of(problem.edge_index, n), (start.margins <= 0).nonzero().squeeze(1)
+        pairs, gains, both = [right.new_empty(2, 0)], [start.margins[:0]], [right[:0] > 0]
+        for _, match in zip(range(most_passes), perfect_matchings(right), strict=False):
+            match = match[:, ~torch.isin(numbers_of(problem.targets[match], n), there)]
+            after = self.judge(problem.targets[match])
+            pairs.append(match)
+            gains.append((after.harm - start.harm)[match].sum(0))
+            both.append((after.margins[match] > 0).all(0))
+        return TriedPairs(torch.cat(pairs, 1), torch.cat(gains), torch.cat(both))
+
+    def matched(self, start: Flips, measured: TriedPairs) -> Flips:
+        """Make edges between pairs of targets that lose both of their ends.
+
+        A maximum-weight matching of these pairs is judged as a whole. Pairs that keep an end are
+        banned, and the rest is matched again, until none is.
+        """
+        best, loses = start, measured.loses_both
+        columns, gain = measured.pairs[:, loses].T.tolist(), measured.gain[loses].tolist()
+        weights = {tuple(ends): worth for ends, worth in zip(columns, gain, strict=True)}
+        while weights:
+            match = heaviest_matching(weights)[: self.most]
+            ends = measured.pairs.new_tensor(match).T
+            after = self.judge(self.problem.targets[ends])
+            best = min(best, after, key=lambda flips: flips.rank)
+            failed = (after.margins[ends] <= 0).any(0).tolist()
+            for pair, fails in zip(match, failed, strict=True):
+                if fails:
+                    del weights[pair]
+            if not any(failed):
+                break
+        return best
+
+    def exchange(self, best: Flips, measured: TriedPairs, patience: int) -> Flips:
+        """Exchange flips for better ones, until so many passes in a row gain nothing.
+
+        A pass makes new flips and gives others back, all in disjoint regions. Those of positive
+        credit fill what is left of the budget; then the best new one replaces the one that is
+        missed least, while the sum of the two is positive.
+        """
+        stale = step = 0
+        regions = self._regions(best)
+        while stale < patience and best.rank[0] > 0:
+            step += 1
+            new = self._proposed(best, measured, step)
+            after = self._exchanged(best, new, regions)
+            stale += 1
+            if after.rank < best.rank:
+                best, stale, regions = after, 0, self._regions(after)
+        return best
+
+    def _regions(self, flips: Flips) -> Regions:
+        edges, n = self.problem.edge_index, self.x.size(0)
+        return Regions(flip(edges, flips.pairs, n), self.problem.targets, n)
+
+    def _exchanged(self, best: Flips, new: Int[Tensor, "2 p"], regions: Regions) -> Flips:
+        """Return the better of a pass that tries flips, and of one with those that helped."""
+        back = dict.fromkeys(map(tuple, shuffled(best.pairs, self.generator).T.tolist()))
+        mixed = zip_longest(map(tuple, new.T.tolist()), back)
+        areas = {p: regions.around(p, hops=1) for pair in mixed for p in pair if p is not None}
+        order, room = list(areas), self.most - len(back)
+        tried = [order[i] for members in pack(list(areas.values()))[:1] for i in members]
+        given = [pair for pair in tried if pair in back]
+        made = [pair for pair in tried if pair not in back][: len(given) + room]
+        trial, credit = self.credited(best, made + given, areas)
+        chosen = helpful(made, given, credit, room)
+        if not chosen:
+            return trial
+        after = self.judge(toggled(best.pairs, chosen, self.x.size(0)))
+        return min(trial, after, key=lambda flips: flips.rank)
+
+    def credited(
+        self, best: Flips, tried: Sequence[Pair], areas: Mapping[Pair, Set[int]]
+    ) -> tuple[Flips, dict[Pair, float]]:
+        """Make new flips, and give others back, in one pass: the result, and each one's credit."""
+        trial = self.judge(toggled(best.pairs, tried, self.x.size(0)))
+        change = (trial.harm - best.harm).tolist()
+        return trial, {pair: sum(change[i] for i in areas[pair]) for pair in tried}
+
+    def _proposed(self, best: Flips, measured: TriedPairs, step: int) -> Int[Tensor, "2 p"]:
+        """Propose flips: in turn those of the largest gradient, measured ones, and random ones."""
+        n, kind = self.x.size(0), step % 3
+        pairs = None
+        if kind == 0 and self.forms:
+            form = self.forms[step // 3 % len(self.forms)]
+            with suppress(AttackError):  # its gradient may be missing on this graph alone
+                pairs = by_gradient(form, self.x, best, self.generator)
+        elif kind == 1:
+            drawn = torch.rand(measured.gain.numel(), generator=self.generator, dtype=torch.float32)
+            worth = measured.gain * drawn.to(measured.gain)
+            worth[(best.margins > 0)[measured.pairs].any(0)] = -torch.inf
+            top = worth.topk(min(PROPOSED, int(worth.isfinite().sum()))).indices
+            pairs = self.problem.targets[measured.pairs[:, top]]
+        if pairs is None or not pairs.numel():
+            pairs = at_random(self.problem, self.x, best, self.generator)
+        return pairs[:, ~torch.isin(numbers_of(pairs, n), numbers_of(best.pairs, n))]
+
+
+def helpful(
+    new: Sequence[Pair], back: Sequence[Pair], credit: Mapping[Pair, float], room: int
+) -> list[Pair]:
+    """Choose new flips that fill the free room, then swaps of a new one for an old one.
+
+    `credit` is what making a new one, or giving an old one back, added to the harm.
+    """
+    new, back = (sorted(pairs, key=lambda pair: -credit[pair]) for pairs in (new, back))
+    chosen = [pair for pair in new[:room] if credit[pair] > 0]
+    for made, given in zip(new[room:], back, strict=False):
+        if credit[made] + credit[given] > 0:
+            chosen += [made, given]
+    return chosen
+
+
+def toggled(
+    pairs: Int[Tensor, "2 p"], changed: Sequence[Pair], num_nodes: int
+) -> Int[Tensor, "2 q"]:
+    """Return the flips after some were made, or given back if they were there."""
+    both = torch.cat([pairs, pairs.new_tensor(changed).reshape(-1, 2).T], 1)
+    values, counts = torch.unique(numbers_of(both, num_nodes), return_counts=True)
+    return pairs_of(values[counts == 1], num_nodes)
+
+
+def perfect_matchings(nodes: Int[Tensor, " t"]) -> Iterator[Int[Tensor, "2 p"]]:
+    """Yield matchings that together hold each pair once, by the circle method.
+
+    Of an odd number of nodes, each matching leaves one out.
+    """
+    ring = nodes if nodes.numel() % 2 == 0 else torch.cat([nodes, nodes.new_tensor([-1])])
+    half = ring.numel() // 2
+    for _ in range(ring.numel() - 1):
+        match = torch.stack([ring[:half], ring[half:].flip(0)])
+        yield match[:, (match >= 0).all(0)]
+        ring = torch.cat([ring[:1], ring[1:].roll(1)])
+
+
+def heaviest_matching(weights: Mapping[Pair, float]) -> list[Pair]:
+    """Return the pairs of a maximum-weight matching, the heaviest first."""
+    import networkx as nx  # late: it takes a quarter of a second
+
+    graph = nx.Graph()
+    graph.add_weighted_edges_from((u, v, weight) for (u, v), weight in weights.items())
+    match = [(u, v) if (u, v) in weights else (v, u) for u, v in nx.max_weight_matching(graph)]
+    return sorted(match, key=lambda pair: (-weights[pair], pair))
+
+
+def by_gradient(
+    form: Problem, x: Float[Tensor, "n f"], best: Flips, generator: torch.Generator
+) -> Int[Tensor, "2 p"]:
+    """Propose the flips of the largest gradient, of a random block of pairs and all edges."""
+    n = x.size(0)
+    there = flip(form.edge_index, best.pairs, n)
+    block = TargetPairs(form.targets, n).draw_absent(BLOCK_SIZE, there, generator)
+    edges = torch.cat([there, block, block.flip(0)], 1)
+    numbers, where = torch.unique(numbers_of(edges, n), return_inverse=True)
+    weight = torch.isin(numbers, numbers_of(there, n)).to(x).requires_grad_()
+    loss = tanh_margin(form.logits(x, edges, weight[where]), form.labels).mean()
+    gain = form.slope(loss, weight, "edge weights") * (1 - 2 * weight.detach())
+    pairs = pairs_of(numbers, n)
+    gain[~membership(form.targets, n)[pairs].any(0)] = -torch.inf
+    return pairs[:, gain.argsort(descending=True)[:PROPOSED]]
+
+
+def at_random(
+    problem: Problem, x: Float[Tensor, "n f"], best: Flips, generator: torch.Generator
+) -> Int[Tensor, "2 p"]:
+    """Propose flips at the targets closest to being misclassified.
+
+    A new edge leads to a node of the class that the target takes for second best, drawn at random,
+    among the targets, or by similar features, which a defence may ask for; a removed one comes
+    from a node of the same class.
+    """
+    device, n = x.device, x.size(0)
+    right = (best.margins <= 0).nonzero().squeeze(1)
+    noise = torch.rand(right.numel(), generator=generator, dtype=torch.float32).to(x)
+    order = right[(best.margins[right] * (0.5 + noise)).argsort(descending=True)]
+    chosen = order.repeat(-(-PROPOSED // max(1, order.numel())))[:PROPOSED]
+    nodes, labels = problem.targets[chosen], problem.labels[chosen]
+
+    there = flip(problem.edge_index, best.pairs, n)
+    second = best.logits[nodes].scatter(1, labels[:, None], -torch.inf).argmax(1)
+    ends = torch.randint(n, (nodes.numel(), CANDIDATES), generator=generator).to(device)
+    ends[:, ::2] = problem.targets[ends[:, ::2] % problem.targets.numel()]
+    score = 2.0 * (best.logits.argmax(1)[ends] == second[:, None])
+    if int(torch.randint(2, (), generator=generator)):
+        score += F.cosine_similarity(x[nodes][:, None], x[ends], dim=2)
+    taken = torch.isin(nodes[:, None] * n + ends, there[0] * n + there[1])
+    score = score.masked_fill(taken | (ends == nodes[:, None]), -torch.inf)
+    top = score.max(1)
+    added = torch.stack([nodes, ends.gather(1, top.indices[:, None]).squeeze(1)])
+    added = added[:, top.values.isfinite()]
+
+    src, dst = problem.edge_index
+    inside = problem.all_labels[src] == problem.all_labels[dst]
+    removable = shuffled(problem.edge_index[:, inside & membership(nodes, n)[src]], generator)
+    pairs = torch.cat([added, removable[:, : round(REMOVED_SHARE * PROPOSED)]], 1)
+    return shuffled(pairs_of(torch.unique(numbers_of(pairs, n)), n), generator)
