@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +13,7 @@ from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
 from robust_diffusion.attacks.injection.base import STARTS
+from robust_diffusion.attacks.injection.cover import Cover
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS, SharingName
 from robust_diffusion.attacks.injection.edge_placement import Placement, reallocate
 from robust_diffusion.attacks.losses import LossName, tanh_margin
@@ -49,12 +50,19 @@ SEARCHED = ("", ", an edge a target")
 SEARCH_SHARE = 1 / 8
 """Mutations of each search, per step of `num_steps`."""
 
-LAST_SHARE, REALLOCATIONS, REFIT_SHARE, MOST_ROUNDS = 1 / 4, 3, 1 / 12, 16
+LAST_SHARE, REALLOCATIONS, REFIT_SHARE, MOST_ROUNDS = 1 / 4, 4, 1 / 12, 16
 """The best go on by this share of the steps, then by this many moves of edges, each with this
 share of them, and how often at most."""
 
-GAIN, ENOUGH = 0.005, 0.01
-"""Accuracy, in 0..1, that such a round has to take, and to leave, for another one."""
+IDLE_ROUNDS, ENOUGH = 3, 0.01
+"""Such rounds in a row without a gain after which the attack ends. Below this accuracy, in 0..1,
+only the best part goes on, and one such round ends it."""
+
+COVERED = 2
+"""Most edges per correctly classified target for which a cover is tried."""
+
+EXCHANGE_SHARE = 1 / 3
+"""Exchanges of a cover's ends, at most, per step of `num_steps`."""
 
 MUTATION = 0.3
 """Largest share of a node's features that one mutation mirrors."""
@@ -69,7 +77,7 @@ class Climb:
 
     name: str  # in the record
     problem: Problem  # the form of the model that it is differentiated through
-    edges: SharingName  # how the new nodes share out their edges
+    edges: SharingName | Literal["cover"]  # how the new nodes share out their edges
     steps: StepRule  # loss and steps
     placement: Placement  # edges of the new nodes
     best: Found  # the most harmful features so far
@@ -82,15 +90,15 @@ class Climb:
 class AutoInjection(Ensemble):
     """An ensemble of injection attacks: the most harmful graph that any part finds.
 
-    Nothing has to be chosen but the budget. Edges lead to targets alone that the model has right on
-    the clean graph. The parts are gradient ascents, each with its own edges and loss, through the
-    model and through its adaptive form, and a search that asks for no gradient and so catches a
-    model that hides its own. Edges are one for each target, four, and all that the budget allows,
-    these with and without links among the new nodes: none is always worse. After each rung of steps
-    the less harmful parts are dropped; the others go on from the best features that they have met.
-    The best by each way of sharing, and the next best, then go on as long as that pays, and move
-    their edges from targets that are lost without them to those that are nearest to being lost. All
-    stop where no target is left.
+    Nothing has to be chosen but the budget. If its edges are few beside the correctly classified
+    targets, `Cover` places them by what each misclassifies, without gradients and through each form
+    of the model. If they are at least as many as these targets, gradient ascents follow, each with
+    its own edges and loss, and a search that asks for no gradient. Their edges lead to correctly
+    classified targets alone: one for each, four, and all that the budget allows, these with and
+    without links among the new nodes. After each rung of steps the less harmful parts are dropped;
+    the others go on from the best features that they have met. The best by each way of sharing, and
+    the next best, then go on as long as that pays, and move their edges from targets that are
+    misclassified without them to those that measured gains show. All stop where no target is left.
 
     Every part's accuracy is kept in `PerturbedGraph.part_accuracy`. A part whose gradient is
     missing or not finite is dropped with a warning in the log.
@@ -122,24 +130,55 @@ class AutoInjection(Ensemble):
         return budget.max_injected_nodes > 0
 
     def run_parts(self, parts: Parts) -> None:
-        """The searches, rung by rung the ascents that are left, then reallocations of edges."""
+        """A cover by few edges; if there are more, the ascents rung by rung, then reallocations."""
+        judge = parts.judge
+        edges = sum(parts.budget.injected_degrees)
+        right = int((judge.clean_logits[judge.targets].argmax(1) == judge.labels).sum())
+        left = []
+        if 0 < edges <= COVERED * right:
+            self._cover(parts, "search", 0)
+            exchanges = round(EXCHANGE_SHARE * self.num_steps)
+            left = [c for form in parts.forms if (c := self._cover(parts, form, exchanges))]
+            if not left:
+                self._cover(parts, "search", exchanges)
+        if 0 < edges < right:
+            return
         placements = list(_placements(parts))
-        for words, edges, placement in placements:
-            if edges == "apart" and words in SEARCHED and parts.lowest > 0:
-                self._search(parts, f"{edges}{words}", placement)
-        left = [
+        for words, sharing, placement in placements:
+            if sharing == "apart" and words in SEARCHED and parts.lowest > 0:
+                self._search(parts, f"{sharing}{words}", placement)
+        climbs = [
             climb
             for form, problem in parts.forms.items()
             for climb in _climbs(parts, form, problem, placements)
         ]
         for share, count in RUNGS:
-            left = self._rung(parts, _best(left, count * len(parts.forms)), share)
-        left = _best_of_each_sharing(left)
+            climbs = self._rung(parts, _best(climbs, count * len(parts.forms)), share)
+        left = _best_of_each_sharing([*climbs, *left])
+        idle = 0
         for _ in range(MOST_ROUNDS if self.num_steps else 0):
             before = parts.lowest
-            left = self._rung(parts, left, LAST_SHARE, REALLOCATIONS)
-            if parts.lowest > before - GAIN or parts.lowest < ENOUGH:
+            left = self._rung(parts, _best(left, len(left)), LAST_SHARE, REALLOCATIONS)
+            idle = 0 if parts.lowest < before else idle + 1
+            if not left or idle == (1 if parts.lowest < ENOUGH else IDLE_ROUNDS):
                 break
+
+    def _cover(self, parts: Parts, form: str, exchanges: int) -> Climb | None:
+        """Edges placed by what they misclassify; `None` if there is no gradient to go on by."""
+        if parts.lowest == 0:
+            return None
+        problem, steps = (
+            (parts.judge, 0) if form == "search" else (parts.forms[form], self.num_steps)
+        )
+        degrees, limits = parts.budget.injected_degrees, parts.budget.limits
+        cover = Cover(problem, parts.judge, degrees, limits, steps, exchanges, parts.generator)
+        none = torch.zeros(len(degrees), parts.judge.targets.numel(), dtype=torch.bool)
+        capacity = torch.tensor(degrees, device=parts.judge.x.device)
+        name, empty = f"{form}: cover", replace(cover.placement(none), capacity=capacity)
+        found = _run(parts, name, problem, empty, cover.run)
+        if found is None or found[1].is_flat:
+            return None
+        return Climb(name, problem, "cover", StepRule(loss="tanh_margin"), *found)
 
     def _search(self, parts: Parts, words: str, placement: Placement) -> None:
         search = _Search(parts.judge, placement, parts.budget.limits, parts.generator)
@@ -156,10 +195,13 @@ class AutoInjection(Ensemble):
         self, parts: Parts, climbs: Sequence[Climb], share: float, reallocations: int = 0
     ) -> list[Climb]:
         """The ascents that could go on after some more steps of each."""
-        able, limits = [], parts.budget.limits
+        able: list[Climb] = []
+        limits = parts.budget.limits
         for now in climbs:
             if parts.lowest == 0:
                 return []
+            if parts.lowest < ENOUGH and able:
+                break
 
             def compute(now: Climb = now) -> tuple[Placement, Found]:
                 problem, placement, steps = now.problem, now.placement, now.steps
@@ -233,7 +275,8 @@ def _best_of_each_sharing(climbs: Sequence[Climb]) -> list[Climb]:
     None that is too far behind the first.
     """
     order = _best(climbs, len(climbs))
-    first = [next((one for one in order if one.edges == edges), None) for edges in _EDGES]
+    sharings = (*_EDGES, "cover")
+    first = [next((one for one in order if one.edges == edges), None) for edges in sharings]
     best = [*filter(None, first), *[one for one in order if one not in first][:1]]
     return [one for one in best if one.behind(order[0]) <= BEHIND]
 

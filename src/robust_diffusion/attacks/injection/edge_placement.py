@@ -5,17 +5,22 @@ from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
 from robust_diffusion.attacks.injection.base import connect
-from robust_diffusion.attacks.injection.edges import MAX_CANDIDATES
 from robust_diffusion.attacks.losses import margins
-from robust_diffusion.attacks.problem import Problem, gradient
-from robust_diffusion.errors import AttackError
+from robust_diffusion.attacks.problem import Problem
 
 MOST_TRIMMED = 8
 """Most edges that a lost target gives up in one reallocation."""
+
+MOST_PASSES = 10
+"""Most passes in which one edge more is tried at each target."""
+
+NEARER = 0.1
+"""Worth of one unit of a target's tanh margin, if a target that becomes lost is worth 1."""
 
 NEAR, PATIENCE = 0.01, 3
 """Share of the targets by which a round may be worse than the last and still be walked on from, and
@@ -59,47 +64,19 @@ class Placement:
         links = self.links + self.first
         return torch.cat([connect(edge_index, self.rows, self.first), links, links.flip(0)], 1)
 
-    def gains(
-        self, problem: Problem, features: Float[Tensor, "k f"], among: Bool[Tensor, "k t"]
-    ) -> tuple[Float[Tensor, "k t"], Float[Tensor, " t"]]:
-        """Gain of some possible edges in the sum of the targets' margins, and these margins.
-
-        By the gradient with respect to the edge's weight, 1 if it is there and 0 if not. Of a model
-        without weights, and of more than 2^20 edges: the share of the node's targets that are of
-        the target's class. Edges that are not `among` these gain 0; all that are there are.
-        """
-        try:
-            problem.check_edge_weights()
-            has_weights = int(among.sum()) <= MAX_CANDIDATES
-        except AttackError:
-            has_weights = False
-        if not has_weights:
-            labels = problem.labels
-            of_class = self.chosen.float() @ (labels[:, None] == labels).float()
-            gains = of_class / self.chosen.sum(1, keepdim=True).clamp_min(1)
-            return gains.to(problem.x.dtype), self.margins(problem, features)
-        weight = self.chosen[among].to(problem.x.dtype).requires_grad_()
-        every, old = replace(self, chosen=among), problem.edge_index
-        linked = weight.new_ones(2 * self.links.size(1))
-        weights = torch.cat([weight.new_ones(old.size(1)), weight, weight, linked])
-        x = torch.cat([problem.x, features])
-        margin = margins(problem.logits(x, every.edges(old), weights), problem.labels)
-        slopes = gradient(margin.sum(), weight, attack=problem.attack, wrt="edge weights")
-        gains = slopes.new_zeros(among.shape)
-        gains[among] = slopes
-        return gains, margin.detach()
-
     def margins(self, problem: Problem, features: Float[Tensor, "k f"]) -> Float[Tensor, " t"]:
         """The targets' logit margins on the graph with these edges; above 0 means misclassified."""
         x = problem.fixed_rows.followed_by(features)
         with torch.no_grad():
             return margins(problem.logits(x, self.edges(problem.edge_index)), problem.labels)
 
-    def trimmed(self, problem: Problem, features: Float[Tensor, "k f"]) -> "Placement":
+    def trimmed(
+        self, problem: Problem, features: Float[Tensor, "k f"], generator: torch.Generator
+    ) -> "Placement":
         """Without the edges that lost targets do not need.
 
-        Each lost target gives up its least useful edge, all at once; where that brings a target
-        back, its edges stay, and the others go on.
+        Each lost target gives up an edge, all at once; where that brings a target back, its edges
+        stay, and the others go on.
         """
         placement = self
         lost = self.margins(problem, features) > 0
@@ -108,15 +85,35 @@ class Placement:
             giving = (open_ & placement.chosen.any(0)).nonzero()[:, 0]
             if giving.numel() == 0:
                 break
-            gains, _ = placement.gains(problem, features, placement.chosen)
-            least = gains.masked_fill(~placement.chosen, torch.inf).argmin(0)
+            drawn = _drawn(placement.chosen.shape, generator).to(features.device)
+            edge = drawn.masked_fill(~placement.chosen, -1).argmax(0)
             chosen = placement.chosen.clone()
-            chosen[least[giving], giving] = False
+            chosen[edge[giving], giving] = False
             back = lost & (replace(self, chosen=chosen).margins(problem, features) <= 0)
             chosen[:, back] = placement.chosen[:, back]
             open_ &= ~back
             placement = replace(self, chosen=chosen)
         return placement
+
+    def gains(
+        self, problem: Problem, features: Float[Tensor, "k f"], tried: Bool[Tensor, " t"]
+    ) -> Float[Tensor, "k t"]:
+        """What one edge more changes in a target's margin, measured; -inf where not tried.
+
+        Each pass tries one node at every target, another one at each.
+        """
+        before, (k, t) = self.margins(problem, features), self.chosen.shape
+        gains = before.new_full((k, t), -torch.inf)
+        count = min(k, MOST_PASSES)
+        places = torch.arange(t, device=before.device)
+        for i in range(count):
+            nodes = (places + i * k // count) % k
+            new = tried & ~self.chosen[nodes, places]
+            chosen = self.chosen.clone()
+            chosen[nodes[new], places[new]] = True
+            after = replace(self, chosen=chosen).margins(problem, features)
+            gains[nodes[new], places[new]] = (after - before)[new]
+        return gains
 
     def allotted(
         self,
@@ -124,36 +121,44 @@ class Placement:
         features: Float[Tensor, "k f"],
         left_out: float,
         generator: torch.Generator,
+        *,
+        keep: bool,
     ) -> "Placement":
-        """With the edges of all targets still right placed again, by what each is seen to need.
+        """With more edges at the targets still right, by measured gains.
 
-        The gains tell how many edges a target needs to be lost. Those that need fewest come first;
-        the rest goes round again. A share of the targets, drawn at random, is `left_out`.
+        Their present edges stay if `keep` says so, and are free as well otherwise. Free edges are
+        assigned to the targets, at most one to each, so that most are misclassified; then again to
+        those that are not, as far as gains add up. A share of the targets, drawn at random, is
+        `left_out`.
         """
-        gains, margin = self.gains(problem, features, torch.ones_like(self.chosen))
-        right = (margin <= 0).nonzero()[:, 0]
-        chosen = self.chosen.clone()
-        without = margin - torch.where(chosen, gains, 0).sum(0)
-        chosen[:, right] = False
-        drawn = torch.rand(2, right.numel(), generator=generator, dtype=torch.float32).to(margin)
-        stay, k = drawn[0] >= left_out, len(chosen)
-        right, tie = right[stay], drawn[1][stay] / 2
-        reached = without[right] + gains[:, right].sort(0, descending=True).values.cumsum(0)
-        need = 1 + (reached > 0).int().argmax(0)
-        need[(reached <= 0).all(0)] = k + 1
-        order = (need + tie - without[right].clamp_max(0) / 10).argsort().tolist()
-        room = self.capacity - chosen.sum(1)
-        for count in (torch.where(need > k, 0, need).tolist(), [1] * right.numel()):
-            for i in order:
-                target, left = right[i], room > 0
-                if not left.any():
-                    break
-                open_ = left & ~chosen[:, target]
-                ranked = gains[:, target].masked_fill(~open_, -torch.inf).argsort(descending=True)
-                nodes = ranked[: min(count[i], int(open_.sum()))]
-                chosen[nodes, target] = True
-                room[nodes] -= 1
+        right = self.margins(problem, features) <= 0
+        free = self if keep else replace(self, chosen=self.chosen & ~right)
+        gains = free.gains(problem, features, right)
+        reached, chosen = free.margins(problem, features), free.chosen.clone()
+        drawn = _drawn((right.numel(),), generator).to(features.device)
+        open_ = right & (drawn >= left_out) & (reached <= 0)
+        while (room := self.capacity - chosen.sum(1)).any() and open_.any():
+            targets = open_.nonzero()[:, 0]
+            nodes = torch.arange(len(room), device=room.device)
+            slots = nodes.repeat_interleave(room.clamp_max(targets.numel()))
+            after = reached[targets, None] + gains[slots][:, targets].T
+            worth = (after > 0) + NEARER * (after.tanh() - reached[targets, None].tanh())
+            worth = worth.masked_fill(after.isneginf(), -1)
+            row, slot = linear_sum_assignment(worth.double().cpu().numpy(), maximize=True)
+            row, slot = (torch.from_numpy(index).to(room.device) for index in (row, slot))
+            useful = worth[row, slot] > 0
+            row, slot = targets[row[useful]], slots[slot[useful]]
+            chosen[slot, row] = True
+            reached[row] += gains[slot, row]
+            gains[slot, row] = -torch.inf
+            served = torch.zeros_like(open_)
+            served[row] = reached[row] <= 0
+            open_ = served
         return replace(self, chosen=chosen)
+
+
+def _drawn(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    return torch.rand(*shape, generator=generator, dtype=torch.float32)
 
 
 def reallocate(
@@ -174,12 +179,13 @@ def reallocate(
     """
     best = now = (placement, fitted)
     tries = 0
-    for _ in range(num_rounds):
+    for turn in range(num_rounds):
         if best[1].right == 0:
             break
         edges, features = now[0], now[1].features
-        edges = edges.trimmed(problem, features)
-        edges = edges.allotted(problem, features, LEFT_OUT[tries % len(LEFT_OUT)], generator)
+        edges = edges.trimmed(problem, features, generator)
+        left_out = LEFT_OUT[tries % len(LEFT_OUT)]
+        edges = edges.allotted(problem, features, left_out, generator, keep=turn % 2 == 0)
         index = edges.edges(problem.edge_index)
         fits = [
             climb(problem, problem.fixed_rows.followed_by, index, features, rule, limits, num_steps)

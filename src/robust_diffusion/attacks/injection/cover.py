@@ -1,0 +1,274 @@
+"""Edges of injected nodes placed by the targets that each is seen to misclassify."""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
+from robust_diffusion.attacks.injection.edge_placement import Placement
+from robust_diffusion.attacks.losses import margins
+from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.attacks.regions import Regions, pack
+
+HOPS = 2
+"""Radius of the region that is credited to an edge. A layer carries features one edge further, so
+an injected node reaches this far through the three layers of most models."""
+
+MOST_ENDS = 40
+"""Most edges tried in one pass, so that the injected nodes stay few beside the graph's own."""
+
+CLASS_SHARE, FIT_SHARE, REFIT_SHARE = 1 / 6, 1 / 4, 1 / 12
+"""Shares of the steps: for the features of each class, for all nodes together, and for each
+exchange."""
+
+GROUP, PATIENCE = 2, 16
+"""Nodes whose edges are exchanged at a time, and exchanges without a gain after which it ends."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one more edge does in the region of the target at its end."""
+
+    lost: frozenset[int]  # positions of the targets that it misclassifies
+    gain: float  # change of the summed tanh margins
+
+
+_Readings = Mapping[int, Reading]
+"""By the position of the target at the end of the edge."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cover:
+    """A greedy cover of the targets by few edges, each of which may misclassify several.
+
+    Each class gets one feature vector, fitted to misclassify targets of other classes through one
+    edge each. Passes over edges with disjoint regions then read which targets each edge
+    misclassifies. The nodes are chosen one by one: the class, and the ends that misclassify most
+    targets not covered yet; then each again, given all others. All features are fitted together,
+    and some nodes of one class at a time choose their ends again on the graph with the others.
+
+    Only the fits need a gradient; with `num_steps=0` there are none. Every number that decides is
+    read on a whole graph, so a model that carries features beyond the regions only costs passes.
+    """
+
+    problem: Problem  # the form of the model that is differentiated
+    judge: Problem  # the attacked model and its targets
+    degrees: Sequence[int]  # edges of each injected node
+    limits: tuple[float, float]  # smallest and largest feature
+    num_steps: int  # gradient steps, which the fits take shares of; 0 for none
+    exchanges: int  # most exchanges of ends
+    generator: torch.Generator  # CPU generator
+
+    def run(self) -> tuple[Placement, Found]:
+        """Edges and the most harmful features."""
+        judge = self.judge
+        clean = margins(judge.clean_logits[judge.targets], judge.labels)
+        regions = Regions(judge.edge_index, judge.targets, judge.x.size(0))
+        around = [regions.around([node], HOPS) for node in judge.targets.tolist()]
+        none = judge.x[:0]
+        start = self.placement(torch.zeros(0, judge.targets.numel(), dtype=torch.bool))
+        vectors = torch.cat([self._vector(i, clean) for i in range(judge.clean_logits.size(1))])
+        readings = [self._read(vector, start, none, around) for vector in vectors]
+        nodes = cover(readings, positions(clean > 0), self.degrees)
+        placement = self.placement(self._chosen([ends for _, ends in nodes]))
+        classes = torch.tensor([i for i, _ in nodes])
+        found = self._fit(placement, vectors[classes.to(vectors.device)], FIT_SHARE)
+        return self._exchanged(placement, found, classes, vectors, around)
+
+    def _vector(self, index: int, clean: Tensor) -> Float[Tensor, "1 f"]:
+        """Features that move targets of other classes to this one, through an edge each."""
+        judge, (low, high) = self.judge, self.limits
+        x, predicted = judge.x, judge.clean_logits.argmax(1)
+        others = (clean <= 0) & (judge.labels != index)
+        ends = others.nonzero()[:, 0].tolist()
+        inside = predicted == index
+        if not ends or not inside.any():
+            return x.mean(0, keepdim=True)
+        ahead = x[inside].mean(0) > x[judge.targets[others]].mean(0)
+        start = torch.where(ahead, x.new_tensor(high), x.new_tensor(low))[None]
+        nodes = self.placement(self._spread(ends))
+        some = replace(self.problem, targets=judge.targets[others])
+        rows, k = judge.fixed_rows, len(nodes.chosen)
+        return climb(
+            some,
+            lambda new: rows.followed_by(new.expand(k, -1)),
+            nodes.edges(judge.edge_index),
+            start,
+            StepRule(loss="tanh_margin"),
+            self.limits,
+            round(CLASS_SHARE * self.num_steps),
+        ).features
+
+    def _read(
+        self,
+        vector: Float[Tensor, " f"],
+        placement: Placement,
+        features: Float[Tensor, "k f"],
+        around: Sequence[frozenset[int]],
+    ) -> _Readings:
+        """What an edge from a node with these features does at each target, beside others."""
+        before = self._margins(placement, features)
+        right = positions(before <= 0)
+        ends = [end for end, region in enumerate(around) if region & right]
+        readings = {}
+        for members in pack([around[end] & right for end in ends], MOST_ENDS):
+            tried = [ends[i] for i in members]
+            chosen = torch.cat([placement.chosen, self._spread(tried)])
+            new = vector.expand(len(chosen) - len(features), -1)
+            after = self._margins(self.placement(chosen), torch.cat([features, new]))
+            change = (after.tanh() - before.tanh()).tolist()
+            lost = positions(after > 0)
+            for end in tried:
+                region = around[end] & right
+                readings[end] = Reading(region & lost, sum(change[i] for i in region))
+        return readings
+
+    def _exchanged(
+        self,
+        placement: Placement,
+        found: Found,
+        classes: Int[Tensor, " k"],
+        vectors: Float[Tensor, "c f"],
+        around: Sequence[frozenset[int]],
+    ) -> tuple[Placement, Found]:
+        """Let some nodes choose class and ends again, beside the others, as long as it pays.
+
+        The nodes are of one class; the other choice is a class drawn at random.
+        """
+        idle, drawn = 0, partial(torch.randperm, generator=self.generator)
+        for _ in range(self.exchanges):
+            if found.right == 0 or idle == PATIENCE:
+                break
+            order = drawn(len(classes))
+            own, other = int(classes[order[0]]), int(drawn(len(vectors))[0])
+            group = order[classes[order] == own][:GROUP].sort().values.to(placement.chosen.device)
+            kept = torch.ones_like(placement.chosen[:, 0])
+            kept[group] = False
+            rest, features = self.placement(placement.chosen[kept]), found.features[kept]
+            options = [found.features[group].mean(0), vectors[other]]
+            readings = [self._read(vector, rest, features, around) for vector in options]
+            covered = positions(self._margins(rest, features) > 0)
+            nodes = cover(readings, covered, [self.degrees[i] for i in group.tolist()])
+            chosen, new = placement.chosen.clone(), found.features.clone()
+            chosen[group] = self._chosen([ends for _, ends in nodes])
+            moved = torch.tensor([choice for choice, _ in nodes], device=group.device) == 1
+            new[group[moved]] = vectors[other]
+            changed = self.placement(chosen)
+            fitted = self._fit(changed, new, REFIT_SHARE, group)
+            idle = 0 if fitted.right < found.right else idle + 1
+            if fitted.rank < found.rank:
+                placement, found = changed, fitted
+                classes[group.cpu()[moved.cpu()]] = other
+        return placement, found
+
+    def _fit(
+        self,
+        placement: Placement,
+        features: Float[Tensor, "k f"],
+        share: float,
+        group: Int[Tensor, " g"] | None = None,
+    ) -> Found:
+        """Features after some steps of all nodes, or of a group."""
+        rows = self.judge.fixed_rows
+        if group is None:
+            group = torch.arange(len(features), device=features.device)
+
+        def whole(new: Tensor) -> Tensor:
+            return features.index_copy(0, group, new)
+
+        found = climb(
+            self.problem,
+            lambda new: rows.followed_by(whole(new)),
+            placement.edges(self.judge.edge_index),
+            features[group],
+            StepRule(loss="tanh_margin"),
+            self.limits,
+            round(share * self.num_steps),
+        )
+        return replace(found, features=whole(found.features))
+
+    def _margins(self, placement: Placement, features: Tensor) -> Float[Tensor, " t"]:
+        if not len(features):
+            return margins(self.judge.clean_logits[self.judge.targets], self.judge.labels)
+        return placement.margins(self.judge, features)
+
+    def placement(self, chosen: Bool[Tensor, "k t"]) -> Placement:
+        """Edges of injected nodes, without links."""
+        targets = self.judge.targets
+        room = torch.full((len(chosen),), max(self.degrees), device=targets.device)
+        links = targets.new_empty(2, 0)
+        return Placement(chosen.to(targets.device), targets, links, room, self.judge.x.size(0))
+
+    def _spread(self, ends: Sequence[int]) -> Bool[Tensor, "k t"]:
+        """Nodes of as many edges as an injected node has, one edge to each end."""
+        most = max(self.degrees)
+        return self._chosen([ends[i : i + most] for i in range(0, len(ends), most)])
+
+    def _chosen(self, rows: Sequence[Sequence[int]]) -> Bool[Tensor, "k t"]:
+        chosen = torch.zeros(len(rows), self.judge.targets.numel(), dtype=torch.bool)
+        for row, ends in zip(chosen, rows, strict=True):
+            row[list(ends)] = True
+        return chosen.to(self.judge.targets.device)
+
+
+def positions(mask: Bool[Tensor, " t"]) -> frozenset[int]:
+    """Positions at which a mask is true."""
+    return frozenset(mask.nonzero()[:, 0].tolist())
+
+
+def cover(
+    readings: Sequence[_Readings], covered: frozenset[int], degrees: Sequence[int]
+) -> list[tuple[int, list[int]]]:
+    """Choose a vector and ends for each node, so that they misclassify most targets together.
+
+    The nodes are chosen one by one, then each again, given all others, as long as that gains.
+
+    Args:
+        readings: What an edge does at each end, by the vector of the node that it comes from.
+        covered: Targets that are misclassified without these nodes.
+        degrees: Edges of each node.
+
+    Returns:
+        The number of the vector, and the ends, of each node.
+    """
+    nodes: list[tuple[int, list[int]]] = []
+
+    def lost(without: int | None = None) -> frozenset[int]:
+        kept = (node for i, node in enumerate(nodes) if i != without)
+        return covered.union(*(readings[v][end].lost for v, ends in kept for end in ends))
+
+    def choose(before: frozenset[int], degree: int) -> tuple[int, list[int]]:
+        options = [(v, best_ends(reading, before, degree)) for v, reading in enumerate(readings)]
+        return max(
+            options, key=lambda o: len(before.union(*(readings[o[0]][e].lost for e in o[1])))
+        )
+
+    last = -1
+    while (total := len(lost())) > last:
+        last = total
+        for i, degree in enumerate(degrees):
+            nodes[i : i + 1] = [choose(lost(without=i), degree)]
+    return nodes
+
+
+def best_ends(reading: _Readings, covered: frozenset[int], degree: int) -> list[int]:
+    """Ends that misclassify most targets not covered yet (lazy greedy); ties go to the gain."""
+    heap = [
+        (-len(one.lost - covered), end in covered, -one.gain, end) for end, one in reading.items()
+    ]
+    heapq.heapify(heap)
+    ends: list[int] = []
+    while heap and len(ends) < degree:
+        old, is_covered, gain, end = heapq.heappop(heap)
+        now = -len(reading[end].lost - covered)
+        if now > old:
+            heapq.heappush(heap, (now, is_covered, gain, end))
+            continue
+        ends.append(end)
+        covered |= reading[end].lost
+    return ends

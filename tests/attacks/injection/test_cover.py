@@ -1,0 +1,46 @@
+"""Covers: edges placed by the targets that each is seen to misclassify."""
+
+from dataclasses import replace
+
+import torch
+
+from robust_diffusion.attacks import Budget, GradientInjection
+from robust_diffusion.attacks.injection.cover import Cover, Reading, best_ends, cover
+from tests.attacks.contract import clean, graph, problem, trained
+
+
+def reading(**lost: set[int]) -> dict[int, Reading]:
+    return {int(end[1:]): Reading(frozenset(nodes), 0.0) for end, nodes in lost.items()}
+
+
+def test_best_ends_misclassify_most_targets_not_covered_yet() -> None:
+    some = reading(e0={0, 1}, e1={1, 2}, e2={3}, e3={0})
+    assert best_ends(some, frozenset(), 2) == [0, 1]
+    assert best_ends(some, frozenset({2}), 2) == [0, 2]
+
+
+def test_ties_go_to_ends_that_are_not_covered_and_gain_more() -> None:
+    none = {end: Reading(frozenset(), gain) for end, gain in enumerate((0.3, 0.1, 0.2))}
+    assert best_ends(none, frozenset({0}), 3) == [2, 1, 0]
+
+
+def test_a_cover_chooses_again_what_later_nodes_make_useless() -> None:
+    """The greedy first choice, 0 to 3, is covered by the two other vectors with one more each."""
+    first = reading(e0={0, 1, 2, 3})
+    others = reading(e1={0, 1, 4}), reading(e2={2, 3, 5})
+    nodes = cover([first, *others], frozenset(), [1, 1])
+    assert sorted(nodes) == [(1, [1]), (2, [2])]
+
+
+def test_few_edges_misclassify_more_than_by_gradient_at_random_targets() -> None:
+    tried = replace(problem(), targets=graph().index_test)
+    budget = Budget(4, 3, (-0.94, 0.94))
+    generator = torch.Generator().manual_seed(0)
+    found = Cover(tried, tried, [3] * 4, budget.limits, 24, 4, generator)
+    placement, best = found.run()
+    x = torch.cat([tried.x, best.features])
+    assert placement.chosen.sum(1).tolist() == [3] * 4
+    steps = GradientInjection(edges="equal", num_steps=120)
+    plain = steps(trained(), clean(graph()), tried.targets, budget, generator)
+    covered = tried.right(x, placement.edges(tried.edge_index))
+    assert covered < tried.right(plain.x, plain.edge_index)
