@@ -291,7 +291,7 @@ def draw_certificates(found: Mapping[str, Mapping[str, Any]]) -> Figure:
     grey: dict[str, Any] = {"color": "#777777", "lw": 1.6}
     kinds = [
         Line2D([], [], label="certified: no attack leaves less", **grey),
-        Line2D([], [], label="certified of all targets together", ls="--", **grey),
+        Line2D([], [], label="certified, all targets together", ls="--", **grey),
         Line2D([], [], color="#777777", ls="", marker="o", label="what attacks leave"),
     ]
     if not any("collective" in record["curve"][0] for record in found.values()):
