@@ -1,3 +1,13 @@
-"""Old name of `base`, where the problem of an attack lies now."""
+"""Former place of `Problem` and its gradient, kept for one release."""
 
-from robust_diffusion.attacks.base import *  # noqa: F403
+import warnings
+from typing import Any
+
+from robust_diffusion.attacks import base
+
+
+def __getattr__(name: str) -> Any:
+    value = getattr(base, name)
+    message = "robust_diffusion.attacks.problem is now robust_diffusion.attacks.base"
+    warnings.warn(message, DeprecationWarning, stacklevel=2)
+    return value

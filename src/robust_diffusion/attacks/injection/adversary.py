@@ -6,13 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks.base import clean_graph, frozen
+from robust_diffusion.attacks.base import Problem, clean_graph, frozen
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Ascent, StepRule
 from robust_diffusion.attacks.injection.base import STARTS, StartName, connect
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS, SharingName
 from robust_diffusion.attacks.losses import LOSSES, LossName
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import (
     Count,
     Positive,

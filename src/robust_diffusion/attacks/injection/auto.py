@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Kind
+from robust_diffusion.attacks.base import FeaturesAndEdges, Kind, Problem
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
@@ -17,7 +17,6 @@ from robust_diffusion.attacks.injection.cover import Cover
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS, SharingName
 from robust_diffusion.attacks.injection.edge_placement import Placement, reallocate
 from robust_diffusion.attacks.losses import LossName, tanh_margin
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Steps
 from robust_diffusion.system.artifact import Artifact
 

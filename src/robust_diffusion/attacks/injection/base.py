@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Int
 from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import Attack, FeaturesAndEdges, Kind, Need
+from robust_diffusion.attacks.base import Attack, FeaturesAndEdges, Kind, Need, Problem
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.problem import Problem
 
 DRAWN_AT_ONCE = 2**24
 """Most random numbers that are held at a time while targets are drawn."""

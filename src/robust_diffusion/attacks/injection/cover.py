@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from robust_diffusion.attacks.base import Problem
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
 from robust_diffusion.attacks.injection.edge_placement import Placement
 from robust_diffusion.attacks.losses import margins
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.attacks.regions import Regions, pack
 
 HOPS = 2

@@ -11,9 +11,9 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from torch_geometric.utils import degree
 
+from robust_diffusion.attacks.base import Problem
 from robust_diffusion.attacks.injection.base import draw_targets
 from robust_diffusion.attacks.losses import margins
-from robust_diffusion.attacks.problem import Problem
 
 SharingName = Literal["drawn", "equal", "classes", "apart", "tdgia", "sequential", "gradient"]
 _State = tuple[Tensor, Tensor]

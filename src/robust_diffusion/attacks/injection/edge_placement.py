@@ -8,10 +8,10 @@ from jaxtyping import Bool, Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from robust_diffusion.attacks.base import Problem
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
 from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.losses import margins
-from robust_diffusion.attacks.problem import Problem
 
 MOST_TRIMMED = 8
 """Most edges that a lost target gives up in one reallocation."""

@@ -9,12 +9,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Adam, Ascent
 from robust_diffusion.attacks.injection.base import connect, draw_targets, small_normal
 from robust_diffusion.attacks.injection.features import SignAttack
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import NonNegative, Positive, PositiveShare, Steps
 
 MAX_CANDIDATES = 2**20

@@ -10,10 +10,9 @@ from torch import Generator, Tensor
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import to_scipy_sparse_matrix
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.injection.base import InjectionAttack, connect
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Count
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from torch_geometric.utils import degree
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Adam, Ascent, Rule, Sign
 from robust_diffusion.attacks.injection.base import (
@@ -20,7 +20,6 @@ from robust_diffusion.attacks.injection.base import (
     draw_targets,
 )
 from robust_diffusion.attacks.losses import LOSSES, LossName
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import NonNegative, Positive, Steps
 
 

@@ -5,14 +5,13 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import RuleName, StepRule, climb
 from robust_diffusion.attacks.injection.base import STARTS, InjectionAttack, StartName, connect
 from robust_diffusion.attacks.injection.edge_allocation import BATCHES, SHARINGS, SharingName
 from robust_diffusion.attacks.injection.edges import Candidates, exchange
 from robust_diffusion.attacks.losses import LossName
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Positive, SomeSteps, Steps
 
 ROUNDS = 4

@@ -8,13 +8,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import FeaturesAndEdges
+from robust_diffusion.attacks.base import FeaturesAndEdges, Problem
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Ascent
 from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.injection.edge_allocation import deal, defect_order
 from robust_diffusion.attacks.injection.features import AdamAttack
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import NonNegative, Positive, PositiveShare, Steps
 
 _Variant = Literal["strict", "grb"]

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Kind
+from robust_diffusion.attacks.base import FeaturesAndEdges, Kind, Problem
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.gradient_ascent import StepRule, climb
@@ -18,7 +18,6 @@ from robust_diffusion.attacks.losses import LOSSES, LossName, margins
 from robust_diffusion.attacks.modification.base import feature_range, flip, flipped, max_flips
 from robust_diffusion.attacks.modification.exchange import FlipSearch, TriedPairs
 from robust_diffusion.attacks.modification.prbcd import GRBCD
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import SomeSteps
 from robust_diffusion.system.artifact import Artifact
 

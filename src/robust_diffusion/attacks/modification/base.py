@@ -11,9 +11,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import Attack, FeaturesAndEdges, Kind, undirected_edge_numbers
+from robust_diffusion.attacks.base import (
+    Attack,
+    FeaturesAndEdges,
+    Kind,
+    Problem,
+    undirected_edge_numbers,
+)
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.errors import ConfigError
 
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from robust_diffusion.attacks.base import Problem
 from robust_diffusion.attacks.losses import margins, tanh_margin
 from robust_diffusion.attacks.modification.base import (
     TargetPairs,
@@ -19,7 +20,6 @@ from robust_diffusion.attacks.modification.base import (
     pairs_of,
     shuffled,
 )
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.attacks.regions import Regions, pack
 from robust_diffusion.errors import AttackError
 

@@ -7,10 +7,9 @@ from torch import Generator
 
 from robust_diffusion.attacks.audit.check import UndirectedEdges
 from robust_diffusion.attacks.audit.files import read_perturbed
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import ModificationAttack
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.errors import AttackError, ConfigError
 
 

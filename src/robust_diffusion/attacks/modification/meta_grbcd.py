@@ -10,11 +10,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 from torch.func import functional_call
 
-from robust_diffusion.attacks.base import FeaturesAndEdges
+from robust_diffusion.attacks.base import FeaturesAndEdges, Problem
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import edges_at, glorot, trained_on
 from robust_diffusion.attacks.modification.prbcd import GRBCD, GRBCDAtTargets, Loss
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Count, Positive, SomeSteps
 from robust_diffusion.errors import AttackError
 from robust_diffusion.models.adaptive import adaptive_form

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 from torch_geometric.utils import is_undirected
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem, check_finite
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import (
     ModificationAttack,
@@ -18,7 +18,6 @@ from robust_diffusion.attacks.modification.base import (
     membership,
     trained_on,
 )
-from robust_diffusion.attacks.problem import Problem, check_finite
 from robust_diffusion.checks import Positive, Share, SomeSteps
 from robust_diffusion.errors import AttackError
 

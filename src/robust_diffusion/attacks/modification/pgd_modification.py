@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from torch_geometric.utils import degree
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Waivable
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem, Waivable
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Ascent, Sign
 from robust_diffusion.attacks.modification.base import (
@@ -19,7 +19,6 @@ from robust_diffusion.attacks.modification.base import (
     membership,
     shuffled,
 )
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Positive, Steps
 
 _Variant = Literal["ball", "step"]

@@ -12,10 +12,9 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 from torch_geometric.utils import degree
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem, check_finite, gradient
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import ModificationAttack, TargetPairs, max_flips
-from robust_diffusion.attacks.problem import Problem, check_finite, gradient
 from robust_diffusion.checks import Count, Positive, PositiveShare, SomeSteps
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import seeded

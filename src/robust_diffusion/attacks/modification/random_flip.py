@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Bool
 from torch import Generator, Tensor, cat
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import (
     ModificationAttack,
@@ -15,7 +15,6 @@ from robust_diffusion.attacks.modification.base import (
     flip,
     shuffled,
 )
-from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Share
 
 
