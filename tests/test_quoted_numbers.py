@@ -271,6 +271,23 @@ def filters() -> Quotes:
     yield text + "{:.1f} of GNNGuard's {:.1f} %", cost
 
 
+def covers() -> Quotes:
+    published = rows("budget-curve", draw=0, attack="auto").set_index(["model", "nodes", "edges"])
+    for name, model in (
+        ("GCN", "gcn"),
+        ("GNNGuard", "gnn_guard"),
+        ("GRAND", "grand"),
+        ("Beltrami", "beltrami"),
+    ):
+        for path in (EXPERIMENTS / "cover").glob(f"{model}-*/report.json"):
+            nodes, edges = path.parent.name.split("-")[1].split("x")
+            report = json.loads(path.read_text(encoding="utf-8"))
+            (auto,) = (attack for attack in report["attacks"] if attack["name"] == "auto")
+            before = published.loc[(model, int(nodes), int(edges)), "accuracy"]
+            values = [nodes, edges, before, 100 * auto["accuracy"], auto["forwards"]]
+            yield f"| {name}" + " | {} × {} | {:.1f} | {:.1f} | {} |", values
+
+
 def collective() -> Quotes:
     for name in ("Beltrami", "GCN", "MLP"):
         folder = EXPERIMENTS / "certificates" / "collective" / f"{name.lower()}-bi_smoothing"
@@ -367,6 +384,7 @@ DOCUMENTS: Mapping[str, tuple[Callable[[], Quotes], Sequence[str] | None]] = {
     "experiments/README.md": (experiments_readme, ["below 1 %", "above 1 %", "95 % interval"]),
     "docs/worst-cases.md": (worst_case_page, ["95 % interval"]),
     "docs/flags.md": (lambda: iter(()), ["0.2 of 3 edges"]),
+    "docs/auto.md": (covers, None),
     "docs/effort.md": (effort, []),
     "docs/filters.md": (filters, SHARES),
     "experiments/certificates/certificates.md": (collective, None),
