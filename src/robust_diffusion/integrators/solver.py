@@ -312,6 +312,11 @@ class Solver:
         rhs = self._watch.over(partial(flow, graph=graph), flow.t_end, z.dtype)
         times = (flow.t_end, flow.order)
         if isinstance(flow.order, tuple):
+            if num_steps == 1:
+                self._watch.tell_of_steps(
+                    f"flow.order={flow.order}: one step has no memory, and its weights mean "
+                    "nothing; use solver.num_steps=2 or more"
+                )
             weights = cast(Any, flow).order_weights.to(z.dtype)
             return solve_distributed(rhs, z, *times, weights, num_steps, recompute=self.checkpoint)
         return solve_fractional(rhs, z, *times, num_steps, recompute=self.checkpoint)
