@@ -152,7 +152,7 @@ class VoteCounter:
 
 
 def batched(draws: range, size: int) -> list[range]:
-    """Return draws in runs of that many; the last may have fewer."""
+    """Split draws into runs of `size`; the last may have fewer."""
     return [draws[i : i + size] for i in range(0, len(draws), size)]
 
 

@@ -187,6 +187,6 @@ def _thinned(runs: list[_Cell], max_cells: int) -> list[_Cell]:
         if len(runs) <= max_cells:
             return runs
     # Drawn, so that each value meets many values of the other options; the same ones each time.
-    drawn = [list(run.values()) for run in Random(0).sample(runs, max_cells)]  # noqa: S311 - no secret
+    drawn = [list(run.values()) for run in Random(0).sample(runs, max_cells)]  # noqa: S311 # nosec B311
     chosen = [*drawn, *covering([*drawn, *(list(run.values()) for run in runs)])]
     return [run for run in runs if list(run.values()) in chosen]

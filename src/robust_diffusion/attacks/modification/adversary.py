@@ -17,7 +17,7 @@ _KEY = "training.adversary"
 class FlipAdversary:
     """Edges at the nodes of the train view, flipped by LRBCD against the model as it is by then.
 
-    The flips last for some epochs and are then searched anew. The search goes through the model in
+    The flips last for some epochs and are then searched again. The search goes through the model in
     eval mode. Degrees of the whole graph, which `fidelity.degree_leak` hands to a training, are
     left out of attacked passes.
 
@@ -28,7 +28,7 @@ class FlipAdversary:
         local_ratio: Most flips at a node by its edges, in (0, 1], rounded down.
         num_steps: Steps of LRBCD per search, at least 1.
         block_size: Pairs that LRBCD draws at a time, at least 1.
-        epochs_per_draw: Epochs after which flips are searched anew, at least 1.
+        epochs_per_draw: Epochs after which flips are searched again, at least 1.
         attacked_share: Share of the attacked loss in the loss of training, in (0, 1].
 
     Examples:

@@ -129,10 +129,10 @@ class FlipSearch:
         return best
 
     def exchange(self, best: Flips, measured: TriedPairs, patience: int) -> Flips:
-        """Exchange flips for better ones, until so many passes in a row gain nothing.
+        """Exchange flips for better ones, until `patience` passes in a row gain nothing.
 
         A pass makes new flips and gives others back, all in disjoint regions. Those of positive
-        credit fill what is left of the budget; then the best new one replaces the one that is
+        credit fill the rest of the budget; then the best new one replaces the one that is
         missed least, while the sum of the two is positive.
         """
         stale = step = 0
