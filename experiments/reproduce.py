@@ -82,11 +82,18 @@ def _reproduce(record: Record, tolerance: float) -> str | None:
         graph: 100 * (found["accuracy"][graph] - accuracy)
         for graph, accuracy in record["accuracy"].items()
     }
-    exact = found["accuracy"] == record["accuracy"]
-    told = ", ".join(f"{graph} {value:+.2f}" for graph, value in differences.items())
-    told += _elsewhere(record, found)
-    sys.stdout.write(f"{name}: {'the same accuracies' if exact else told}\n")
-    within = all(abs(value) <= tolerance for value in differences.values())
+    # A graph by another version of an attack is another graph: it is shown, and not compared.
+    before, now = (of.get("attack_versions", {}) for of in (record, found))
+    other = {graph for graph in now if now[graph] != before.get(graph)}
+    compared = {graph: value for graph, value in differences.items() if graph not in other}
+    exact = not any(compared.values())
+    parts = ["the same accuracies"] if exact else [f"{k} {v:+.2f}" for k, v in compared.items()]
+    parts += [
+        f"{graph} {differences[graph]:+.2f} by version {now[graph]}, recorded by {before[graph]}"
+        for graph in sorted(other & before.keys())
+    ]
+    sys.stdout.write(f"{name}: {', '.join(parts)}{'' if exact else _elsewhere(record, found)}\n")
+    within = all(abs(value) <= tolerance for value in compared.values())
     return None if within else f"further than {tolerance:g} points away"
 
 

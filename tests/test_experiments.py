@@ -203,6 +203,21 @@ def test_a_cell_that_was_run_again_is_compared(
     assert call(monkeypatch, module, "--records", str(path)) == end
 
 
+def test_graphs_by_another_version_of_an_attack_are_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, module = tmp_path / "published.jsonl", script("reproduce")
+    old, new = (
+        PUBLISHED
+        | {"accuracy": {"clean": 0.5, "auto": worst}, "attack_versions": {"auto": version}}
+        for worst, version in ((0.2, 6), (0.1, 7))
+    )
+    path.write_bytes(b"".join(encoded([old])))
+    monkeypatch.setattr(module, "_run", lambda *_: new)
+    assert call(monkeypatch, module, "--records", str(path)) == 0
+    assert "the same accuracies, auto -10.00 by version 7, recorded by 6" in capsys.readouterr().out
+
+
 def test_a_cell_is_run_again_with_the_edge_values_and_arithmetic_that_it_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
