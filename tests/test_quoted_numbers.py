@@ -286,6 +286,12 @@ def covers() -> Quotes:
             before = published.loc[(model, int(nodes), int(edges)), "accuracy"]
             values = [nodes, edges, before, 100 * auto["accuracy"], auto["forwards"]]
             yield f"| {name}" + " | {} × {} | {:.1f} | {:.1f} | {} |", values
+    published = rows("worst-case-modification", draw=0, attack="auto_modification")
+    published = published[published["threat"] == "white_box"].set_index("model")["accuracy"]
+    for record in read_records(EXPERIMENTS / "flips" / "records.jsonl"):
+        now, passes = (record[key]["auto_modification"] for key in ("accuracy", "forwards"))
+        values = [published[record["model"]], 100 * now, passes]
+        yield f"| `{record['model']}`" + " | {:.1f} | {:.1f} | {} |", values
 
 
 def collective() -> Quotes:
