@@ -294,6 +294,15 @@ def covers() -> Quotes:
         yield f"| `{record['model']}`" + " | {:.1f} | {:.1f} | {} |", values
 
 
+def arithmetic() -> Quotes:
+    path = EXPERIMENTS / "rounding" / "hang.json"
+    trained = json.loads(path.read_text(encoding="utf-8"))
+    for run in trained["runs"]:
+        yield " | {:,} | {:.2f} |", [run["epochs"], 100 * run["clean"]]
+    change = trained["relative_change_of_weights"].values()
+    yield "| change" + " | {:.1g}" * len(change) + " |", change
+
+
 def collective() -> Quotes:
     for name in ("Beltrami", "GCN", "MLP"):
         folder = EXPERIMENTS / "certificates" / "collective" / f"{name.lower()}-bi_smoothing"
@@ -390,6 +399,7 @@ DOCUMENTS: Mapping[str, tuple[Callable[[], Quotes], Sequence[str] | None]] = {
     "experiments/README.md": (experiments_readme, ["below 1 %", "above 1 %", "95 % interval"]),
     "docs/worst-cases.md": (worst_case_page, ["95 % interval"]),
     "docs/flags.md": (lambda: iter(()), ["0.2 of 3 edges"]),
+    "docs/arithmetic.md": (arithmetic, None),
     "docs/auto.md": (covers, None),
     "docs/effort.md": (effort, []),
     "docs/filters.md": (filters, SHARES),
