@@ -24,7 +24,7 @@ SPLIT = re.compile(r"(?P<name>[^/]+)/splits/(?P<split>\d+)/test")
 
 
 KnownGraph = tuple[str, str, float, PerturbedGraph]
-"""What a graph was made on, by what, the accuracy that it left there, NaN if unknown; the graph."""
+"""Model that a graph was crafted on, attack, accuracy of that model, NaN if unknown; the graph."""
 
 
 def graphs_in(path: Path, subject: Subject) -> Iterator[KnownGraph]:

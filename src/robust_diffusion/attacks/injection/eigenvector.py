@@ -19,10 +19,11 @@ from robust_diffusion.checks import Count
 class EigenvectorInjection(InjectionAttack):
     """Injection along leading eigenvectors: what edges do by themselves, without features.
 
-    Injected node j follows the eigenvector of rank j, modulo `num_vectors`, of the adjacency with
-    self-loops, normalised symmetrically. It gets edges to the targets with the largest entries by
-    magnitude that no earlier node of that eigenvector has; when all have been given, they start
-    over. Its features are 0, or the limit nearest to 0. The model is not looked at.
+    Injected node j follows the eigenvector of rank j, modulo `num_vectors`, of the adjacency of the
+    largest connected component, with self-loops, normalised symmetrically. It gets edges to the
+    targets with the largest entries by magnitude that no earlier node of that eigenvector has; when
+    all have been given, they start over. Its features are 0, or the limit nearest to 0. The model
+    is not looked at.
 
     Reference: After PEANUT, arXiv:2603.26136, of which it keeps the zero features and the alignment
     of new edges with eigenvectors.
@@ -62,17 +63,25 @@ class EigenvectorInjection(InjectionAttack):
 
     def _orders(self, problem: Problem, count: int) -> list[Int[Tensor, " t"]]:
         """Positions of the targets by each of the leading eigenvectors, the largest entry first."""
-        from scipy.sparse.linalg import eigsh  # late, since few attacks need it
+        from scipy.sparse.csgraph import connected_components  # late, since few attacks need it
+        from scipy.sparse.linalg import eigsh
 
         n = problem.x.size(0)
         edge_index, weight = gcn_norm(problem.edge_index.cpu(), num_nodes=n, dtype=torch.float64)
-        matrix = to_scipy_sparse_matrix(edge_index, weight, n)
+        matrix = to_scipy_sparse_matrix(edge_index, weight, n).tocsr()
+        # Each component has an eigenvalue of 1, so that vectors of several would be any mixture.
+        component = connected_components(matrix, directed=False)[1]
+        inside = np.flatnonzero(component == np.bincount(component).argmax())
+        matrix = matrix[inside][:, inside]
+        count, size = min(count, len(inside)), len(inside)
         with threadpool_limits(1, user_api="blas"):  # the same bits by any number of threads
-            if count < n - 1:
+            if count < size - 1:
                 # A fixed start makes the result the same from call to call.
-                start = np.random.default_rng(0).standard_normal(n)
+                start = np.random.default_rng(0).standard_normal(size)
                 vectors = eigsh(matrix, k=count, which="LA", v0=start)[1]
             else:
                 vectors = np.linalg.eigh(matrix.toarray())[1]
-        entries = torch.from_numpy(vectors[problem.targets.cpu()]).abs()
-        return list(entries.flip(1)[:, :count].argsort(dim=0, descending=True, stable=True).T)
+        entries = torch.zeros(n, count, dtype=torch.float64)
+        entries[inside] = torch.from_numpy(vectors[:, ::-1][:, :count].copy()).abs()
+        entries = entries[problem.targets.cpu()]
+        return list(entries.argsort(dim=0, descending=True, stable=True).T)

@@ -80,7 +80,9 @@ class FlipAttacker:
     def __call__(self, data: Data) -> Data:
         """The attacked view, whose scored nodes are those of `data`."""
         x, edge_index = clean_graph(data)
-        known = self._clean is not None and torch.equal(self._clean, edge_index)
+        known = self._clean is edge_index or (
+            self._clean is not None and torch.equal(self._clean, edge_index)
+        )
         if not known or self._epochs == self._options.epochs_per_draw:
             self._flipped = self._search(data)
             self._clean, self._epochs = edge_index, 0
