@@ -42,7 +42,7 @@ class Flow(nn.Module):
         self, z: Tensor, edge_index: Tensor, method: str, options: dict[str, float]
     ) -> Tensor:
         """Features at the end; the state is the features."""
-        times = torch.tensor([0.0, 1.0], dtype=z.dtype)
+        times = torch.tensor([0.0, 1.0], dtype=z.dtype, device=z.device)
         if step_size := options.get("step_size"):
             options = {"options": {"step_size": step_size}}  # type: ignore[dict-item]
         states = odeint(lambda _, x: self(x, edge_index), z, times, method=method, **options)

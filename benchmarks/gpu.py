@@ -1,0 +1,281 @@
+"""Epochs, attacks and launches on a GPU; writes results/<card>.json and .md.
+
+    ROBUST_DIFFUSION_DATA=... python benchmarks/gpu.py            # about three minutes
+    python benchmarks/gpu.py --only epoch,auto                    # a part of it
+
+Programs that are compared take turns. A time ends when the card has finished. Without a card
+everything runs small on the CPU, to try it, and nothing is written.
+"""
+
+import argparse
+import json
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from measure import by_turns, machine, summary
+from networks import ONE_STEP, YARDSTICK, epoch_of, network, straightforward
+from torch import nn
+from torch_geometric.data import Data
+
+from robust_diffusion import Budget, evaluate, fit, load_model, open_dataset
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.operators import set_backend
+
+RESULTS = Path(__file__).with_name("results")
+ON_CARD = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if ON_CARD else "cpu")
+ALL = ("heat", "grand", "mean_curvature", "beltrami", "hang")
+SOME = ("heat", "beltrami")
+FLOWS = {"cora": ALL, "amazon_computer": SOME, "pubmed": SOME} if ON_CARD else {"cora": ("heat",)}
+BACKENDS = ("torch", "triton") if ON_CARD else ("torch",)
+REPEAT = 20 if ON_CARD else 3
+CAPTURED = "captured"
+MEGABYTE = 1e6
+
+Built = tuple[GraphDataModule, nn.Module]
+
+
+def build(dataset: str, flow: str, fidelity: str) -> Built:
+    """A network of three layers of 64 channels and its graph, as the command line builds them."""
+    size = ("model.num_layers=3", "model.hidden_channels=64", "download=false")
+    named = (f"dataset={dataset}", f"flow={flow}", f"fidelity={fidelity}")
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        cfg = compose("config", [*named, *size])
+    datamodule = instantiate(cfg.data)
+    datamodule.setup()
+    torch.manual_seed(0)
+    return datamodule, instantiate(cfg.model)(
+        in_channels=datamodule.num_features, out_channels=datamodule.num_classes
+    )
+
+
+def views(datamodule: GraphDataModule) -> tuple[Data, Data]:
+    """The graphs of training and validation, on the card."""
+    return datamodule.view("train").to(DEVICE), datamodule.view("val").to(DEVICE)
+
+
+def finished() -> None:
+    """Wait until the card has done all that it was asked."""
+    if ON_CARD:
+        torch.cuda.synchronize()
+
+
+def program(built: Built, backend: str) -> Callable[[], None]:
+    """An epoch under a backend, with a first one behind it."""
+    datamodule, model = built
+    epoch = epoch_of(model, *views(datamodule))
+
+    def run() -> None:
+        if backend != YARDSTICK:
+            set_backend(backend)  # type: ignore[arg-type]
+        epoch()
+        finished()
+
+    return run
+
+
+def captured(built: Built) -> Callable[[], None]:
+    """An epoch as one CUDA graph, which is launched as a whole."""
+    datamodule, model = built
+    train, val = views(datamodule)
+    nodes = train.mask.nonzero().squeeze(1)
+    labels = train.y[nodes]
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, capturable=True)
+
+    def epoch() -> None:
+        model.train()
+        optimizer.zero_grad()
+        F.cross_entropy(model(train.x, train.edge_index)[nodes], labels).backward()
+        optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            model(val.x, val.edge_index)
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            epoch()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        epoch()
+
+    def run() -> None:
+        graph.replay()
+        finished()
+
+    return run
+
+
+def epochs() -> dict[str, Any]:
+    """Milliseconds of an epoch, with validation, and peak memory in MB."""
+    found: dict[str, Any] = {}
+    for dataset, flows in FLOWS.items():
+        for flow in flows:
+            for fidelity in ("released", "paper"):
+                name = f"{dataset}, {flow}, {fidelity}"
+                found[name] = _programs(dataset, flow, fidelity)
+                print(
+                    name, {k: f"{v['median_ms']:.2f}" for k, v in found[name].items()}, flush=True
+                )
+    return found
+
+
+def _programs(dataset: str, flow: str, fidelity: str) -> dict[str, Any]:
+    datamodule, model = build(dataset, flow, fidelity)
+    runs = {b: program((datamodule, deepcopy(model).to(DEVICE)), b) for b in BACKENDS}
+    for backend in BACKENDS if ON_CARD and fidelity == "paper" else ():
+        set_backend(backend)  # type: ignore[arg-type]
+        try:
+            run = captured((datamodule, deepcopy(model).to(DEVICE)))
+        except RuntimeError as error:
+            print(f"not captured: {dataset} {flow} {backend}: {error}"[:900], flush=True)
+            finished()
+        else:
+            runs[f"{backend}, {CAPTURED}"] = run
+    return measured(runs)
+
+
+def measured(runs: dict[str, Callable[[], None]]) -> dict[str, Any]:
+    """Milliseconds and peak memory of programs that take turns."""
+    peaks = {name: _peak(run) for name, run in runs.items()}
+    seconds = by_turns(runs, repeat=REPEAT, warm_up=2)
+    return {name: summary(of) | {"peak_mb": peaks[name]} for name, of in seconds.items()}
+
+
+def foreign() -> dict[str, Any]:
+    """An epoch of Beltrami by one step against the same in PyG's and torchdiffeq's operators."""
+    found = {}
+    for dataset in FLOWS:
+        datamodule, _ = build(dataset, "beltrami", "paper")
+        model = network(datamodule, ONE_STEP)
+        runs = {b: program((datamodule, deepcopy(model).to(DEVICE)), b) for b in BACKENDS}
+        other = straightforward(datamodule, model, method=ONE_STEP.method)
+        runs[YARDSTICK] = program((datamodule, other.to(DEVICE)), YARDSTICK)
+        found[dataset] = measured(runs)
+        print(dataset, {k: f"{v['median_ms']:.2f}" for k, v in found[dataset].items()}, flush=True)
+    return found
+
+
+def _peak(run: Callable[[], None]) -> float:
+    """Megabytes by which the card's memory grows in a second call."""
+    run()
+    if not ON_CARD:
+        return 0.0
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    run()
+    return (torch.cuda.max_memory_allocated() - before) / MEGABYTE
+
+
+def fits() -> dict[str, Any]:
+    """Milliseconds of an epoch of a fit: Lightning, metrics and checkpoints included."""
+    found = {}
+    for dataset in FLOWS:
+        for backend in BACKENDS:
+            set_backend(backend)  # type: ignore[arg-type]
+            most = 150 if ON_CARD else 3
+            for fidelity in ("released", "paper"):
+                datamodule, model = build(dataset, "beltrami", fidelity)
+                accelerator = "gpu" if ON_CARD else "cpu"
+                options = {"accelerator": accelerator, "progress": False}
+                fit(model, datamodule, max_epochs=2, **options)
+                result = fit(model, datamodule, max_epochs=most, **options)
+                found[f"{dataset}, {fidelity}, {backend}"] = 1e3 * result.seconds / result.epochs
+    print(found, flush=True)
+    return found
+
+
+def attacks() -> dict[str, Any]:
+    """Seconds and accuracy of the worst case on published models, under each backend."""
+    found = {}
+    nodes = 50 if ON_CARD else 1
+    data = open_dataset("cora")
+    budget = Budget(max_injected_nodes=nodes, max_edges_per_injected_node=50)
+    cases = [("beltrami", "auto"), ("gcn", "auto"), ("gcn", "auto_modification")]
+    for name, attack in cases if ON_CARD else [("gcn", "tdgia")]:
+        for backend in BACKENDS:
+            set_backend(backend)  # type: ignore[arg-type]
+            model = load_model(name).to(DEVICE)
+            start = time.perf_counter()
+            report = evaluate(
+                model, data, attacks=attack, budget=budget, device=DEVICE, progress=False
+            )
+            found[f"{name}, {attack}, {backend}"] = {
+                "seconds": time.perf_counter() - start,
+                "clean": report.clean_accuracy,
+                "robust": report.robust_accuracy,
+            }
+            print(name, attack, backend, found[f"{name}, {attack}, {backend}"], flush=True)
+    return found
+
+
+def launches() -> dict[str, Any]:
+    """Kernels that an epoch of Beltrami launches on Cora, and waits of the host."""
+    found = {}
+    for backend in BACKENDS:
+        for fidelity in ("released", "paper"):
+            datamodule, model = build("cora", "beltrami", fidelity)
+            run = program((datamodule, model.to(DEVICE)), backend)
+            for _ in range(3):
+                run()
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                if ON_CARD:
+                    torch.cuda.set_sync_debug_mode("warn")
+                run()
+                if ON_CARD:
+                    torch.cuda.set_sync_debug_mode("default")
+            waits = sum("synchroniz" in str(warning.message) for warning in caught)
+            kinds = [torch.profiler.ProfilerActivity.CPU]
+            kinds += [torch.profiler.ProfilerActivity.CUDA] if ON_CARD else []
+            with torch.profiler.profile(activities=kinds) as profile:
+                run()
+            events = profile.key_averages()
+            count = sum(event.count for event in events if "LaunchKernel" in event.key)
+            found[f"{fidelity}, {backend}"] = {"launches": count, "host_syncs": waits}
+            print(fidelity, backend, found[f"{fidelity}, {backend}"], flush=True)
+            key = "self_cuda_time_total" if ON_CARD else "self_cpu_time_total"
+            print(events.table(sort_by=key, row_limit=14, max_name_column_width=44), flush=True)
+    return found
+
+
+CASES = {
+    "epoch": epochs,
+    "straightforward": foreign,
+    "fit": fits,
+    "attack": attacks,
+    "launches": launches,
+}
+
+
+def main() -> None:
+    """Measure, and record what was measured on a card."""
+    parser = argparse.ArgumentParser(description="Measure on a GPU.")
+    parser.add_argument("--only", default=",".join(CASES), help=f"of {', '.join(CASES)}")
+    arguments = parser.parse_args()
+    described = machine()
+    described["card"] = torch.cuda.get_device_name() if ON_CARD else None
+    recorded: dict[str, Any] = {"machine": described}
+    for name in arguments.only.split(","):
+        recorded[name] = CASES[name]()
+        if ON_CARD:
+            slug = re.sub(r"[^a-z0-9]+", "-", described["card"].lower()).strip("-")
+            folder = Path(os.environ.get("OUT", RESULTS))
+            text = json.dumps(recorded, indent=1, sort_keys=True) + "\n"
+            (folder / f"{slug}.json").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
