@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
-from robust_diffusion.checks import Nodes, Positive, Share, validated
+from robust_diffusion.checks import Count, Nodes, Positive, Share, validated
 from robust_diffusion.errors import ConfigError
 
 
@@ -32,15 +32,32 @@ class Budget:
         edge_ratio: Share of the undirected edges that touch a target node which a modification
             attack may flip, that is add or remove, in 0..1.
         epsilon: Largest change of one feature by a modification attack, above 0.
+        features: Form of injected features: `binary`, a bag of words, of which each is absent or
+            present as in the clean graph; `frequencies`, at least 0 and of sum one in each row;
+            `None` for any within the limits. The clean graph has to be of the same form.
+        max_words: Most words of an injected node, at least 1: features that are present, or above
+            0; `None` for no limit.
 
     Raises:
-        ConfigError: A limit out of range, a count that is not whole, or an empty feature range.
+        ConfigError: A limit out of range, a count that is not whole, an empty feature range, or a
+            number of words without a form of the features.
 
     Examples:
         >>> from robust_diffusion import Budget
         >>> budget = Budget(max_injected_nodes=3, max_edges_per_injected_node=4)
         >>> budget.injected_degrees
         [4, 4, 4]
+
+        A bag of words, and nodes of at most twenty words:
+
+        >>> from robust_diffusion import GCN, attack
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=50)
+        >>> data.x = (data.x > 1).float()
+        >>> graph = attack(GCN(50, 8, 7), data, Budget(3, 4, features="binary", max_words=20))
+        >>> new = graph.x[100:]
+        >>> new.unique().tolist(), bool((new.sum(1) <= 20).all())
+        ([0.0, 1.0], True)
     """
 
     max_injected_nodes: Nodes = 0
@@ -50,9 +67,16 @@ class Budget:
     node_ratio: Share = 0.0
     edge_ratio: Share = 0.0
     epsilon: Positive = 0.1
+    features: Literal["binary", "frequencies"] | None = None
+    max_words: Count | None = None
 
     def __post_init__(self) -> None:
         """Check the feature limits, which become a pair."""
+        if self.max_words is not None and self.features is None:
+            raise ConfigError(
+                f"budget.max_words={self.max_words}: expected a form of the features, got null; "
+                "use budget.features=binary or frequencies"
+            )
         limits = self.feature_limits
         if limits is None:
             return
@@ -106,12 +130,39 @@ class Budget:
     def resolve(self, x: Any) -> "Budget":
         """The same budget; feature limits that are `None` become the range of `x`.
 
+        Those of frequencies become 0 and 1.
+
         Args:
             x: Features of the clean graph, normalised: a tensor of n nodes times f features.
+
+        Raises:
+            ConfigError: `x` is not of the form of the features, or other limits were given.
         """
-        if self.feature_limits is not None:
+        if self.features is None and self.feature_limits is not None:
             return self
-        return replace(self, feature_limits=(x.min().item(), x.max().item()))
+        limits = low, high = x.min().item(), x.max().item()
+        if self.features == "binary" and not (low < high and ((x == low) | (x == high)).all()):
+            raise ConfigError(
+                f"budget.features=binary: expected two values in the clean graph, got others "
+                f"between {low:g} and {high:g}; use a dataset of words such as prognn_cora"
+            )
+        if self.features == "frequencies":
+            sums = x.sum(1)
+            if low < 0 or not (((sums - 1).abs() < SUM_TOLERANCE) | (sums == 0)).all():
+                raise ConfigError(
+                    "budget.features=frequencies: expected a clean graph whose rows are at least 0 "
+                    f"and sum to one, got {low:g} to {high:g} and sums of {sums.min().item():g} to "
+                    f"{sums.max().item():g}; use data.normalize=frequencies"
+                )
+            limits = 0.0, 1.0
+        if self.feature_limits is None:
+            return replace(self, feature_limits=limits)
+        if self.feature_limits != limits:
+            raise ConfigError(
+                f"budget.feature_limits={self.feature_limits}: expected {limits} for "
+                f"budget.features={self.features}; use null"
+            )
+        return self
 
     def within(self, num_targets: int) -> "Budget":
         """The same budget; an injected node has at most one edge to each target node.
@@ -127,6 +178,10 @@ class Budget:
         if max(self.injected_degrees, default=0) <= num_targets:
             return self
         return replace(self, max_edges_per_injected_node=num_targets)
+
+
+SUM_TOLERANCE = 1e-4
+"""Rounding by which a row of frequencies may miss one."""
 
 
 @dataclass(frozen=True)

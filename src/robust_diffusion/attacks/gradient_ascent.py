@@ -9,15 +9,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from robust_diffusion.attacks.base import Problem, Variable, check_finite, gradient
+from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.system.artifact import Artifact
 
 RuleName = Literal["adam", "sign", "halving_sign"]
 Rule = Callable[[Tensor, Tensor], None]
 """Moves a variable uphill, in place, given the gradient and the value before the step."""
-
-_Limits = tuple[float, float] | tuple[Tensor, Tensor]
-"""Smallest and largest feature."""
 
 
 class Adam:
@@ -173,7 +171,7 @@ def climb(
     edge_index: Int[Tensor, "2 e"],
     start: Float[Tensor, "k f"],
     steps: StepRule,
-    limits: _Limits,
+    allowed: FeatureSet,
     num_steps: int,
 ) -> Found:
     """Take some steps, and return the most harmful features met, those at the start included.
@@ -184,7 +182,8 @@ def climb(
     labels = problem.labels  # first, so that a model that does not fit the graph raises here
     best: list[Found] = []
 
-    def harm(new: Tensor) -> Tensor:
+    def harm(free: Tensor) -> Tensor:
+        new = allowed.exact(free)
         logits = problem.logits(place(new), edge_index)
         loss = LOSSES[steps.loss](logits, labels).mean()
         right = (logits.argmax(1) == labels).sum()
@@ -195,9 +194,7 @@ def climb(
             best[:] = [replace(candidate, features=candidate.features.clone())]
         return loss
 
-    ascent = Ascent(
-        start.clamp(*limits), harm, steps.of, lambda new: new.clamp(*limits), attack=problem.attack
-    )
+    ascent = Ascent(allowed.clip(start), harm, steps.of, allowed.clip, attack=problem.attack)
     for _ in range(num_steps):
         end = ascent.advance(1)
         if best[0].right == 0 or ascent.is_flat:

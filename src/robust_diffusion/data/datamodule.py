@@ -15,14 +15,19 @@ from torch_geometric.utils import degree, subgraph
 
 from robust_diffusion.checks import check_name, validated
 from robust_diffusion.data.batching import Batching, FullBatch
-from robust_diffusion.data.normalize import FeatureScale, feature_scale, log_columns
+from robust_diffusion.data.normalize import (
+    FeatureScale,
+    feature_scale,
+    log_columns,
+    row_frequencies,
+)
 from robust_diffusion.data.split import check_difficulty, split_by_degree, split_hash, target_nodes
 from robust_diffusion.data.validate import Served, checked_graph, node_index, split_of
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.system.tensor_hashes import tensor_hash
 
 _EdgeValues = Literal["ones", "ids"]
-_Normalization = Literal["arctan"]
+_Normalization = Literal["arctan", "frequencies"]
 Stage = Literal["train", "val", "test"]
 
 
@@ -42,7 +47,8 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
             GRB does; otherwise the graph is cut first.
         edge_values: Values of the adjacency matrix: `ones`; or `ids`, numbers of edges, as in the
             authors' code on graphs from DGL; see `models.edge_values`.
-        normalize: GRB's map of the features to (-1, 1), `arctan`; `None` leaves them as they are.
+        normalize: GRB's map of the features to (-1, 1), `arctan`; each row divided by its sum,
+            `frequencies`; `None` leaves them as they are.
         batching: Batches of the training; `None` for the whole train view at once. Validation and
             tests always take the whole graph.
         transductive: Training and validation see the whole graph, test nodes without their labels.
@@ -154,7 +160,9 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         if self._graph is not None:
             return
         graph = copy.copy(self._source())  # the source may hand out one graph twice
-        if self.normalize is not None:
+        if self.normalize == "frequencies":
+            graph.x = row_frequencies(graph.x, str(self.name))
+        elif self.normalize is not None:
             try:
                 self._scale = feature_scale(graph.x)
             except DataError as error:

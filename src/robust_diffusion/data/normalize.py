@@ -90,6 +90,17 @@ def feature_scale(x: Float[Tensor, "n f"]) -> FeatureScale:
     return FeatureScale(mean.item(), std.item())
 
 
+def row_frequencies(x: Float[Tensor, "n f"], name: str) -> Float[Tensor, "n f"]:
+    """Divide each row of word counts by its sum; a row of zeros stays."""
+    if x.min() < 0:
+        raise DataError(
+            f"dataset={name}: features: expected at least 0 for data.normalize=frequencies, got "
+            f"{x.min().item():g}; use arctan"
+        )
+    x = x.double()
+    return (x / x.sum(1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)).float()
+
+
 def log_columns(name: str, raw: Float[Tensor, "n f"], normalized: Float[Tensor, "n f"]) -> None:
     """Log which columns are constant, and warn of those whose values normalisation has merged.
 

@@ -11,6 +11,7 @@ from torch_geometric.utils import degree
 
 from robust_diffusion.attacks import Budget, seeded
 from robust_diffusion.attacks.base import Kind, Problem
+from robust_diffusion.attacks.feature_set import FeatureSet, feature_set
 from robust_diffusion.attacks.losses import margins
 from robust_diffusion.attacks.modification.base import flip
 from robust_diffusion.checks import Count, Seed, SomeSteps, check_value, validated
@@ -93,7 +94,7 @@ def attack_each(
                 edges.append(
                     one.flips(i, max_edges)
                     if kind == "modification"
-                    else one.injections(i, max_edges, budget.limits)
+                    else one.injections(i, max_edges, feature_set(budget))
                 )
                 lost = sum(count is not None for count in edges)
                 tell(1, note=f"{lost} lost")
@@ -191,37 +192,38 @@ class _OneByOne:
         gains[target] = -torch.inf
         return gains
 
-    def injections(self, i: int, most: int, limits: tuple[float, float]) -> int | None:
+    def injections(self, i: int, most: int, allowed: FeatureSet) -> int | None:
         """Fewest new nodes at the target after which the model errs there, as far as is found."""
-        problem, (low, high) = self.problem, limits
+        problem = self.problem
         target, n, edges = problem.targets[i], problem.x.size(0), problem.edge_index
         features = problem.x.new_empty(0, problem.x.size(1))
         if self.margin(i, problem.x, edges) > 0:
             return 0
-        start = self.toward_the_nearest_class(i, limits)
+        start = self.toward_the_nearest_class(i, allowed)
         for count in range(1, most + 1):
             new = torch.stack([target, target.new_tensor(n + count - 1)])[:, None]
             edges = torch.cat([edges, new, new.flip(0)], 1)
             features = torch.cat([features, start[None]])
             for _ in range(STEPS + 1):
                 features.requires_grad_()
-                logits = problem.logits(problem.fixed_rows.followed_by(features), edges)
+                logits = problem.logits(
+                    problem.fixed_rows.followed_by(allowed.exact(features)), edges
+                )
                 margin = margins(logits, problem.labels)[i]
                 if margin > 0:
                     return count
                 slope = problem.slope(margin, features, "features")
-                step = LENGTH * (high - low) * slope.sign()
-                features = (features.detach() + step).clamp(low, high)
+                step = LENGTH * (allowed.high - allowed.low) * slope.sign()
+                features = allowed.clip(features.detach() + step)
         return None
 
-    def toward_the_nearest_class(self, i: int, limits: tuple[float, float]) -> Float[Tensor, " f"]:
+    def toward_the_nearest_class(self, i: int, allowed: FeatureSet) -> Float[Tensor, " f"]:
         """Features at the limits, along the difference of the means of the two nearest classes."""
         problem = self.problem
         logits, predicted = problem.clean_logits, problem.clean_logits.argmax(1)
         top, other = logits[problem.targets[i]].topk(2).indices
         mean = {c: problem.x[predicted == c].mean(0).nan_to_num() for c in (int(top), int(other))}
-        low, high = (problem.x.new_tensor(limit) for limit in limits)
-        return torch.where(mean[int(other)] > mean[int(top)], high, low)
+        return allowed.extreme((mean[int(other)] - mean[int(top)])[None])[0]
 
     def margin(self, i: int, x: Float[Tensor, "m f"], edges: Int[Tensor, "2 e"]) -> float:
         """Margin of the target; above 0, it is misclassified."""

@@ -39,6 +39,10 @@ IGNORED_KEYS = re.compile(
 """Paths of further keys that change no result; a flow's own `key` or `root` does."""
 
 
+UNSET_KEYS = frozenset(["budget.features", "budget.max_words"])
+"""Keys that were added after records were published, and count only if they are set."""
+
+
 class RecordedConfig(dict[str, Any]):
     """Configuration that was read from a record. Do not change it: seeds share its parts."""
 
@@ -175,7 +179,7 @@ def _settings(value: Any, path: str) -> Any:
         return {
             key: _settings(child, at)
             for key, child in value.items()
-            if not _ignored(at := f"{path}.{key}")
+            if not (_ignored(at := f"{path}.{key}") or (child is None and at in UNSET_KEYS))
         }
     if isinstance(value, list):
         return [_settings(child, path) for child in value]

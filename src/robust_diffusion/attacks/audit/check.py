@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.budget import share
+from robust_diffusion.attacks.budget import SUM_TOLERANCE, Budget, share
 from robust_diffusion.checks import check_choice
 
 ViolationKind = Literal["injection", "modification"]
@@ -44,6 +44,10 @@ _RULES: Mapping[str, str] = {
     "not_a_target": "{0} injected edges lead to nodes that are not under attack, the first {1}",
     "feature_limits": "{count} features are out of range, the first at {1}; the range is "
     "{low:g}..{high:g}",
+    "third_value": "{count} features are neither absent ({low:g}) nor present ({high:g}), the "
+    "first at {1}",
+    "row_sums": "{0} injected nodes have features that do not sum to one, the first {1}",
+    "max_words": "{0} injected nodes hold too many words, the first {1}; at most {most} each",
     "changed_elsewhere": "{0} nodes that are not under attack have other features, the first {1}; "
     "none may",
     "changed_nodes": "{0} nodes have other features, the first {1}; at most {most} may ({ratio} of "
@@ -125,6 +129,8 @@ def audit(
     node_ratio: float | None = None,
     edge_ratio: float | None = None,
     epsilon: float | None = None,
+    features: Literal["binary", "frequencies"] | None = None,
+    max_words: int | None = None,
     target_nodes: Int[Tensor, " t"] | None = None,
 ) -> list[Violation]:
     """Check a perturbed graph against its clean one, counted from the graphs themselves.
@@ -147,6 +153,8 @@ def audit(
         node_ratio: Share of the target nodes whose features may change.
         edge_ratio: Share of the undirected edges at target nodes that may be flipped.
         epsilon: Largest change of one feature; more by its rounding is not held against it.
+        features: Form of injected features, as in `Budget`.
+        max_words: Most words of an injected node.
         target_nodes: Nodes under attack; `None` for all. An injected edge to another node is a
             warning, since no budget forbids it.
 
@@ -173,7 +181,8 @@ def audit(
     allowed = "only adds some" if is_injection else "keeps them"
     wrong = int(m < n or (m > n and not is_injection))
     violations.add("num_nodes", wrong, nodes=m, clean=n, kind=kind, allowed=allowed)
-    limits = feature_limits or (reference.min().item(), reference.max().item())
+    budget = Budget(feature_limits=feature_limits, features=features, max_words=max_words)
+    limits = budget.resolve(reference).limits
     moved = (x[: min(n, m)] != reference[: min(n, m)]).any(1).nonzero()[:, 0]
     added, removed = edges.ends(edges.without(original)), original.ends(original.without(edges))
     if is_injection:
@@ -182,7 +191,9 @@ def audit(
         violations.add("original_edges_removed", removed)
         most = max_injected_nodes, max_edges_per_injected_node, max_injected_edges
         _check_new_nodes(violations, edges.ends(), targets, m - n, *most)
-        _check_limits(violations, x[n:], torch.arange(n, max(n, m)), limits)
+        numbers = torch.arange(n, max(n, m))
+        _check_limits(violations, x[n:], numbers, limits)
+        _check_form(violations, x[n:], numbers, limits, features, max_words)
         return list(violations)
     _check_moved(violations, moved, targets, node_ratio)
     _check_epsilon(violations, moved, reference[moved], x[moved], epsilon)
@@ -340,6 +351,32 @@ def _check_limits(
     low, high = limits
     count = int((beyond > 0).sum())
     violations.add("feature_limits", numbers[rows], worst, count=count, low=low, high=high)
+
+
+def _check_form(
+    violations: Violations,
+    x: Tensor,
+    numbers: Tensor,
+    limits: Sequence[float],
+    features: str | None,
+    max_words: int | None,
+) -> None:
+    """The form of injected features, within the limits: two values, or rows that sum to one."""
+    low, high = limits
+    if features == "binary":
+        other = (x != low) & (x != high)
+        rows = other.any(1)
+        value = x[rows].gather(1, other[rows].int().argmax(1, keepdim=True))[:, 0]
+        count = int(other.sum())
+        violations.add("third_value", numbers[rows], value, count=count, low=low, high=high)
+    if features == "frequencies":
+        sums = x.double().sum(1)
+        rows = ~((sums - 1).abs() < SUM_TOLERANCE)
+        violations.add("row_sums", numbers[rows], sums[rows])
+    if max_words is not None:
+        words = (x != low).sum(1)
+        rows = words > max_words
+        violations.add("max_words", numbers[rows], words[rows], most=max_words)
 
 
 def _outwards(limit: float, dtype: torch.dtype, sign: int) -> float:

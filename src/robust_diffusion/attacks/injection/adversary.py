@@ -8,6 +8,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks.base import Problem, clean_graph, frozen
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.gradient_ascent import Ascent, StepRule
 from robust_diffusion.attacks.injection.base import STARTS, StartName, connect
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS, SharingName
@@ -150,14 +151,14 @@ class InjectionAttacker:
         options, generator = self._options, self._generator
         problem = Problem(_KEY, self._model, data, data.mask.nonzero().squeeze(1))
         budget = options.budget(problem.targets.numel(), (x.min().item(), x.max().item()))
-        low, high = budget.limits
+        allowed = feature_set(budget)
         rows = SHARINGS[options.edges](problem, (x, edge_index), budget.injected_degrees, generator)
         self._edges = connect(edge_index, rows, x.size(0))
         self._ascent = Ascent(
-            STARTS[options.start](problem, rows, budget.limits, generator).clamp(low, high),
+            allowed.clip(STARTS[options.start](problem, rows, budget.limits, generator)),
             lambda new: self._loss(problem, new),
             options.steps.of,
-            lambda new: new.clamp(low, high),
+            allowed.clip,
             attack=_KEY,
         )
         self._clean, self._epochs, self._problem = data, 0, problem

@@ -11,6 +11,7 @@ from torch import Tensor
 from robust_diffusion.attacks.base import FeaturesAndEdges, Kind, Problem
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
+from robust_diffusion.attacks.feature_set import FeatureSet, feature_set
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
 from robust_diffusion.attacks.injection.base import STARTS
 from robust_diffusion.attacks.injection.cover import Cover
@@ -169,8 +170,8 @@ class AutoInjection(Ensemble):
         problem, steps = (
             (parts.judge, 0) if form == "search" else (parts.forms[form], self.num_steps)
         )
-        degrees, limits = parts.budget.injected_degrees, parts.budget.limits
-        cover = Cover(problem, parts.judge, degrees, limits, steps, exchanges, parts.generator)
+        degrees, allowed = parts.budget.injected_degrees, feature_set(parts.budget)
+        cover = Cover(problem, parts.judge, degrees, allowed, steps, exchanges, parts.generator)
         none = torch.zeros(len(degrees), parts.judge.targets.numel(), dtype=torch.bool)
         capacity = torch.tensor(degrees, device=parts.judge.x.device)
         name, empty = f"{form}: cover", replace(cover.placement(none), capacity=capacity)
@@ -180,7 +181,7 @@ class AutoInjection(Ensemble):
         return Climb(name, problem, "cover", StepRule(loss="tanh_margin"), *found)
 
     def _search(self, parts: Parts, words: str, placement: Placement) -> None:
-        search = _Search(parts.judge, placement, parts.budget.limits, parts.generator)
+        search = _Search(parts.judge, placement, feature_set(parts.budget), parts.generator)
         count = round(SEARCH_SHARE * self.num_steps)
         _run(
             parts,
@@ -195,7 +196,7 @@ class AutoInjection(Ensemble):
     ) -> list[Climb]:
         """The ascents that could go on after some more steps of each."""
         able: list[Climb] = []
-        limits = parts.budget.limits
+        allowed = feature_set(parts.budget)
         for now in climbs:
             if parts.lowest == 0:
                 return []
@@ -206,10 +207,10 @@ class AutoInjection(Ensemble):
                 problem, placement, steps = now.problem, now.placement, now.steps
                 rows, edges = problem.fixed_rows.followed_by, placement.edges(problem.edge_index)
                 start, count = now.best.features, round(share * self.num_steps)
-                best = climb(problem, rows, edges, start, steps, limits, count)
+                best = climb(problem, rows, edges, start, steps, allowed, count)
                 refit = round(REFIT_SHARE * self.num_steps)
                 return reallocate(
-                    problem, placement, best, steps, limits, reallocations, refit, parts.generator
+                    problem, placement, best, steps, allowed, reallocations, refit, parts.generator
                 )
 
             after = _run(parts, now.name, now.problem, now.placement, compute)
@@ -319,7 +320,7 @@ class _Search:
 
     problem: Problem  # the attacked model and its targets
     placement: Placement  # edges of the injected nodes
-    limits: tuple[float, float]  # smallest and largest feature
+    allowed: FeatureSet  # of injected nodes
     generator: torch.Generator  # CPU generator
 
     def __post_init__(self) -> None:
@@ -364,7 +365,6 @@ class _Search:
     def goals(self) -> Iterator[Float[Tensor, "k f"]]:
         """Features that lead each node's targets from their class to another, class by class."""
         x = self.problem.x
-        low, high = (x.new_tensor(limit) for limit in self.limits)
         predicted, labels = self.problem.clean_logits.argmax(1), self.problem.labels
         num_classes = self.problem.clean_logits.size(1)
         means = torch.stack(
@@ -376,15 +376,15 @@ class _Search:
         counts = self.chosen @ torch.nn.functional.one_hot(labels, num_classes).to(x.dtype)
         source = means[counts.argmax(1)]
         for mean in means:
-            yield torch.where(mean > source, high, low)
+            yield self.allowed.extreme(mean - source)
 
     def mutated(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
         """Each node with some features mirrored between the limits, or crossed with another."""
-        (k, f), (low, high) = x.shape, self.limits
-        flipped = self._drawn(k, f) < MUTATION * self._drawn(k, 1)
-        mirrored = torch.where(flipped, low + high - x, x)
+        (k, f), allowed = x.shape, self.allowed
+        flipped = self._drawn(k, f) < MUTATION * self._drawn(k, 1) * allowed.odds(x)
+        mirrored = torch.where(flipped, allowed.low + allowed.high - x, x)
         crossed = (self._drawn(k, 1) < CROSSED) & (self._drawn(k, f) < 1 / 2)
-        return torch.where(crossed, x[self._permutation(k)], mirrored)
+        return allowed.nearest(torch.where(crossed, x[self._permutation(k)], mirrored))
 
     def _drawn(self, *shape: int) -> Tensor:
         drawn = torch.rand(shape, generator=self.generator, dtype=torch.float32)

@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from robust_diffusion.attacks.base import Attack, FeaturesAndEdges, Kind, Need, Problem
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.feature_set import feature_set
 
 DRAWN_AT_ONCE = 2**24
 """Most random numbers that are held at a time while targets are drawn."""
@@ -24,7 +25,11 @@ class InjectionAttack(Attack):
         """Run the attack if a node may be injected; see `Attack`."""
         if not budget.max_injected_nodes:
             return problem.x, problem.edge_index
-        return self.inject(problem, budget, generator)
+        x, edge_index = self.inject(problem, budget, generator)
+        if budget.features is None:
+            return x, edge_index
+        n = problem.x.size(0)
+        return torch.cat([x[:n], feature_set(budget).nearest(x[n:])]), edge_index
 
     @abstractmethod
     def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:

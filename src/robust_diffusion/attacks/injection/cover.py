@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from robust_diffusion.attacks.base import Problem
+from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
 from robust_diffusion.attacks.injection.edge_placement import Placement
 from robust_diffusion.attacks.losses import margins
@@ -59,7 +60,7 @@ class Cover:
     problem: Problem  # the form of the model that is differentiated
     judge: Problem  # the attacked model and its targets
     degrees: Sequence[int]  # edges of each injected node
-    limits: tuple[float, float]  # smallest and largest feature
+    allowed: FeatureSet  # of injected nodes
     num_steps: int  # gradient steps, which the fits take shares of; 0 for none
     exchanges: int  # most exchanges of ends
     generator: torch.Generator  # CPU generator
@@ -82,15 +83,15 @@ class Cover:
 
     def _vector(self, index: int, clean: Tensor) -> Float[Tensor, "1 f"]:
         """Features that move targets of other classes to this one, through an edge each."""
-        judge, (low, high) = self.judge, self.limits
+        judge = self.judge
         x, predicted = judge.x, judge.clean_logits.argmax(1)
         others = (clean <= 0) & (judge.labels != index)
         ends = others.nonzero()[:, 0].tolist()
         inside = predicted == index
         if not ends or not inside.any():
-            return x.mean(0, keepdim=True)
-        ahead = x[inside].mean(0) > x[judge.targets[others]].mean(0)
-        start = torch.where(ahead, x.new_tensor(high), x.new_tensor(low))[None]
+            return self.allowed.nearest(x.mean(0, keepdim=True))
+        ahead = x[inside].mean(0) - x[judge.targets[others]].mean(0)
+        start = self.allowed.extreme(ahead[None])
         nodes = self.placement(self._spread(ends))
         some = replace(self.problem, targets=judge.targets[others])
         rows, k = judge.fixed_rows, len(nodes.chosen)
@@ -100,7 +101,7 @@ class Cover:
             nodes.edges(judge.edge_index),
             start,
             StepRule(loss="tanh_margin"),
-            self.limits,
+            self.allowed,
             round(CLASS_SHARE * self.num_steps),
         ).features
 
@@ -150,7 +151,8 @@ class Cover:
             kept = torch.ones_like(placement.chosen[:, 0])
             kept[group] = False
             rest, features = self.placement(placement.chosen[kept]), found.features[kept]
-            options = [found.features[group].mean(0), vectors[other]]
+            mean = self.allowed.nearest(found.features[group].mean(0, keepdim=True))[0]
+            options = [mean, vectors[other]]
             readings = [self._read(vector, rest, features, around) for vector in options]
             covered = positions(self._margins(rest, features) > 0)
             nodes = cover(readings, covered, [self.degrees[i] for i in group.tolist()])
@@ -187,7 +189,7 @@ class Cover:
             placement.edges(self.judge.edge_index),
             features[group],
             StepRule(loss="tanh_margin"),
-            self.limits,
+            self.allowed,
             round(share * self.num_steps),
         )
         return replace(found, features=whole(found.features))

@@ -9,6 +9,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from robust_diffusion.attacks.base import Problem
+from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
 from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.losses import margins
@@ -166,7 +167,7 @@ def reallocate(
     placement: Placement,
     fitted: Found,
     steps: StepRule,
-    limits: tuple[float, float],
+    allowed: FeatureSet,
     num_rounds: int,
     num_steps: int,
     generator: torch.Generator,
@@ -188,7 +189,9 @@ def reallocate(
         edges = edges.allotted(problem, features, left_out, generator, keep=turn % 2 == 0)
         index = edges.edges(problem.edge_index)
         fits = [
-            climb(problem, problem.fixed_rows.followed_by, index, features, rule, limits, num_steps)
+            climb(
+                problem, problem.fixed_rows.followed_by, index, features, rule, allowed, num_steps
+            )
             for rule in (replace(steps, loss="tanh_margin"), replace(steps, loss="masked"))
         ]
         new = min(fits, key=lambda fit: fit.right)

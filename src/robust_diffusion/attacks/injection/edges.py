@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 
 from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.gradient_ascent import Adam, Ascent
 from robust_diffusion.attacks.injection.base import connect, draw_targets, small_normal
 from robust_diffusion.attacks.injection.features import SignAttack
@@ -87,7 +88,7 @@ class EdgeAttack(SignAttack):
     def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Inject the nodes batch by batch."""
         problem.check_edge_weights()
-        x, edge_index = problem.x, problem.edge_index
+        x, edge_index, allowed = problem.x, problem.edge_index, feature_set(budget)
         all_degrees, t = budget.injected_degrees, problem.targets.numel()
         batch = max(1, min(int(len(all_degrees) * self.batch_ratio), MAX_CANDIDATES // t))
         for first in range(0, len(all_degrees), batch):
@@ -100,7 +101,7 @@ class EdgeAttack(SignAttack):
             rows = [problem.targets[row] for row in chosen]
             new = small_normal(problem, rows, budget.limits, generator)
             edges = connect(edge_index, rows, x.size(0))
-            new = self.fit(problem, new, x, edges, budget.limits)
+            new = self.fit(problem, new, x, edges, allowed)
             for _ in range(self.num_rounds):
                 candidates = Candidates(
                     problem, torch.cat([x, new]), edge_index, len(degrees), self.loss_cap
@@ -108,7 +109,7 @@ class EdgeAttack(SignAttack):
                 chosen = self.choose(candidates, chosen)
                 rows = [problem.targets[row] for row in chosen]
                 edges = connect(edge_index, rows, x.size(0))
-                new = self.fit(problem, new, x, edges, budget.limits)
+                new = self.fit(problem, new, x, edges, allowed)
             x, edge_index = torch.cat([x, new]), edges
         return x, edge_index
 

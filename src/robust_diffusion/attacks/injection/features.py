@@ -11,6 +11,7 @@ from torch_geometric.utils import degree
 
 from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.feature_set import FeatureSet, feature_set
 from robust_diffusion.attacks.gradient_ascent import Adam, Ascent, Rule, Sign
 from robust_diffusion.attacks.injection.base import (
     STARTS,
@@ -57,7 +58,7 @@ class FeatureAttack(InjectionAttack):
         rows = draw_targets(problem.targets, budget.injected_degrees, generator)
         edges = connect(problem.edge_index, rows, problem.x.size(0))
         start = STARTS[self.start](problem, rows, budget.limits, generator)
-        new = self.fit(problem, start, problem.x, edges, budget.limits)
+        new = self.fit(problem, start, problem.x, edges, feature_set(budget))
         return torch.cat([problem.x, new]), edges
 
     def fit(
@@ -66,17 +67,17 @@ class FeatureAttack(InjectionAttack):
         start: Float[Tensor, "k f"],
         x: Float[Tensor, "n f"],
         edge_index: Int[Tensor, "2 e"],
-        limits: tuple[float, float],
+        allowed: FeatureSet,
     ) -> Float[Tensor, "k f"]:
         """Raise the loss by the features of the newest nodes."""
         disguise, old = self.disguise(x, edge_index, start.size(0)), problem.rows_of(x)
-        return Ascent(
-            start.clamp(*limits),
-            lambda new: self.objective(problem, old.followed_by(new), edge_index) + disguise(new),
-            self.rule,
-            lambda new: new.clamp(*limits),
-            attack=self.name,
-        ).advance(self.num_steps)
+
+        def objective(free: Tensor) -> Tensor:
+            new = allowed.exact(free)
+            return self.objective(problem, old.followed_by(new), edge_index) + disguise(new)
+
+        ascent = Ascent(allowed.clip(start), objective, self.rule, allowed.clip, attack=self.name)
+        return allowed.exact(ascent.advance(self.num_steps))
 
     def objective(
         self, problem: Problem, x: Float[Tensor, "m f"], edge_index: Int[Tensor, "2 e"]

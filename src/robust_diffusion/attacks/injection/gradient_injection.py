@@ -7,6 +7,7 @@ from torch import Generator, Tensor
 
 from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.gradient_ascent import RuleName, StepRule, climb
 from robust_diffusion.attacks.injection.base import STARTS, InjectionAttack, StartName, connect
 from robust_diffusion.attacks.injection.edge_allocation import BATCHES, SHARINGS, SharingName
@@ -72,13 +73,13 @@ class GradientInjection(InjectionAttack):
         return min(made, key=lambda graph: problem.right(*graph))
 
     def _once(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
-        x, edge_index, limits = problem.x, problem.edge_index, budget.limits
+        x, edge_index, allowed = problem.x, problem.edge_index, feature_set(budget)
         degrees = budget.injected_degrees
         size = -(-len(degrees) // BATCHES.get(self.edges, 1))
         for first in range(0, len(degrees), size):
             batch = degrees[first : first + size]
             rows = SHARINGS[self.edges](problem, (x, edge_index), batch, generator)
-            new = STARTS[self.start](problem, rows, limits, generator)
+            new = STARTS[self.start](problem, rows, budget.limits, generator)
             old = problem.fixed_rows if x is problem.x else problem.rows_of(x)
             rounds = ROUNDS if self.edges == "gradient" else 1
             if rounds > 1:
@@ -87,7 +88,7 @@ class GradientInjection(InjectionAttack):
                 edges = connect(edge_index, rows, x.size(0))
                 steps = self.num_steps // rounds + (i < self.num_steps % rounds)
                 new = climb(
-                    problem, old.followed_by, edges, new, self.steps, limits, steps
+                    problem, old.followed_by, edges, new, self.steps, allowed, steps
                 ).features
                 if i < rounds - 1:
                     rows = _exchanged(problem, rows, torch.cat([x, new]))

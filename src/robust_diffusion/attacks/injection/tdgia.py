@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from robust_diffusion.attacks.base import FeaturesAndEdges, Problem
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.feature_set import FeatureSet, feature_set
 from robust_diffusion.attacks.gradient_ascent import Ascent
 from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.injection.edge_allocation import deal, defect_order
@@ -80,7 +81,7 @@ class TDGIA(AdamAttack):
             angle = torch.randn(
                 len(degrees), x.size(1), generator=generator, dtype=torch.float32
             ).to(x)
-            new = self._fit_features(angle, problem, x, edge_index, budget.limits)
+            new = self._fit_features(angle, problem, x, edge_index, feature_set(budget))
             x = torch.cat([x, new])
         return x, edge_index
 
@@ -98,9 +99,9 @@ class TDGIA(AdamAttack):
         problem: Problem,
         x: Tensor,
         edge_index: Tensor,
-        limits: tuple[float, float],
+        allowed: FeatureSet,
     ) -> Float[Tensor, "k f"]:
-        low, high = limits
+        low, high = allowed.low, allowed.high
         strict = self.variant == "strict"
         centre, radius = ((low + high) / 2, (high - low) / 2) if strict else (0.0, high)
         labels, disguise = problem.labels, self.disguise(x, edge_index, start.size(0))
@@ -110,7 +111,7 @@ class TDGIA(AdamAttack):
             return centre + radius * torch.sin(angle)
 
         def objective(angle: Tensor) -> Tensor:
-            new = features(angle)
+            new = allowed.exact(features(angle))
             logits = problem.logits(old.followed_by(new), edge_index)
             margin = self.MARGIN - F.cross_entropy(logits, labels, reduction="none")
             return disguise(new) - F.relu(margin).square().mean()
@@ -118,4 +119,4 @@ class TDGIA(AdamAttack):
         ascent = Ascent(start, objective, self.rule, attack=self.name)
         new = features(ascent.advance(self.num_steps))
         # centre + radius can round above the limit.
-        return new.clamp(low, high) if strict else new
+        return allowed.exact(allowed.clip(new) if strict else new)

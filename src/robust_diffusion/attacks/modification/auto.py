@@ -13,6 +13,7 @@ from torch import Tensor
 from robust_diffusion.attacks.base import FeaturesAndEdges, Kind, Problem
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
+from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.gradient_ascent import StepRule, climb
 from robust_diffusion.attacks.losses import LOSSES, LossName, margins
 from robust_diffusion.attacks.modification.base import feature_range, flip, flipped, max_flips
@@ -219,7 +220,7 @@ def moved_features(
         edge_index,
         start.tensors["features"] if start else clean,
         StepRule(loss=by[1], rule="halving_sign", step_size=budget.epsilon / 2),
-        feature_range(clean, budget),
+        FeatureSet(*feature_range(clean, budget)),
         num_steps,
     ).packed(nodes=nodes, edge_index=edge_index)
 
