@@ -48,6 +48,7 @@ data.source.folder.root=/other
 dataset.printed={nodes:2680} difficulty=full fidelity.num_steps=1 flow.t_end=0.5
 solver.method=dopri5 surrogates.gat={} trainer.devices=2
 adversary={} certificate={} timing={} attacks.speit.data_dir=/mine
+budget.features=null budget.max_words=null
 """
 """Feed other parts alone, where they are read at all."""
 
@@ -55,6 +56,7 @@ READ = """
 seed=1 threads=2 model.flow.t_end=0.5 model.variant=grb training.adversary={num_steps:1}
 training.max_epochs=6 training.trainer.devices=2 data.name=pubmed data.edge_values=ids
 data.source.folder.path=other attacks.speit.steps=4 budget.max_injected_nodes=4
+budget.features=binary budget.max_words=5
 data.transductive=true
 threat.labels=true threat.surrogates.appnp.variant=grb callbacks={swa:{}} timing={'on':{cpu:here}}
 model.flow.key=1 model.root=1 data.source.root=/mine threat.surrogates.appnp.progress_bar=1

@@ -72,7 +72,7 @@ class _Words(FeatureSet):
         """Return where the `max_words` largest entries of each row are; the first of equal ones."""
         if self.max_words is None or self.max_words >= x.size(1):
             return torch.ones_like(x, dtype=torch.bool)
-        order = x.argsort(1, descending=True, stable=True)[:, : self.max_words]
+        order = x.argsort(dim=1, descending=True, stable=True)[:, : self.max_words]
         return torch.zeros_like(x, dtype=torch.bool).scatter_(1, order, value=True)
 
     def odds(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:

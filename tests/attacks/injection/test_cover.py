@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from robust_diffusion.attacks import Budget, GradientInjection
+from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.injection.cover import Cover, Reading, best_ends, cover
 from tests.attacks.contract import clean, graph, problem, trained
 
@@ -36,7 +37,7 @@ def test_few_edges_misclassify_more_than_by_gradient_at_random_targets() -> None
     tried = replace(problem(), targets=graph().index_test)
     budget = Budget(4, 3, (-0.94, 0.94))
     generator = torch.Generator().manual_seed(0)
-    found = Cover(tried, tried, [3] * 4, budget.limits, 24, 4, generator)
+    found = Cover(tried, tried, [3] * 4, feature_set(budget), 24, 4, generator)
     placement, best = found.run()
     x = torch.cat([tried.x, best.features])
     assert placement.chosen.sum(1).tolist() == [3] * 4

@@ -18,6 +18,7 @@ from robust_diffusion.attacks import (
     PerturbedGraph,
     spent_budget,
 )
+from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.gradient_ascent import RULES, StepRule, climb
 from robust_diffusion.attacks.injection.base import STARTS
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS
@@ -63,7 +64,7 @@ def test_the_best_step_is_kept() -> None:
             edges,
             start,
             StepRule(step_size=9.0),
-            (-1.0, 1.0),
+            FeatureSet(-1.0, 1.0),
             n,
         )
         for n in range(6)
