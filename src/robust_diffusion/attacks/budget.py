@@ -99,6 +99,12 @@ class Budget:
         return low, high
 
     @property
+    def form(self) -> str:
+        """Form of injected features in words; "" if any within the limits are allowed."""
+        most = "" if self.max_words is None else f" of at most {self.max_words} words"
+        return f"{self.features} features{most}" if self.features else ""
+
+    @property
     def injected_degrees(self) -> list[int]:
         """Edges that each injected node may have.
 

@@ -14,7 +14,7 @@ from robust_diffusion.certificates.certify_model import attacks_of_kind, local_s
 from robust_diffusion.certificates.report import certificate_tables, read_certificates
 from robust_diffusion.checks import Natural, check_value
 from robust_diffusion.commands.evaluate import READ as OF_EVALUATE
-from robust_diffusion.commands.evaluate import composed_model
+from robust_diffusion.commands.evaluate import composed_model, plain_limits
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.load import (
@@ -83,7 +83,7 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     scheme: Smoothing = instantiate(cfg.certificate)
     # Refused before anything is trained.
     attacks = attacks_of_kind({k: instantiate(v) for k, v in cfg.attacks.items()}, scheme)
-    limits = instantiate(cfg.budget).feature_limits
+    limits = plain_limits(cfg, "certify")
     datamodule: GraphDataModule = instantiate(cfg.data)
     datamodule.setup()
     set_threads(cfg.threads, datamodule.graph.num_edges)

@@ -13,6 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
+from robust_diffusion.attacks import Budget
 from robust_diffusion.attacks.named import attack_names
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
@@ -139,7 +140,7 @@ def _print_each(
     """Print the share of targets still right by edges, of all and by degree; save the frame."""
     attacks = attacks_of({name: instantiate(options) for name, options in cfg.attacks.items()})
     kind = next(iter(attacks.values())).kind
-    limits = instantiate(cfg.budget).feature_limits
+    limits = plain_limits(cfg, "evaluate --each")
     frame = attack_each(model, data, most, kind=kind, feature_limits=limits, seed=cfg.seed)
     curves = [right_by_edges(frame, by) for by in (None, "degree", "margin")]
     named = [
@@ -150,6 +151,14 @@ def _print_each(
     print_table(f"targets right, in %, by edges of each ({kind})", table, [])
     if folder:
         _write(Path(folder) / "each.csv", frame.to_csv())
+
+
+def plain_limits(cfg: DictConfig, command: str) -> Sequence[float] | None:
+    """Return the feature limits of a budget; `command` knows no other form of features."""
+    budget: Budget = instantiate(cfg.budget)
+    if budget.form:
+        raise ConfigError(f"budget.features={budget.features}: expected null for {command}")
+    return budget.feature_limits
 
 
 def _write(path: Path, text: str) -> None:

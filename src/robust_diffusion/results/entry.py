@@ -305,6 +305,7 @@ def _is_within(other: Record, attack: str, allowed: Mapping[str, Any], *, inject
     )
     return (
         _injects(other, attack) == injects
+        and allowed.get("features") in (None, budget["declared"].get("features"))
         and all(theirs.get(key, math.inf) <= limit for key, limit in ours.items())
         # Older records report features out of range in words only.
         and all(low - EPS <= used["feature_range"][0] for used in spent)

@@ -83,13 +83,14 @@ def show_leaderboard(
     groups = models.groupby(["dataset", models["budget"].map(feature_limits)], sort=False)
     tables = {}
     for (dataset, _), group in groups:
-        limits = group["budget"].iloc[0].limits
+        budget = group["budget"].iloc[0]
+        features = budget.form or "features {:.4g} to {:.4g}".format(*budget.limits)
         thorough = {*group.loc[group["thorough"], "point"]}
         points = thorough & {*(grid or GRID)} or (set() if grid else thorough)
         if points:
             ordered = sorted(points, key=lambda point: (point[0] * point[1], point))
-            table = _table(group, ordered, "features {:.4g} to {:.4g}".format(*limits))
-            tables[-len(table.cells), dataset, limits] = table
+            table = _table(group, ordered, features)
+            tables[-len(table.cells), dataset, budget.limits, budget.form] = table
     return [tables[key] for key in sorted(tables)]
 
 

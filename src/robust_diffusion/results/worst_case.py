@@ -357,7 +357,8 @@ def _tau(values: "pd.Series[float]", others: "pd.Series[float]") -> str:
 def limits_in_words(budget: Budget) -> str:
     """Describe the limits of an injection, or of a modification if no node may be injected."""
     kind = "injected_nodes" if budget.max_injected_nodes else "changed_nodes"
-    return describe_limits(ranges([asdict(budget)]), [kind])
+    limits = describe_limits(ranges([asdict(budget)]), [kind])
+    return ", ".join(filter(None, [limits, budget.form]))
 
 
 def differing(frame: pd.DataFrame, columns: Iterable[str]) -> list[str]:
