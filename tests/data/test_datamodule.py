@@ -77,6 +77,16 @@ def test_a_transductive_view_is_the_whole_graph_and_scores_its_own_nodes(raw: Da
             served(raw, transductive=True, **options)
 
 
+def test_words_as_frequencies_sum_to_one(raw: Data) -> None:
+    graph = raw.clone()
+    graph.x = (raw.x > 0).float()
+    graph.x[3] = 0
+    x = served(graph, normalize="frequencies").graph.x
+    torch.testing.assert_close(x * graph.x.sum(1, keepdim=True), graph.x)
+    with pytest.raises(DataError, match=r"^dataset=small: features: [^\n]*frequencies"):
+        served(raw, normalize="frequencies").setup()
+
+
 @pytest.mark.parametrize("transductive", [False, True])
 def test_a_poisoned_graph_is_served_at_every_stage(raw: Data, *, transductive: bool) -> None:
     clean, changed = served(raw, transductive=transductive), raw.clone()

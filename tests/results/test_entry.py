@@ -71,3 +71,15 @@ def test_other_models_and_larger_budgets_say_nothing(unlike: dict[str, Any]) -> 
     assert marks(other())
     assert marks(other(budget=(5, 4)))
     assert not marks(other(**unlike))
+
+
+def test_any_features_say_nothing_of_words() -> None:
+    table = [of_words(run) for run in TABLE]
+    assert marks(of_words(other()), table=table)
+    assert not marks(other(), table=table)
+
+
+def of_words(run: Record) -> Record:
+    """The same run with words as injected features."""
+    declared = run["budget"]["declared"] | {"features": "binary"}
+    return run | {"budget": run["budget"] | {"declared": declared}}
