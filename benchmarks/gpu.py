@@ -15,9 +15,12 @@ import time
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 from hydra import compose, initialize_config_dir
@@ -27,7 +30,7 @@ from networks import ONE_STEP, YARDSTICK, epoch_of, network, straightforward
 from torch import nn
 from torch_geometric.data import Data
 
-from robust_diffusion import Budget, evaluate, fit, load_model, open_dataset
+from robust_diffusion import Budget, Fit, evaluate, load_model, open_dataset
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.operators import set_backend
@@ -182,18 +185,28 @@ def _peak(run: Callable[[], None]) -> float:
 def fits() -> dict[str, Any]:
     """Milliseconds of an epoch of a fit: Lightning, metrics and checkpoints included."""
     found = {}
+    trainer = partial(pl.Trainer, accelerator="gpu" if ON_CARD else "cpu")
+    options = {"num_sanity_val_steps": 0, "enable_model_summary": False, "log_every_n_steps": 1}
     for dataset in FLOWS:
         for backend in BACKENDS:
             set_backend(backend)  # type: ignore[arg-type]
-            most = 150 if ON_CARD else 3
             for fidelity in ("released", "paper"):
                 datamodule, model = build(dataset, "beltrami", fidelity)
-                accelerator = "gpu" if ON_CARD else "cpu"
-                options = {"accelerator": accelerator, "progress": False}
-                fit(model, datamodule, max_epochs=2, **options)
-                result = fit(model, datamodule, max_epochs=most, **options)
-                found[f"{dataset}, {fidelity}, {backend}"] = 1e3 * result.seconds / result.epochs
-    print(found, flush=True)
+                for cuda_graphs in (False, True) if ON_CARD else (False,):
+                    milliseconds = []
+                    for most in (3, 60 if ON_CARD else 3):
+                        train = Fit(
+                            partial(trainer, **options),  # type: ignore[arg-type]
+                            max_epochs=most,
+                            progress_bar=False,
+                            cuda_graphs=cuda_graphs,
+                        )
+                        with TemporaryDirectory() as folder:
+                            result = train(deepcopy(model), datamodule, directory=Path(folder))
+                        milliseconds.append(1e3 * result.seconds / result.epochs)
+                    name = f"{dataset}, {fidelity}, {backend}" + ", captured" * cuda_graphs
+                    found[name] = milliseconds[-1]
+                    print(f"fit, {name}: {milliseconds[-1]:.1f} ms an epoch", flush=True)
     return found
 
 

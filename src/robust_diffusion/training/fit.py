@@ -105,6 +105,8 @@ class Fit:
         weight_decay: Adam's, at least 0, at most 1e37.
         progress_bar: Show a bar on a terminal.
         adversary: Attacks the graph in training; `None`, or an empty configuration, for none.
+        cuda_graphs: Launch a pass over the graph as a whole on a GPU, where that gives the same
+            numbers; see `CapturedPasses`.
         key: The configuration key of this fit, for messages.
 
     Raises:
@@ -139,6 +141,7 @@ class Fit:
         weight_decay: Annotated[float, Ge(0), Le(LARGEST_FACTOR)] = 0.0,
         progress_bar: bool = True,
         adversary: Adversary | Mapping[str, Any] | None = None,
+        cuda_graphs: bool = True,
         key: str = "training",
     ) -> None:
         self._trainer = trainer
@@ -148,6 +151,7 @@ class Fit:
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.progress_bar = progress_bar
+        self.cuda_graphs = cuda_graphs
         if adversary and not isinstance(adversary, Adversary):
             raise ConfigError(f"{key}.adversary={adversary}: is none; use adversary=injection")
         self.adversary = adversary if isinstance(adversary, Adversary) else None
@@ -193,7 +197,9 @@ class Fit:
             adversary=self.adversary,
             key=self.key,
             model_config=model_config,
+            cuda_graphs=self.cuda_graphs,
         )
+        module.train()  # Lightning leaves a model in the mode in which it finds it
         checkpoint, stopping, *bar = self._callbacks(directory, description)
         outcome = Outcome(directory / "outcome.json")
         with quiet_lightning():
