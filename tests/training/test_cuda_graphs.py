@@ -2,14 +2,17 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
 from robust_diffusion.models import GCN
-from robust_diffusion.training import cuda_graphs
+from robust_diffusion.training import Fit, cuda_graphs, module
 from robust_diffusion.training.cuda_graphs import CapturedPasses
 
 X = torch.rand(4, 5)
@@ -94,3 +97,23 @@ def test_an_obstacle_leaves_plain_passes(obstacle: str, monkeypatch: pytest.Monk
     run = CapturedPasses(model)
     assert run(X, EDGES).shape == (4, 3)
     assert captured(run) == [False]
+
+
+def test_a_training_by_replays_is_the_same(
+    make_datamodule: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = partial(pl.Trainer, accelerator="cpu", enable_model_summary=False)
+    passes, weights = [], []
+    for device in ("cuda", "cpu"):
+        monkeypatch.setattr(module, "CAPTURING", device)
+        monkeypatch.setattr(
+            module, "CapturedPasses", lambda m: passes.append(CapturedPasses(m)) or passes[-1]
+        )
+        torch.manual_seed(0)
+        model = GCN(16, 8, 7, dropout=0.5).eval()
+        fit = Fit(trainer, max_epochs=4, progress_bar=False)
+        trained = fit(model, make_datamodule(), directory=tmp_path / device)
+        weights.append(torch.cat([p.flatten() for p in trained.module.parameters()]))
+    assert torch.equal(*weights)
+    (run,) = passes
+    assert captured(run) == [True, True]

@@ -57,6 +57,7 @@ class CapturedPasses:
                 expected = trial(plain)
             captured = _with_backward(view()) if differentiable else _forward(plain)
             if all(map(_close, trial(captured), expected)):
+                log.debug("a pass as a CUDA graph: %s", "training" if differentiable else "test")
                 return captured
         except Exception as error:  # what a plain pass raises, it will raise again
             reason = str(error).strip().partition("\n")[0] or type(error).__name__

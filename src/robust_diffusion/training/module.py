@@ -106,8 +106,6 @@ class NodeClassification(pl.LightningModule):
         """Hand on the scale of the features, and prepare those of both views, once."""
         if self._adversary is not None:
             self._attacker = self._adversary.against(self.model)
-        elif self._cuda_graphs and self._captures():
-            self._run = CapturedPasses(self.model)
         datamodule = getattr(self.trainer, "datamodule", None)
         if not isinstance(datamodule, GraphDataModule):
             return
@@ -118,11 +116,16 @@ class NodeClassification(pl.LightningModule):
             views = [self._cast(datamodule.view(part)).x for part in ("train", "val")]
             self._prepared = {id(x): sparse_input(x) for x in views if x is not None}
 
-    def _captures(self) -> bool:
-        """True where passes are alike: on one GPU, one graph in an epoch, in single precision."""
+    def on_train_start(self) -> None:
+        """Record passes where they are alike: on one GPU, one graph an epoch, in single precision.
+
+        Only now does the trainer know the number of batches.
+        """
         trainer = self.trainer
-        on_one = trainer.strategy.root_device.type == "cuda" and trainer.world_size == 1
-        return on_one and trainer.num_training_batches == 1 and trainer.precision == "32-true"
+        alike = trainer.num_training_batches == trainer.world_size == 1 and not self._adversary
+        on_card = trainer.strategy.root_device.type == CAPTURING
+        if self._cuda_graphs and on_card and alike and trainer.precision == "32-true":
+            self._run = CapturedPasses(self.model)
 
     def on_fit_end(self) -> None:
         """Drop the prepared features, the attacker and what was recorded of passes."""
@@ -198,6 +201,9 @@ class NodeClassification(pl.LightningModule):
         several = self._trainer is not None and self._trainer.world_size > 1
         self.log_dict(values, on_step=False, on_epoch=True, batch_size=1, sync_dist=several)
 
+
+CAPTURING = "cuda"
+"""Type of the devices that can launch a pass as a whole."""
 
 _CAST = ByTensor()
 
