@@ -22,7 +22,6 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-import torch.nn.functional as F
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from measure import by_turns, machine, summary
@@ -43,7 +42,6 @@ SOME = ("heat", "beltrami")
 FLOWS = {"cora": ALL, "amazon_computer": SOME, "pubmed": SOME} if ON_CARD else {"cora": ("heat",)}
 BACKENDS = ("torch", "triton") if ON_CARD else ("torch",)
 REPEAT = 12 if ON_CARD else 3
-CAPTURED = "captured"
 MEGABYTE = 1e6
 
 Built = tuple[GraphDataModule, nn.Module]
@@ -88,39 +86,6 @@ def program(built: Built, backend: str) -> Callable[[], None]:
     return run
 
 
-def captured(built: Built) -> Callable[[], None]:
-    """An epoch as one CUDA graph, which is launched as a whole."""
-    datamodule, model = built
-    train, val = views(datamodule)
-    nodes = train.mask.nonzero().squeeze(1)
-    labels = train.y[nodes]
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, capturable=True)
-
-    def epoch() -> None:
-        model.train()
-        optimizer.zero_grad()
-        F.cross_entropy(model(train.x, train.edge_index)[nodes], labels).backward()
-        optimizer.step()
-        model.eval()
-        with torch.no_grad():
-            model(val.x, val.edge_index)
-
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            epoch()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        epoch()
-
-    def run() -> None:
-        graph.replay()
-        finished()
-
-    return run
-
-
 def epochs() -> dict[str, Any]:
     """Milliseconds of an epoch, with validation, and peak memory in MB."""
     found: dict[str, Any] = {}
@@ -138,15 +103,6 @@ def epochs() -> dict[str, Any]:
 def _programs(dataset: str, flow: str, fidelity: str) -> dict[str, Any]:
     datamodule, model = build(dataset, flow, fidelity)
     runs = {b: program((datamodule, deepcopy(model).to(DEVICE)), b) for b in BACKENDS}
-    for backend in BACKENDS[-1:] if ON_CARD and fidelity == "paper" else ():
-        set_backend(backend)  # type: ignore[arg-type]
-        try:
-            run = captured((datamodule, deepcopy(model).to(DEVICE)))
-        except RuntimeError as error:
-            print(f"not captured: {dataset} {flow} {backend}: {error}"[:900], flush=True)
-            finished()
-        else:
-            runs[f"{backend}, {CAPTURED}"] = run
     return measured(runs)
 
 
@@ -164,9 +120,6 @@ def foreign() -> dict[str, Any]:
         datamodule, _ = build(dataset, "beltrami", "paper")
         model = network(datamodule, ONE_STEP)
         runs = {b: program((datamodule, deepcopy(model).to(DEVICE)), b) for b in BACKENDS}
-        if ON_CARD:
-            set_backend("triton")
-            runs[f"triton, {CAPTURED}"] = captured((datamodule, deepcopy(model).to(DEVICE)))
         other = straightforward(datamodule, model, method=ONE_STEP.method)
         runs[YARDSTICK] = program((datamodule, other.to(DEVICE)), YARDSTICK)
         found[dataset] = measured(runs)
@@ -284,6 +237,38 @@ CASES = {
 }
 
 
+def as_markdown(recorded: dict[str, Any]) -> str:
+    """What was recorded, as tables."""
+    described = recorded["machine"]
+    lines = [f"{described['card']}, torch {described['torch']}, {described['cores']} CPU cores."]
+    for title, key in (("An epoch", "epoch"), ("One step of rk4", "straightforward")):
+        programs = list(next(iter(recorded[key].values()))) if key in recorded else []
+        rows = [
+            [name, *[f"{of[p]['median_ms']:.1f}, {of[p]['peak_mb']:.0f}" for p in programs]]
+            for name, of in recorded.get(key, {}).items()
+        ]
+        lines += _table([f"{title}, ms and peak MB", *programs], rows)
+    fits = [[name, f"{of:.1f}"] for name, of in recorded.get("fit", {}).items()]
+    lines += _table(["An epoch of a fit", "ms"], fits)
+    counts = [
+        [n, of["launches"], of["host_syncs"]] for n, of in recorded.get("launches", {}).items()
+    ]
+    lines += _table(["An epoch of Beltrami, Cora", "launches", "host syncs"], counts)
+    worst = [
+        [name, f"{of['seconds']:.1f}", f"{100 * of['robust']:.2f}"]
+        for name, of in recorded.get("attack", {}).items()
+    ]
+    lines += _table(["Attack", "seconds", "accuracy in %"], worst)
+    return "\n".join(lines) + "\n"
+
+
+def _table(heads: list[str], rows: list[list[Any]]) -> list[str]:
+    if not rows:
+        return []
+    lines = [heads, ["---"] * len(heads), *rows]
+    return ["", *["| " + " | ".join(map(str, cells)) + " |" for cells in lines]]
+
+
 def main() -> None:
     """Measure, and record what was measured on a card."""
     parser = argparse.ArgumentParser(description="Measure on a GPU.")
@@ -299,6 +284,7 @@ def main() -> None:
             folder = Path(os.environ.get("OUT", RESULTS))
             text = json.dumps(recorded, indent=1, sort_keys=True) + "\n"
             (folder / f"{slug}.json").write_text(text)
+            (folder / f"{slug}.md").write_text(as_markdown(recorded))
 
 
 if __name__ == "__main__":

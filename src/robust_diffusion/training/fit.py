@@ -49,6 +49,8 @@ NOT_FOR_ONE_GRAPH = (
     "does not have many workers",
     # Lightning calls a torch function that newer versions of torch rename.
     "isinstance.treespec, LeafSpec.",
+    # A pass that was recorded on a stream of its own: autograd waits for it.
+    "AccumulateGrad node's stream does not match",
 )
 
 LOGGERS = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric")]
