@@ -209,6 +209,23 @@ def worst_case_page() -> Quotes:
     few = lowest("budget-curve", edges=4)["worst"].drop("mlp")
     yield "leave the seven models {:.0f} to {:.1f} %", [few.min(), few.max()]
     yield from heterophily()
+    yield from words()
+
+
+def words() -> Quotes:
+    found: dict[str, dict[Any, dict[str, float]]] = {}
+    for record in read_records(EXPERIMENTS / "words" / "records.jsonl"):
+        accuracy = {name: 100 * value for name, value in record["accuracy"].items()}
+        limits = record["budget"]["declared"]
+        found.setdefault(model_name(record), {})[limits["max_words"]] = accuracy
+    for name, model in (
+        *(("GCN", "gcn"), ("GAT", "gat"), ("GPRGNN", "gpr_gnn"), ("GNNGuard", "gnn_guard")),
+        *(("GRAND", "grand"), ("Beltrami", "beltrami"), ("MLP", "mlp")),
+    ):
+        free, few, more = (found[model].get(most, {}) for most in (None, 20, 25))
+        values = [free["clean"], free["random"], few["random"], free["auto"], few["auto"]]
+        values += [more["auto"]] if more else []
+        yield f"| {name}" + " | {:.1f}" * len(values) + " |", values
 
 
 def flips() -> Quotes:

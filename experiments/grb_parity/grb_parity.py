@@ -47,6 +47,7 @@ from robust_diffusion.attacks import (
 )
 from robust_diffusion.attacks.audit import audit, read_perturbed, write_perturbed
 from robust_diffusion.attacks.base import Problem, frozen
+from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.losses import LossName
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
@@ -385,7 +386,7 @@ def by_grb(
             clean = Data(x=graph.x, edge_index=graph.edge_index)
             problem = Problem(ours.name, known.judge, clean, known.datamodule.target_nodes)
             start, edges = torch.zeros_like(features), torch.stack([col, row])
-            fitted = ours.fit(problem, start, graph.x, edges, (low, high))
+            fitted = ours.fit(problem, start, graph.x, edges, FeatureSet(low, high))
         with torch.no_grad():
             logits = known.judge(torch.cat([graph.x, fitted]), edges)
         spent["accuracy_of_ours_on_its_edges"] = accuracy(known, logits[: graph.num_nodes])

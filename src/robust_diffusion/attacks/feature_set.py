@@ -18,8 +18,8 @@ class FeatureSet:
     every accuracy that an attack reads is that of features within the budget.
     """
 
-    low: float | Tensor  # smallest feature
-    high: float | Tensor  # largest feature
+    low: Any  # smallest feature, or a tensor of one for each
+    high: Any  # largest feature, or a tensor
 
     def clip(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
         """Clamp a variable to the limits."""

@@ -153,12 +153,12 @@ def _print_each(
         _write(Path(folder) / "each.csv", frame.to_csv())
 
 
-def plain_limits(cfg: DictConfig, command: str) -> Sequence[float] | None:
+def plain_limits(cfg: DictConfig, command: str) -> tuple[float, float] | None:
     """Return the feature limits of a budget; `command` knows no other form of features."""
     budget: Budget = instantiate(cfg.budget)
     if budget.form:
         raise ConfigError(f"budget.features={budget.features}: expected null for {command}")
-    return budget.feature_limits
+    return None if budget.feature_limits is None else budget.limits
 
 
 def _write(path: Path, text: str) -> None:

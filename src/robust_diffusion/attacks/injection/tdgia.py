@@ -103,7 +103,8 @@ class TDGIA(AdamAttack):
     ) -> Float[Tensor, "k f"]:
         low, high = allowed.low, allowed.high
         strict = self.variant == "strict"
-        centre, radius = ((low + high) / 2, (high - low) / 2) if strict else (0.0, high)
+        centre: float = (low + high) / 2 if strict else 0.0
+        radius: float = (high - low) / 2 if strict else high
         labels, disguise = problem.labels, self.disguise(x, edge_index, start.size(0))
         old = problem.rows_of(x)
 
