@@ -48,14 +48,14 @@ class Budget:
         >>> budget.injected_degrees
         [4, 4, 4]
 
-        A bag of words, and nodes of at most twenty words:
+        A bag of words, and injected nodes of at most twenty words:
 
-        >>> from robust_diffusion import GCN, attack
+        >>> from robust_diffusion import GCN, PGD, attack
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=50)
         >>> data.x = (data.x > 1).float()
-        >>> graph = attack(GCN(50, 8, 7), data, Budget(3, 4, features="binary", max_words=20))
-        >>> new = graph.x[100:]
+        >>> budget = Budget(3, 4, features="binary", max_words=20)
+        >>> new = attack(GCN(50, 8, 7), data, budget, PGD(num_steps=60)).x[100:]
         >>> new.unique().tolist(), bool((new.sum(1) <= 20).all())
         ([0.0, 1.0], True)
     """

@@ -57,10 +57,11 @@ class _Words(FeatureSet):
     def above_price(
         self, slope: Float[Tensor, "k f"], features: Float[Tensor, "k f"]
     ) -> Float[Tensor, "k f"]:
-        """Return the slope of each word less what its room is worth to the next best word.
+        """Return the slope of each word minus the price of a place in the node.
 
-        The step rules look at signs. Without this, every word that does some harm would rise, and
-        the limit would choose among them regardless of how much each does.
+        The price lies halfway between the last word that fits and the first that does not. Step
+        rules mostly follow signs: without it, every word that does some harm would rise, and the
+        limit would choose among them regardless of how much harm each does.
         """
         f = slope.size(1)
         if self.max_words is None or self.max_words >= f:
@@ -117,7 +118,7 @@ class Frequencies(_Words):
     def above_price(
         self, slope: Float[Tensor, "k f"], features: Float[Tensor, "k f"]
     ) -> Float[Tensor, "k f"]:
-        """Return the slope of each word less the mean over the words that the node holds."""
+        """Return the slope of each word minus the mean over the words that the node holds."""
         return slope - (slope * features).sum(1, keepdim=True)
 
 
