@@ -26,6 +26,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from measure import by_turns, machine, summary
 from networks import ONE_STEP, YARDSTICK, epoch_of, network, straightforward
+from tables import card_page
 from torch import nn
 from torch_geometric.data import Data
 
@@ -237,38 +238,6 @@ CASES = {
 }
 
 
-def as_markdown(recorded: dict[str, Any]) -> str:
-    """What was recorded, as tables."""
-    described = recorded["machine"]
-    lines = [f"{described['card']}, torch {described['torch']}, {described['cores']} CPU cores."]
-    for title, key in (("An epoch", "epoch"), ("One step of rk4", "straightforward")):
-        programs = list(next(iter(recorded[key].values()))) if key in recorded else []
-        rows = [
-            [name, *[f"{of[p]['median_ms']:.1f}, {of[p]['peak_mb']:.0f}" for p in programs]]
-            for name, of in recorded.get(key, {}).items()
-        ]
-        lines += _table([f"{title}, ms and peak MB", *programs], rows)
-    fits = [[name, f"{of:.1f}"] for name, of in recorded.get("fit", {}).items()]
-    lines += _table(["An epoch of a fit", "ms"], fits)
-    counts = [
-        [n, of["launches"], of["host_syncs"]] for n, of in recorded.get("launches", {}).items()
-    ]
-    lines += _table(["An epoch of Beltrami, Cora", "launches", "host syncs"], counts)
-    worst = [
-        [name, f"{of['seconds']:.1f}", f"{100 * of['robust']:.2f}"]
-        for name, of in recorded.get("attack", {}).items()
-    ]
-    lines += _table(["Attack", "seconds", "accuracy in %"], worst)
-    return "\n".join(lines) + "\n"
-
-
-def _table(heads: list[str], rows: list[list[Any]]) -> list[str]:
-    if not rows:
-        return []
-    lines = [heads, ["---"] * len(heads), *rows]
-    return ["", *["| " + " | ".join(map(str, cells)) + " |" for cells in lines]]
-
-
 def main() -> None:
     """Measure, and record what was measured on a card."""
     parser = argparse.ArgumentParser(description="Measure on a GPU.")
@@ -284,7 +253,7 @@ def main() -> None:
             folder = Path(os.environ.get("OUT", RESULTS))
             text = json.dumps(recorded, indent=1, sort_keys=True) + "\n"
             (folder / f"{slug}.json").write_text(text)
-            (folder / f"{slug}.md").write_text(as_markdown(recorded))
+            (folder / f"{slug}.md").write_text(card_page(recorded))
 
 
 if __name__ == "__main__":
