@@ -225,7 +225,7 @@ def words() -> Quotes:
     yield "An MLP keeps its {} %", [found.pop("mlp")[None]["clean"]]
     names = {"gcn": "GCN", "gpr_gnn": "GPRGNN", "gnn_guard": "GNNGuard", "grand": "GRAND"}
     for model, by_words in found.items():
-        free, few, more = (by_words[most] for most in (None, 20, 25))
+        free, few, more = (by_words.get(most, {"auto": "-"}) for most in (None, 20, 25))
         values = [free["clean"], free["random"], few["random"], free["auto"], few["auto"]]
         yield f"| {names[model]}" + " | {}" * 6 + " |", [*values, more["auto"]]
     yield "leave GCN at {} %", [found["gcn"][20]["auto"].removesuffix(" !")]
