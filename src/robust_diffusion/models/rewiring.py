@@ -87,4 +87,4 @@ def _quantile(
     place = q * (counted.sum() - 1).to(scores)
     below = place.long()
     low, high = ordered.index_select(0, torch.stack([below, place.ceil().long()]))
-    return low.lerp(high, place - below)
+    return torch.lerp(low, high, place - below)
