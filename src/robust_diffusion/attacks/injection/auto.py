@@ -81,9 +81,10 @@ class Climb:
     placement: Placement  # edges of the new nodes
     best: Found  # the most harmful features so far
 
-    def behind(self, other: "Climb") -> float:
-        """Accuracy, in 0..1, that it leaves more than another one."""
-        return (self.best.right - other.best.right) / self.problem.targets.numel()
+    @property
+    def right(self) -> float:
+        """Share of the targets, in 0..1, that its best features leave correctly classified."""
+        return self.best.right / self.problem.targets.numel()
 
 
 class AutoInjection(Ensemble):
@@ -119,6 +120,7 @@ class AutoInjection(Ensemble):
     """
 
     name = "auto"
+    version = 8
     kind: ClassVar[Kind] = "injection"
 
     def __init__(self, *, num_steps: Steps = 120) -> None:
@@ -129,17 +131,15 @@ class AutoInjection(Ensemble):
         return budget.max_injected_nodes > 0
 
     def run_parts(self, parts: Parts) -> None:
-        """A cover by few edges; if there are more, the ascents rung by rung, then reallocations."""
+        """Covers by few edges; if there are more, the ascents rung by rung, then reallocations."""
         judge = parts.judge
         edges = sum(parts.budget.injected_degrees)
         right = int((judge.clean_logits[judge.targets].argmax(1) == judge.labels).sum())
         left = []
         if 0 < edges <= COVERED * right:
-            self._cover(parts, "search", 0)
-            exchanges = round(EXCHANGE_SHARE * self.num_steps)
-            left = [c for form in parts.forms if (c := self._cover(parts, form, exchanges))]
+            left = [climb for form in parts.forms if (climb := self._cover(parts, form))]
             if not left:
-                self._cover(parts, "search", exchanges)
+                self._cover(parts, "search")
         if 0 < edges < right:
             return
         placements = list(_placements(parts))
@@ -162,13 +162,14 @@ class AutoInjection(Ensemble):
             if not left or idle == (1 if parts.lowest < ENOUGH else IDLE_ROUNDS):
                 break
 
-    def _cover(self, parts: Parts, form: str, exchanges: int) -> Climb | None:
+    def _cover(self, parts: Parts, form: str) -> Climb | None:
         """Edges placed by what they misclassify; `None` if there is no gradient to go on by."""
         if parts.lowest == 0:
             return None
         problem, steps = (
             (parts.judge, 0) if form == "search" else (parts.forms[form], self.num_steps)
         )
+        exchanges = round(EXCHANGE_SHARE * self.num_steps)
         degrees, limits = parts.budget.injected_degrees, parts.budget.limits
         cover = Cover(problem, parts.judge, degrees, limits, steps, exchanges, parts.generator)
         none = torch.zeros(len(degrees), parts.judge.targets.numel(), dtype=torch.bool)
@@ -199,7 +200,7 @@ class AutoInjection(Ensemble):
         for now in climbs:
             if parts.lowest == 0:
                 return []
-            if parts.lowest < ENOUGH and able:
+            if able and able[-1].right < ENOUGH:
                 break
 
             def compute(now: Climb = now) -> tuple[Placement, Found]:
@@ -277,7 +278,7 @@ def _best_of_each_sharing(climbs: Sequence[Climb]) -> list[Climb]:
     sharings = (*_EDGES, "cover")
     first = [next((one for one in order if one.edges == edges), None) for edges in sharings]
     best = [*filter(None, first), *[one for one in order if one not in first][:1]]
-    return [one for one in best if one.behind(order[0]) <= BEHIND]
+    return [one for one in best if one.right - order[0].right <= BEHIND]
 
 
 def _run(
