@@ -91,14 +91,15 @@ class AutoInjection(Ensemble):
     """An ensemble of injection attacks: the most harmful graph that any part finds.
 
     Nothing has to be chosen but the budget. If its edges are few beside the correctly classified
-    targets, `Cover` places them by what each misclassifies, without gradients and through each form
-    of the model. If they are at least as many as these targets, gradient ascents follow, each with
-    its own edges and loss, and a search that asks for no gradient. Their edges lead to correctly
-    classified targets alone: one for each, four, and all that the budget allows, these with and
-    without links among the new nodes. After each rung of steps the less harmful parts are dropped;
-    the others go on from the best features that they have met. The best by each way of sharing, and
-    the next best, then go on as long as that pays, and move their edges from targets that are
-    misclassified without them to those that measured gains show. All stop where no target is left.
+    targets, `Cover` places them by what each misclassifies, through each form of the model, or
+    without gradients if no form has any. If they are at least as many as these targets, gradient
+    ascents follow, each with its own edges and loss, and a search that asks for no gradient. Their
+    edges lead to correctly classified targets alone: one for each, four, and all that the budget
+    allows, these with and without links among the new nodes. After each rung of steps the less
+    harmful parts are dropped; the others go on from the best features that they have met. The best
+    by each way of sharing, and the next best, then go on as long as that pays, and move their edges
+    from targets that are misclassified without them to those that measured gains show. All stop
+    where no target is left.
 
     Every part's accuracy is kept in `PerturbedGraph.part_accuracy`. A part whose gradient is
     missing or not finite is dropped with a warning in the log.
