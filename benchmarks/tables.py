@@ -250,3 +250,35 @@ def _scaling(results: dict[str, Any]) -> list[str]:
             f"memory to the power {exponents['megabytes']:.2f}.",
         ]
     return lines
+
+
+def card_page(recorded: dict[str, Any]) -> str:
+    """What `gpu.py` recorded on a card, as tables."""
+    described = recorded["machine"]
+    lines = [f"{described['card']}, torch {described['torch']}, {described['cores']} CPU cores."]
+    for title, key in (("An epoch", "epoch"), ("One step of rk4", "straightforward")):
+        programs = list(next(iter(recorded[key].values()))) if key in recorded else []
+        rows = [
+            [name, *[f"{of[p]['median_ms']:.1f}, {of[p]['peak_mb']:.0f}" for p in programs]]
+            for name, of in recorded.get(key, {}).items()
+        ]
+        lines += _page_table([f"{title}, ms and peak MB", *programs], rows)
+    fits = [[name, f"{of:.1f}"] for name, of in recorded.get("fit", {}).items()]
+    lines += _page_table(["An epoch of a fit", "ms"], fits)
+    counts = [
+        [n, of["launches"], of["host_syncs"]] for n, of in recorded.get("launches", {}).items()
+    ]
+    lines += _page_table(["An epoch of Beltrami, Cora", "launches", "host syncs"], counts)
+    worst = [
+        [name, f"{of['seconds']:.1f}", f"{100 * of['robust']:.2f}"]
+        for name, of in recorded.get("attack", {}).items()
+    ]
+    lines += _page_table(["Attack", "seconds", "accuracy in %"], worst)
+    return "\n".join(lines) + "\n"
+
+
+def _page_table(heads: list[str], rows: list[list[Any]]) -> list[str]:
+    if not rows:
+        return []
+    lines = [heads, ["---"] * len(heads), *rows]
+    return ["", *["| " + " | ".join(map(str, cells)) + " |" for cells in lines]]

@@ -168,8 +168,8 @@ class Card(TorchDispatchMode):
     ) -> None:
         packet, away = func.overloadpacket, [a for a in given if not isinstance(a, OnCard)]
         if packet in COPIES:
-            # To a card a copy can be on its way while the host goes on, from it only if pinned.
-            if not (there and kwargs.get("non_blocking")) and (away or not there):
+            # Even one that need not be waited for cannot be part of a CUDA graph, unless pinned.
+            if away or not there:
                 self._wait(func)
             return
         if packet in INDEXES:

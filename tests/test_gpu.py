@@ -22,6 +22,7 @@ from robust_diffusion.integrators.solver import ADAPTIVE_METHODS, FIXED_STEP_MET
 from robust_diffusion.models import GCN
 from robust_diffusion.operators import Graph
 from robust_diffusion.training import Fit
+from robust_diffusion.training.cuda_graphs import CapturedPasses
 from tests.attacks import contract
 from tests.certificates.test_sampling import SCHEMES
 from tests.graphs import build_flow, clustered_edges, random_signal
@@ -100,7 +101,72 @@ def test_logits_of_smoothed_draws(scheme: Any) -> None:
     torch.testing.assert_close(computed[GPU], computed["cpu"])
 
 
-def test_training(make_datamodule: Callable[..., Any], tmp_path: Path) -> None:
+@every_case
+def test_a_captured_pass_changes_a_model_as_a_plain_one(
+    case: Case, x: Tensor, edge_index: Tensor
+) -> None:
+    found = {}
+    given, labels = (x.to(GPU), edge_index.to(GPU)), LABELS.to(GPU)
+    for way in ("plain", "captured"):
+        model = build(case).to(GPU).train()
+        run = CapturedPasses(model) if way == "captured" else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch.manual_seed(0)
+        for _ in range(3):
+            optimizer.zero_grad()
+            F.cross_entropy(run(*given), labels).backward()
+            optimizer.step()
+        with torch.no_grad():
+            model.eval()
+            run(*given)
+            found[way] = run(*given).clone(), *[value.clone() for value in model.buffers()]
+        if isinstance(run, CapturedPasses):  # those that rewire wait for the number of edges
+            diffuses = case[0] in ("model=graph_pde", "model=beltrami_guard")
+            plain = diffuses and "fidelity=released" in case
+            assert [_is_plain(run) for _, run in run._passes.values()] == [plain, False]
+    for captured, plain in zip(found["captured"], found["plain"], strict=True):
+        torch.testing.assert_close(captured, plain, rtol=1e-4, atol=1e-6)
+
+
+def _is_plain(run: Any) -> bool:
+    return isinstance(run, torch.nn.Module) and "forward" not in vars(run)
+
+
+class Restless(torch.nn.Module):
+    """Alternates on the host between two rules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(16, 7)
+        self.calls = 0
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        self.calls += 1
+        return self.linear(x) * (1 + self.calls % 2)
+
+
+class Hurried(Restless):
+    """Branches on its features."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.linear(x) if x.sum() > 0 else x[:, :7]
+
+
+@pytest.mark.parametrize("cls", [Restless, Hurried])
+def test_what_cannot_be_captured_runs_as_it_is_written(cls: type[Restless]) -> None:
+    model, x = cls().to(GPU), torch.rand(5, 16, device=GPU)
+    run = CapturedPasses(model)
+    edge_index = torch.zeros(2, 0, dtype=torch.long, device=GPU)
+    for _ in range(2):
+        expected = model(x, edge_index)
+        model.calls -= 1
+        torch.testing.assert_close(run(x, edge_index), expected)
+    assert all(_is_plain(run) for _, run in run._passes.values())
+
+
+def test_training(
+    make_datamodule: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     accuracy = {}
     for device in ("cpu", GPU):
         torch.manual_seed(0)
@@ -108,8 +174,10 @@ def test_training(make_datamodule: Callable[..., Any], tmp_path: Path) -> None:
             pl.Trainer, accelerator=device, enable_model_summary=False, num_sanity_val_steps=0
         )
         fit = Fit(trainer, max_epochs=20, progress_bar=False)
-        trained = fit(GCN(16, 8, 7), make_datamodule(), directory=tmp_path / device)
+        with caplog.at_level("DEBUG"):
+            trained = fit(GCN(16, 8, 7), make_datamodule(), directory=tmp_path / device)
         accuracy[device] = trained.val_accuracy
+    assert caplog.text.count("a pass as a CUDA graph") == 2  # of training, of validation
     assert accuracy[GPU] == pytest.approx(accuracy["cpu"], abs=POINTS)
 
 

@@ -210,6 +210,16 @@ def test_wrong_calls_are_refused(options: dict[str, Any], error: type[Exception]
         fit(**given)
 
 
+def test_a_model_that_was_tested_is_trained_with_dropout(
+    make_datamodule: Make, tmp_path: Path
+) -> None:
+    model = Linear()
+    model.eval().register_forward_hook(lambda m, *_: modes.append(m.training))
+    modes: list[bool] = []
+    fit_of()(model, make_datamodule(), directory=tmp_path)
+    assert modes[:2] == [True, False]
+
+
 def trainer(folder: Path, **options: Any) -> pl.Trainer:
     return pl.Trainer(
         accelerator="cpu",

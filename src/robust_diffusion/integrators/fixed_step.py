@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -97,18 +98,35 @@ def solve_fixed_step(
     Nothing is read back from the device. With `recompute`, only the states between steps are kept
     for the backward pass, and each step is re-evaluated there.
     """
-    grid = torch.linspace(0.0, t_end, num_steps + 1, dtype=z.dtype)
-    starts, ends = grid[:-1], grid[1:]
-    lengths = ends - starts
-    times = [ends if node == 1 else starts + lengths * node for node in method.nodes]
-    by_step = torch.stack(times, 1).to(z.device, non_blocking=True)
-    for stage_times, dt in zip(by_step, lengths.tolist(), strict=True):
+    by_step, lengths = _stages(t_end, method.nodes, num_steps, z.dtype, z.device)
+    for stage_times, dt in zip(by_step, lengths, strict=True):
 
         def step(state: Tensor, *times: Tensor, dt: float = dt) -> Tensor:
             return method.step(rhs, state, times, dt)
 
         z = evaluate_flow(step, z, *stage_times, recompute=recompute)
     return z
+
+
+@lru_cache(maxsize=64)
+def _stages(
+    t_end: float,
+    nodes: tuple[float, ...],
+    num_steps: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> tuple[list[tuple[Tensor, ...]], list[float]]:
+    """Times of every step's evaluations, and the lengths of the steps.
+
+    Kept, since a copy from the host cannot be part of a CUDA graph.
+    """
+    with torch.inference_mode(mode=False):
+        grid = torch.linspace(0.0, t_end, num_steps + 1, dtype=dtype)
+        starts, ends = grid[:-1], grid[1:]
+        lengths = ends - starts
+        times = [ends if node == 1 else starts + lengths * node for node in nodes]
+        by_step = torch.stack(times, 1).to(device, non_blocking=True)
+        return [step.unbind() for step in by_step], lengths.tolist()
 
 
 def _times(x: Tensor, factor: float) -> Tensor:
@@ -186,12 +204,11 @@ def solve_fractional(
         num_steps: Number of equal steps, at least 1.
         recompute: Keep only states for the backward pass; see `solve_fixed_step`.
     """
-    times = torch.linspace(0.0, t_end, num_steps + 1, dtype=z.dtype)
-    times = times.to(z.device, non_blocking=True)
+    steps, _ = _stages(t_end, (0.0,), num_steps, z.dtype, z.device)
     speed = (t_end / num_steps) ** order / math.gamma(order + 1)
     past: list[Tensor] = []
     state = z
-    for time in times[:-1]:
+    for (time,) in steps:
         past.append(evaluate_flow(rhs, time, state, recompute=recompute))
         ages = range(len(past), 0, -1)
         state = z
@@ -231,15 +248,14 @@ def solve_distributed(
         num_steps: Number of equal steps, at least 1.
         recompute: Keep only states for the backward pass; see `solve_fixed_step`.
     """
-    times = torch.linspace(0.0, t_end, num_steps + 1, dtype=z.dtype)
-    times = times.to(z.device, non_blocking=True)
+    steps, _ = _stages(t_end, (0.0,), num_steps, z.dtype, z.device)
     scale = [weights[j] * (num_steps / t_end) ** alpha for j, alpha in enumerate(orders)]
     present = torch.stack(scale).sum()
     coefficients = [1.0] * len(orders)
     memory: list[Tensor] = []  # by age
     moved: list[Tensor] = []  # Z_n - Z_0
     state = z
-    for age, time in enumerate(times[:-1], 1):
+    for age, (time,) in enumerate(steps, 1):
         total = evaluate_flow(rhs, time, state, recompute=recompute)
         for past, weight in zip(reversed(moved), memory, strict=True):
             total = total - weight * past

@@ -32,7 +32,7 @@ TIMED_PARTS = ("data", "model", "seed", "threads", "timing")
 """Top-level keys that a timing run reads, besides the trainer, which names the device."""
 
 IGNORED_KEYS = re.compile(
-    r"(.*\.)?_partial_|dataset\.(edge_values|printed)|(training|threat\.fit)\.progress_bar"
+    r"(.*\.)?_partial_|dataset\.(edge_values|printed)|(training|threat\.fit)\.(progress_bar|cuda_graphs)"
     r"|(.*\.)?solver\.max_nfe"
     r"|threat\.fit\.key|attacks\.\w+\.data_dir|data(set)?\.source\.folder\.(.*\.)?(download|root|urls)"
 )

@@ -49,6 +49,8 @@ NOT_FOR_ONE_GRAPH = (
     "does not have many workers",
     # Lightning calls a torch function that newer versions of torch rename.
     "isinstance.treespec, LeafSpec.",
+    # A pass that was recorded on a stream of its own: autograd waits for it.
+    "AccumulateGrad node's stream does not match",
 )
 
 LOGGERS = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric")]
@@ -105,6 +107,8 @@ class Fit:
         weight_decay: Adam's, at least 0, at most 1e37.
         progress_bar: Show a bar on a terminal.
         adversary: Attacks the graph in training; `None`, or an empty configuration, for none.
+        cuda_graphs: Launch a pass over the graph as a whole on a GPU, where that gives the same
+            numbers; see `CapturedPasses`.
         key: The configuration key of this fit, for messages.
 
     Raises:
@@ -139,6 +143,7 @@ class Fit:
         weight_decay: Annotated[float, Ge(0), Le(LARGEST_FACTOR)] = 0.0,
         progress_bar: bool = True,
         adversary: Adversary | Mapping[str, Any] | None = None,
+        cuda_graphs: bool = True,
         key: str = "training",
     ) -> None:
         self._trainer = trainer
@@ -148,6 +153,7 @@ class Fit:
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.progress_bar = progress_bar
+        self.cuda_graphs = cuda_graphs
         if adversary and not isinstance(adversary, Adversary):
             raise ConfigError(f"{key}.adversary={adversary}: is none; use adversary=injection")
         self.adversary = adversary if isinstance(adversary, Adversary) else None
@@ -193,7 +199,9 @@ class Fit:
             adversary=self.adversary,
             key=self.key,
             model_config=model_config,
+            cuda_graphs=self.cuda_graphs,
         )
+        module.train()  # Lightning leaves a model in the mode in which it finds it
         checkpoint, stopping, *bar = self._callbacks(directory, description)
         outcome = Outcome(directory / "outcome.json")
         with quiet_lightning():

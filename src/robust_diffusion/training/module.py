@@ -18,6 +18,7 @@ from robust_diffusion.models.checked import dtype_of
 from robust_diffusion.models.raw_features import RawFeatures
 from robust_diffusion.operators import sparse_input
 from robust_diffusion.system.tensor_hashes import ByTensor
+from robust_diffusion.training.cuda_graphs import CapturedPasses
 
 _Attacker = Callable[[Data], Data]
 """Attacks the train view, or a batch of it, again at each call; the clean nodes come first."""
@@ -58,6 +59,7 @@ class NodeClassification(pl.LightningModule):
         adversary: Attacks the graph in training; `None` for none.
         key: The configuration key of the training, for messages.
         model_config: Configuration of the model, which a checkpoint keeps; `None` if it has none.
+        cuda_graphs: Launch a pass over a graph as a whole on a GPU; see `CapturedPasses`.
 
     Examples:
         >>> from robust_diffusion import MLP, GraphDataModule, NodeClassification
@@ -79,10 +81,11 @@ class NodeClassification(pl.LightningModule):
         adversary: Adversary | None = None,
         key: str = "training",
         model_config: Mapping[str, Any] | None = None,
+        cuda_graphs: bool = False,
     ) -> None:
         super().__init__()
         # Not passed to the logger, which has the whole configuration.
-        self.save_hyperparameters(ignore=["model", "adversary"], logger=False)
+        self.save_hyperparameters(ignore=["model", "adversary", "cuda_graphs"], logger=False)
         self.model = model
         self.num_classes = num_classes
         self.learning_rate = learning_rate
@@ -91,6 +94,8 @@ class NodeClassification(pl.LightningModule):
         self._adversary = adversary
         self._attacker: _Attacker | None = None
         self._prepared: dict[int, Tensor] = {}
+        self._cuda_graphs = cuda_graphs
+        self._run: Callable[..., Tensor] | None = None
 
     @classmethod
     def load_from_checkpoint(cls, *args: Any, **kwargs: Any) -> "NodeClassification":
@@ -111,22 +116,35 @@ class NodeClassification(pl.LightningModule):
             views = [self._cast(datamodule.view(part)).x for part in ("train", "val")]
             self._prepared = {id(x): sparse_input(x) for x in views if x is not None}
 
+    def on_train_start(self) -> None:
+        """Record passes where they are alike: on one GPU, one graph an epoch, in single precision.
+
+        Only now does the trainer know the number of batches.
+        """
+        trainer = self.trainer
+        alike = trainer.num_training_batches == trainer.world_size == 1 and not self._adversary
+        on_card = trainer.strategy.root_device.type == CAPTURING
+        if self._cuda_graphs and on_card and alike and trainer.precision == "32-true":
+            self._run = CapturedPasses(self.model)
+
     def on_fit_end(self) -> None:
-        """Drop the prepared features and the attacker."""
-        self._prepared, self._attacker = {}, None
+        """Drop the prepared features, the attacker and what was recorded of passes."""
+        self._prepared, self._attacker, self._run = {}, None, None
 
     def forward(self, data: Data) -> Tensor:
         """Logits of every node of a view, n x C."""
         data = self._cast(data)
         x = self._prepared.get(id(data.x), data.x)
+        run: Callable[..., Tensor] = self._run or self.model
         if "degree" in data and getattr(self.model, "normalizes_by_degree", False):
-            return self.model(x, data.edge_index, degree=data.degree)  # type: ignore[no-any-return]
-        return self.model(x, data.edge_index)  # type: ignore[no-any-return]
+            return run(x, data.edge_index, degree=data.degree)
+        return run(x, data.edge_index)
 
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
         """Loss on the scored nodes of the train view."""
         loss, accuracy = self._score(batch)
         if not torch.isfinite(loss):
+            self._run = None  # hooks look at the layers
             raise TrainingError(
                 f"loss is {loss.item()} at epoch {self.current_epoch}: "
                 f"{first_non_finite(self.model, lambda: self(batch))}; "
@@ -183,6 +201,9 @@ class NodeClassification(pl.LightningModule):
         several = self._trainer is not None and self._trainer.world_size > 1
         self.log_dict(values, on_step=False, on_epoch=True, batch_size=1, sync_dist=several)
 
+
+CAPTURING = "cuda"
+"""Type of the devices that can launch a pass as a whole."""
 
 _CAST = ByTensor()
 

@@ -37,8 +37,8 @@ def set_backend(name: Backend) -> str:
         name: `compiled` (C++, built with the user's compiler when first used), `torch` (PyTorch
             alone, derivatives by hand), `triton` (kernels for CUDA devices), `reference` (operator
             by operator as the equations are written, differentiable any number of times), or
-            `auto`: compiled where it can be built, else torch. `auto` never takes `triton`, which
-            has not been timed on a GPU yet.
+            `auto`: on a CPU compiled where it can be built, on CUDA triton where it can run, and
+            else torch.
 
     Returns:
         The backend in effect.
@@ -75,8 +75,11 @@ def backend_set(name: Backend) -> Iterator[None]:
 def current_backend(device: str | None = None) -> str:
     """The backend in effect, on a type of device if one is named.
 
-    On other devices than theirs, `torch` replaces `compiled` (CPU) and `triton` (CUDA).
+    On other devices than theirs, `torch` replaces `compiled` (CPU) and `triton` (CUDA); on CUDA,
+    `auto` and `compiled` are `triton` where it can run.
     """
+    if device == "cuda" and _Setting.asked in ("auto", "compiled"):
+        return "triton" if _triton_runs() else "torch"
     if _Setting.effective is None:
         _Setting.effective = _resolve(_Setting.asked)
     places = {"compiled": "cpu"}
@@ -118,6 +121,22 @@ def _triton() -> Kernels:
         remedy = "pip install 'robust-diffusion[triton]'"
         raise ConfigError(f"backend=triton: needs triton; {remedy}") from error
     return TritonKernels()
+
+
+@cache
+def _triton_runs() -> bool:
+    """True if a kernel can be compiled and launched: Triton needs a C compiler and a recent GPU."""
+    if _interpreted():
+        return False
+    try:
+        with torch.inference_mode(mode=False):
+            one = torch.ones(1, 1, device="cuda")
+            _triton().spectral([one], [one[0]], [one[0]], iterate=False)
+    except Exception as error:  # whatever a compiler or driver may raise
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        log.warning("backend=auto: no Triton kernels, so torch, up to rounding: %s", reason)
+        return False
+    return True
 
 
 def _interpreted() -> bool:

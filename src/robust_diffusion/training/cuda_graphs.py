@@ -1,0 +1,156 @@
+"""Passes of a model over one graph as CUDA graphs: one launch in place of hundreds."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+log = logging.getLogger(__name__)
+
+_Pass = Callable[[], Tensor]
+
+RELATIVE = 1e-3
+"""Most that a replay may differ from a plain pass, relative to the largest value of a tensor."""
+
+
+class CapturedPasses:
+    """A model whose passes over a graph are recorded once and then launched as a whole.
+
+    An epoch on a graph as small as Cora waits for its launches, not for the GPU. A pass is recorded
+    for each graph and mode if nothing in it waits for the GPU, and if two replays change logits,
+    gradients and buffers as two plain passes do: a model that draws on the host, keeps state there
+    or branches on its features runs as it is written.
+
+    Args:
+        model: On a CUDA device, in single precision without autocast. Its parameters may change
+            in place only.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        # With the tensors, so that no other can come to have their ids.
+        self._passes: dict[tuple[int, ...], tuple[tuple[Tensor, ...], _Pass]] = {}
+
+    def __call__(self, x: Tensor, edge_index: Tensor, **options: Tensor) -> Tensor:
+        """Logits of every node, n x C, which the next call of the same kind overwrites."""
+        given = (x, edge_index, *options.values())
+        mode = self._model.training and torch.is_grad_enabled()
+        key = (*map(id, given), self._model.training, mode)
+        if key not in self._passes:
+            view = partial(_View, self._model, x, edge_index, options)
+            self._passes[key] = given, self._captured(view, differentiable=mode)
+        return self._passes[key][1]()
+
+    def _captured(self, view: Callable[[], "_View"], *, differentiable: bool) -> _Pass:
+        plain, state, captured = view(), _State(self._model), None
+        trial = state.two_with_gradients if differentiable else state.two
+        reason = "a replay differs from a plain pass"
+        if any(module._forward_hooks or module._forward_pre_hooks for module in plain.modules()):
+            return plain
+        try:
+            trial(plain)  # looks at the graph
+            with _waits_refused():
+                expected = trial(plain)
+            captured = _with_backward(view()) if differentiable else _forward(plain)
+            if all(map(_close, trial(captured), expected)):
+                log.debug("a pass as a CUDA graph: %s", "training" if differentiable else "test")
+                return captured
+        except Exception as error:  # what a plain pass raises, it will raise again
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        finally:
+            state.restore()
+        log.debug("training without CUDA graphs: %s", reason)
+        return plain
+
+
+class _View(nn.Module):
+    """A model on one graph, without arguments."""
+
+    def __init__(
+        self, model: nn.Module, x: Tensor, edge_index: Tensor, options: dict[str, Tensor]
+    ) -> None:
+        super().__init__()
+        self.training = model.training
+        self.model = model
+        self._given, self._options = (x, edge_index), options
+
+    def forward(self) -> Tensor:
+        logits: Tensor = self.model(*self._given, **self._options)
+        return logits
+
+
+class _State:
+    """What a pass changes besides its result: buffers and random numbers."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._buffers = [*model.buffers()]
+        self._values = [buffer.clone() for buffer in self._buffers]
+        self._random = torch.get_rng_state(), torch.cuda.get_rng_state()
+
+    def restore(self) -> None:
+        for buffer, value in zip(self._buffers, self._values, strict=True):
+            buffer.copy_(value)
+        torch.set_rng_state(self._random[0])
+        torch.cuda.set_rng_state(self._random[1])
+
+    def two(self, run: _Pass) -> list[Tensor]:
+        """Logits and buffers after each of two passes from this state."""
+        self.restore()
+        logits = [run().clone() for _ in range(2)]
+        return [*logits, *[buffer.clone() for buffer in self._buffers]]
+
+    def two_with_gradients(self, run: _Pass) -> list[Tensor]:
+        """The same, and the gradients of a sum of squares."""
+        self.restore()
+        found = []
+        for _ in range(2):
+            logits = run()
+            loss = logits.square().mean()
+            gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+            values = [logits.detach(), *[g for g in gradients if g is not None], *self._buffers]
+            found += [value.clone() for value in values]
+        return found
+
+
+@contextmanager
+def _waits_refused() -> Iterator[None]:
+    """Raise where the host would wait for the GPU, which nothing that is recorded may do."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+def _with_backward(view: _View) -> _Pass:
+    return cast(_Pass, torch.cuda.make_graphed_callables(view, (), allow_unused_input=True))
+
+
+def _forward(plain: _View) -> _Pass:
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        plain()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        logits: Tensor = plain()
+
+    def replay() -> Tensor:
+        graph.replay()
+        return logits
+
+    return replay
+
+
+def _close(found: Tensor, expected: Tensor) -> bool:
+    if not expected.is_floating_point():
+        return torch.equal(found, expected)
+    largest = expected.abs().max() if expected.numel() else torch.zeros(())
+    return torch.allclose(found, expected, 0.0, RELATIVE * largest.item() + 1e-30, equal_nan=True)
