@@ -34,6 +34,8 @@ pytestmark = pytest.mark.gpu
 GPU = "cuda"
 POINTS = 0.05
 """Most that an accuracy may differ: rounding decides ties between edges, and sums have no order."""
+RETRAINED = {"meta_grbcd": 0.1}
+"""The same where models are trained anew, from weights that a device draws as it does."""
 
 METHODS = sorted((FIXED_STEP_METHODS | ADAPTIVE_METHODS) - {"scipy_solver"})  # outside torch
 
@@ -87,7 +89,7 @@ def test_an_attack_keeps_its_budget_and_does_as_much(name: str) -> None:
         with torch.no_grad():
             predictions = model(perturbed.x, perturbed.edge_index)[targets].argmax(-1)
         accuracy[device] = (predictions == data.y[targets]).double().mean().item()
-    assert accuracy[GPU] == pytest.approx(accuracy["cpu"], abs=POINTS)
+    assert accuracy[GPU] == pytest.approx(accuracy["cpu"], abs=RETRAINED.get(name, POINTS))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
@@ -120,10 +122,8 @@ def test_a_captured_pass_changes_a_model_as_a_plain_one(
             model.eval()
             run(*given)
             found[way] = run(*given).clone(), *[value.clone() for value in model.buffers()]
-        if isinstance(run, CapturedPasses):  # those that rewire wait for the number of edges
-            diffuses = case[0] in ("model=graph_pde", "model=beltrami_guard")
-            plain = diffuses and "fidelity=released" in case
-            assert [_is_plain(run) for _, run in run._passes.values()] == [plain, False]
+        if isinstance(run, CapturedPasses):
+            assert not any(_is_plain(run) for _, run in run._passes.values())
     for captured, plain in zip(found["captured"], found["plain"], strict=True):
         torch.testing.assert_close(captured, plain, rtol=1e-4, atol=1e-6)
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from robust_diffusion.flows import FLOWS
-from robust_diffusion.models import GraphPDE, Guard, Rewiring
+from robust_diffusion.integrators.solver import Solver
+from robust_diffusion.models import GraphPDE, Guard, Rewiring, rewiring
 from robust_diffusion.operators import Graph
 from tests import oracles
 from tests.graphs import NODES, random_graph, random_signal
@@ -72,6 +73,38 @@ def test_least_similar_edges_are_dropped() -> None:
     above = scores > torch.quantile(scores, 0.25)
     assert rewired.num_edges == pytest.approx(0.75 * graph.num_edges, abs=1)
     assert {*pairs(rewired)} == {*map(tuple, graph.edge_index[:, above].T.tolist())}
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.25])
+def test_edges_of_weight_0_stand_for_those_that_cannot_be_counted(
+    drop: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+    for counting in ({"cpu"}, set()):
+        monkeypatch.setattr(rewiring, "COUNTING", counting)
+        torch.manual_seed(0)
+        drawn = Rewiring(0.7, 0.5, drop)(large_graph(), scores_of)
+        found[bool(counting)] = oracles.adjacency(drawn.edge_index, drawn.weight, drawn.num_nodes)
+    assert torch.equal(found[True], found[False])
+    assert found[True].sum() < large_graph().num_edges * 1.2
+
+
+@pytest.mark.parametrize("cls", FLOWS.values(), ids=FLOWS)
+def test_a_network_takes_edges_of_weight_0_for_none(
+    cls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+    for counting in ({"cpu"}, set()):
+        monkeypatch.setattr(rewiring, "COUNTING", counting)
+        torch.manual_seed(0)
+        graph, x = large_graph(), random_signal(nodes=60)
+        options = {"flow": cls, "solver": Solver("rk4", num_steps=2), "rewiring": Rewiring()}
+        model = GraphPDE(x.size(1), 8, 3, num_layers=2, **options).double().train()
+        logits = model(x, graph.edge_index)
+        logits.square().sum().backward()
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        found[bool(counting)] = [logits.detach(), *gradients]
+    torch.testing.assert_close(found[True], found[False])
 
 
 def test_straight_through_reaches_pruned_edges() -> None:

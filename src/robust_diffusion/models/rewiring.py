@@ -1,10 +1,10 @@
 """Random change of the edges in training, as in the authors' public code."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from robust_diffusion.checks import PositiveShare, Probability, validated
@@ -49,13 +49,42 @@ class Rewiring:
         edge_index = torch.cat([graph.edge_index[:, sample], added], 1)
         weight = torch.cat([graph.weight[sample], graph.weight.new_ones(num_added)])
         # An added edge that exists already must not count twice: keep the first of each.
-        flat = edge_index[1] * graph.num_nodes + edge_index[0]
-        unique, inverse = torch.unique(flat, return_inverse=True)
-        first = torch.full_like(unique, flat.numel())
-        first = first.scatter_reduce(0, inverse, torch.arange(flat.numel(), device=device), "amin")
-        dense = Graph(edge_index[0, first], edge_index[1, first], weight[first], graph.num_nodes)
+        pairs, order = (edge_index[1] * graph.num_nodes + edge_index[0]).sort(stable=True)
+        first = torch.ones_like(order, dtype=torch.bool)
+        torch.ne(pairs[1:], pairs[:-1], out=first[1:])
+        counting = device.type in COUNTING
+        if counting:
+            order = order[first]
+        joined = Graph(edge_index[0, order], edge_index[1, order], weight[order], graph.num_nodes)
+        dense = joined if counting else _without(joined, ~first)
         if self.drop_quantile == 0 or dense.num_edges == 0:
             return dense
         scores = similarity(dense).detach()
-        stays = (scores > torch.quantile(scores, self.drop_quantile)).nonzero().squeeze(1)
-        return Graph(dense.src[stays], dense.dst[stays], dense.weight[stays], graph.num_nodes)
+        if counting:
+            limit = torch.quantile(scores, self.drop_quantile)
+        else:
+            limit = _quantile(scores, self.drop_quantile, first)
+        return _without(dense, ~(scores > limit))
+
+
+COUNTING = {"cpu"}
+"""Types of devices on which the number of edges is at hand; others would have to be waited for."""
+
+
+def _without(graph: Graph, gone: Bool[Tensor, " e"]) -> Graph:
+    """Return the graph without some edges; where to count them takes long, by a weight of 0."""
+    if gone.device.type not in COUNTING:
+        return replace(graph, weight=graph.weight.masked_fill(gone, 0), ones=None)
+    stays = (~gone).nonzero().squeeze(1)
+    return Graph(graph.src[stays], graph.dst[stays], graph.weight[stays], graph.num_nodes)
+
+
+def _quantile(
+    scores: Float[Tensor, " e"], q: float, counted: Bool[Tensor, " e"]
+) -> Float[Tensor, ""]:
+    """Return the quantile of those scores that are counted, interpolated as `torch.quantile`."""
+    ordered = scores.masked_fill(~counted, torch.inf).sort().values
+    place = q * (counted.sum() - 1).to(scores)
+    below = place.long()
+    low, high = ordered.index_select(0, torch.stack([below, place.ceil().long()]))
+    return torch.lerp(low, high, place - below)
