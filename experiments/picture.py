@@ -7,7 +7,8 @@ beside what attacks on the smoothed models reach, from the reports in `experimen
 `... collective` what one attacker of all targets must leave, from those in its `collective/`;
 `... each` what attacks on one target at a time leave, from `experiments/each/`, beside the
 certificates; `... effort` accuracy against forward passes of each attack, from the reports in
-`experiments/effort/`; `... stability` flows run on to t = 1000, from `experiments/stability/`;
+`experiments/effort/`; `... versions` the same of two versions of `auto`, from `experiments/cover/`;
+`... stability` flows run on to t = 1000, from `experiments/stability/`;
 `... tables` the charts of the paper's tables.
 """
 
@@ -44,6 +45,7 @@ from robust_diffusion.results.worst_case import recorded_on, worst_case_table, w
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "experiments" / "results" / "records.jsonl.gz"
 EACH, EFFORT = ROOT / "experiments" / "each", ROOT / "experiments" / "effort"
+COVER = ROOT / "experiments" / "cover"
 CERTIFICATES = ROOT / "experiments" / "certificates"
 STABILITY = ROOT / "experiments" / "stability" / "heat-mean_curvature-beltrami.json"
 PICTURES = ROOT / "docs" / "figures"
@@ -60,6 +62,9 @@ CURVES = (
 
 ATTACKED = ("gcn", "gnn_guard")
 """Models that `effort` draws."""
+
+COMPARED = ("gcn", "beltrami")
+"""Models that `versions` draws, under 20 nodes of 4 edges."""
 
 GREYS = ("#bbbbbb", "#888888", "#555555", "#111111")
 NODES, EDGES = (1, 5, 10, 20, 50), (4, 50)
@@ -335,13 +340,37 @@ def draw_each(easy: pd.DataFrame, every: pd.DataFrame, certified: Mapping[str, A
     return figure
 
 
-def draw_effort(reports: Mapping[str, Mapping[str, Any]]) -> Figure:
+def attacks_of(folder: Path) -> dict[str, Any]:
+    """Attacks of a saved report of `evaluate`, by name."""
+    return {attack["name"]: attack for attack in report(folder)["attacks"]}
+
+
+def draw_effort(panels: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Figure:
     """A panel per model: lowest accuracy met by each attack against its forward passes."""
-    figure, panels = plt.subplots(1, len(reports), figsize=(9, 3.8), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(1, len(panels), figsize=(9, 3.8), sharey=True, squeeze=False)
     figure.set_layout_engine("constrained")
-    for axes, (model, report) in zip(panels[0], reports.items(), strict=True):
-        plot_traces({of["name"]: of for of in report["attacks"]}, axes)
-        axes.set_title(look_of(model).label, fontsize=10)
+    for panel, (model, attacks) in zip(axes[0], panels.items(), strict=True):
+        plot_traces(attacks, panel)
+        panel.set_title(look_of(model).label, fontsize=10)
+    return figure
+
+
+def draw_versions() -> Figure:
+    """`draw_effort` of `auto` within 20 nodes of 4 edges: version 7, and version 6 dashed."""
+    folders = {"version 7": COVER, "version 6": COVER / "version-6"}
+    figure = draw_effort(
+        {
+            model: {v: attacks_of(path / f"{model}-20x4")["auto"] for v, path in folders.items()}
+            for model in COMPARED
+        }
+    )
+    for axes in figure.axes:
+        axes.set_ylim(30, 90)
+        for line, color, style in zip(axes.lines, ("#b2182b", "#555555"), ("-", "--"), strict=True):
+            line.set(color=color, ls=style)
+        # Without the seconds, which other work on the machine lengthened.
+        axes.legend(axes.lines, folders, frameon=False)
+    figure.axes[1].set_ylabel("")
     return figure
 
 
@@ -394,8 +423,9 @@ def main() -> None:
         ),
         "effort": (
             "accuracy_against_effort.svg",
-            lambda: draw_effort({m: report(EFFORT / m) for m in ATTACKED}),
+            lambda: draw_effort({m: attacks_of(EFFORT / m) for m in ATTACKED}),
         ),
+        "versions": ("accuracy_of_versions.svg", draw_versions),
         "stability": (
             "stability.svg",
             lambda: draw_long_runs(json.loads(STABILITY.read_text())),

@@ -18,7 +18,8 @@ from robust_diffusion.attacks import (
     seeded,
     spent_budget,
 )
-from robust_diffusion.attacks.ensemble import Ensemble, Keep
+from robust_diffusion.attacks.ensemble import Ensemble, Keep, Parts
+from robust_diffusion.attacks.injection.edge_placement import Placement
 from robust_diffusion.models import GNNGuard
 from robust_diffusion.system.artifact import Artifact
 from tests.attacks.contract import clean, graph, make, names, problem, run, same, trained
@@ -176,6 +177,18 @@ def resumable(
     given = (model, clean(graph()), graph().index_test, INJECTED, generator)
     with seeded(0):
         return attack(*given) if keep is None else attack.run(*given, keep=keep)
+
+
+def test_the_ascents_go_on_where_a_search_leaves_next_to_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def search(_: AutoInjection, parts: Parts, words: str, placement: Placement) -> None:
+        parts.accuracy[words] = 0.005
+
+    monkeypatch.setattr(AutoInjection, "_search", search)
+    memory = Memory()
+    resumable(trained(), memory, AutoInjection(num_steps=0))
+    assert len({name.split(": ", 1)[1] for name in memory.computed}) == 12
 
 
 @pytest.mark.parametrize(

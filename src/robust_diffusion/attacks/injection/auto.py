@@ -82,23 +82,25 @@ class Climb:
     placement: Placement  # edges of the new nodes
     best: Found  # the most harmful features so far
 
-    def behind(self, other: "Climb") -> float:
-        """Accuracy, in 0..1, that it leaves more than another one."""
-        return (self.best.right - other.best.right) / self.problem.targets.numel()
+    @property
+    def right(self) -> float:
+        """Share of the targets, in 0..1, that its best features leave correctly classified."""
+        return self.best.right / self.problem.targets.numel()
 
 
 class AutoInjection(Ensemble):
     """An ensemble of injection attacks: the most harmful graph that any part finds.
 
     Nothing has to be chosen but the budget. If its edges are few beside the correctly classified
-    targets, `Cover` places them by what each misclassifies, without gradients and through each form
-    of the model. If they are at least as many as these targets, gradient ascents follow, each with
-    its own edges and loss, and a search that asks for no gradient. Their edges lead to correctly
-    classified targets alone: one for each, four, and all that the budget allows, these with and
-    without links among the new nodes. After each rung of steps the less harmful parts are dropped;
-    the others go on from the best features that they have met. The best by each way of sharing, and
-    the next best, then go on as long as that pays, and move their edges from targets that are
-    misclassified without them to those that measured gains show. All stop where no target is left.
+    targets, `Cover` places them by what each misclassifies, through each form of the model, or
+    without gradients if no form has any. If they are at least as many as these targets, gradient
+    ascents follow, each with its own edges and loss, and a search that asks for no gradient. Their
+    edges lead to correctly classified targets alone: one for each, four, and all that the budget
+    allows, these with and without links among the new nodes. After each rung of steps the less
+    harmful parts are dropped; the others go on from the best features that they have met. The best
+    by each way of sharing, and the next best, then go on as long as that pays, and move their edges
+    from targets that are misclassified without them to those that measured gains show. All stop
+    where no target is left.
 
     Every part's accuracy is kept in `PerturbedGraph.part_accuracy`. A part whose gradient is
     missing or not finite is dropped with a warning in the log.
@@ -120,6 +122,7 @@ class AutoInjection(Ensemble):
     """
 
     name = "auto"
+    version = 8
     kind: ClassVar[Kind] = "injection"
 
     def __init__(self, *, num_steps: Steps = 120) -> None:
@@ -130,17 +133,15 @@ class AutoInjection(Ensemble):
         return budget.max_injected_nodes > 0
 
     def run_parts(self, parts: Parts) -> None:
-        """A cover by few edges; if there are more, the ascents rung by rung, then reallocations."""
+        """Covers by few edges; if there are more, the ascents rung by rung, then reallocations."""
         judge = parts.judge
         edges = sum(parts.budget.injected_degrees)
         right = int((judge.clean_logits[judge.targets].argmax(1) == judge.labels).sum())
         left = []
         if 0 < edges <= COVERED * right:
-            self._cover(parts, "search", 0)
-            exchanges = round(EXCHANGE_SHARE * self.num_steps)
-            left = [c for form in parts.forms if (c := self._cover(parts, form, exchanges))]
+            left = [climb for form in parts.forms if (climb := self._cover(parts, form))]
             if not left:
-                self._cover(parts, "search", exchanges)
+                self._cover(parts, "search")
         if 0 < edges < right:
             return
         placements = list(_placements(parts))
@@ -163,13 +164,14 @@ class AutoInjection(Ensemble):
             if not left or idle == (1 if parts.lowest < ENOUGH else IDLE_ROUNDS):
                 break
 
-    def _cover(self, parts: Parts, form: str, exchanges: int) -> Climb | None:
+    def _cover(self, parts: Parts, form: str) -> Climb | None:
         """Edges placed by what they misclassify; `None` if there is no gradient to go on by."""
         if parts.lowest == 0:
             return None
         problem, steps = (
             (parts.judge, 0) if form == "search" else (parts.forms[form], self.num_steps)
         )
+        exchanges = round(EXCHANGE_SHARE * self.num_steps)
         degrees, allowed = parts.budget.injected_degrees, feature_set(parts.budget)
         cover = Cover(problem, parts.judge, degrees, allowed, steps, exchanges, parts.generator)
         none = torch.zeros(len(degrees), parts.judge.targets.numel(), dtype=torch.bool)
@@ -200,7 +202,7 @@ class AutoInjection(Ensemble):
         for now in climbs:
             if parts.lowest == 0:
                 return []
-            if parts.lowest < ENOUGH and able:
+            if able and able[-1].right < ENOUGH:
                 break
 
             def compute(now: Climb = now) -> tuple[Placement, Found]:
@@ -278,7 +280,7 @@ def _best_of_each_sharing(climbs: Sequence[Climb]) -> list[Climb]:
     sharings = (*_EDGES, "cover")
     first = [next((one for one in order if one.edges == edges), None) for edges in sharings]
     best = [*filter(None, first), *[one for one in order if one not in first][:1]]
-    return [one for one in best if one.behind(order[0]) <= BEHIND]
+    return [one for one in best if one.right - order[0].right <= BEHIND]
 
 
 def _run(
