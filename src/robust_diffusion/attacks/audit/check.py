@@ -170,9 +170,7 @@ def audit(
     n, m = reference.size(0), x.size(0)
     edges = UndirectedEdges(edge_index, m, max(n, m))
     original = UndirectedEdges(clean_edges, n, max(n, m))
-    targets = torch.full((n,), target_nodes is None)
-    if target_nodes is not None:
-        targets[target_nodes.cpu()] = True
+    targets = _mask(n, target_nodes)
     bad, is_injection = ~x.isfinite(), kind == "injection"
     differs = int(x.dtype != reference.dtype)
     violations.add("features_dtype", differs, dtype=x.dtype, allowed=reference.dtype)
@@ -181,8 +179,6 @@ def audit(
     allowed = "only adds some" if is_injection else "keeps them"
     wrong = int(m < n or (m > n and not is_injection))
     violations.add("num_nodes", wrong, nodes=m, clean=n, kind=kind, allowed=allowed)
-    budget = Budget(feature_limits=feature_limits, features=features, max_words=max_words)
-    limits = budget.resolve(reference).limits
     moved = (x[: min(n, m)] != reference[: min(n, m)]).any(1).nonzero()[:, 0]
     added, removed = edges.ends(edges.without(original)), original.ends(original.without(edges))
     if is_injection:
@@ -191,16 +187,24 @@ def audit(
         violations.add("original_edges_removed", removed)
         most = max_injected_nodes, max_edges_per_injected_node, max_injected_edges
         _check_new_nodes(violations, edges.ends(), targets, m - n, *most)
-        numbers = torch.arange(n, max(n, m))
-        _check_limits(violations, x[n:], numbers, limits)
-        _check_form(violations, x[n:], numbers, limits, features, max_words)
+        budget = Budget(feature_limits=feature_limits, features=features, max_words=max_words)
+        _check_injected(violations, x[n:], n, budget.resolve(reference))
         return list(violations)
+    limits = Budget(feature_limits=feature_limits).resolve(reference).limits
     _check_moved(violations, moved, targets, node_ratio)
     _check_epsilon(violations, moved, reference[moved], x[moved], epsilon)
     _check_limits(violations, x[moved], moved, limits, reference[moved])
     attacked = torch.cat([targets, targets.new_zeros(max(n, m) - n)])
     _check_flips(violations, added, removed, attacked, original.ends(), edge_ratio)
     return list(violations)
+
+
+def _mask(n: int, nodes: Int[Tensor, " t"] | None) -> Bool[Tensor, " n"]:
+    """Return which of n nodes are among some; all if these are `None`."""
+    mask = torch.full((n,), nodes is None)
+    if nodes is not None:
+        mask[nodes.cpu()] = True
+    return mask
 
 
 class UndirectedEdges:
@@ -353,16 +357,11 @@ def _check_limits(
     violations.add("feature_limits", numbers[rows], worst, count=count, low=low, high=high)
 
 
-def _check_form(
-    violations: Violations,
-    x: Tensor,
-    numbers: Tensor,
-    limits: Sequence[float],
-    features: str | None,
-    max_words: int | None,
-) -> None:
-    """The form of injected features, within the limits: two values, or rows that sum to one."""
-    low, high = limits
+def _check_injected(violations: Violations, x: Tensor, n: int, budget: Budget) -> None:
+    """The limits and the form of injected features: two values, or rows that sum to one."""
+    numbers = torch.arange(n, n + x.size(0))
+    _check_limits(violations, x, numbers, budget.limits)
+    (low, high), features, max_words = budget.limits, budget.features, budget.max_words
     if features == "binary":
         other = (x != low) & (x != high)
         rows = other.any(1)
