@@ -132,7 +132,7 @@ def _triton_runs() -> bool:
         with torch.inference_mode(mode=False):
             one = torch.ones(1, 1, device="cuda")
             _triton().spectral([one], [one[0]], [one[0]], iterate=False)
-    except Exception as error:  # whatever a compiler or driver may raise
+    except Exception as error:  # compilers and drivers raise many types
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         log.warning("backend=auto: no Triton kernels, so torch, up to rounding: %s", reason)
         return False
