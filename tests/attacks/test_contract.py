@@ -98,7 +98,7 @@ def test_the_data_are_left_as_they_were(attack: Attack) -> None:
 
 def test_any_callable_can_be_attacked(attack: Attack, perturbed: PerturbedGraph) -> None:
     if attack.name == "meta_grbcd":
-        pytest.skip("trains the model anew, which no function can be")
+        pytest.skip("retrains the model, and a plain function has nothing to train")
     through = run(attack, model=lambda x, e, w=None: trained()(x, e, w))
     assert torch.equal(through.edge_index, perturbed.edge_index)
     # A module is frozen and called on what stays the same only once, which rounds otherwise.

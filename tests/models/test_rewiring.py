@@ -1,6 +1,6 @@
 """The graph PDE, rewiring and the guard, beyond the contract of all models."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -75,16 +75,22 @@ def test_least_similar_edges_are_dropped() -> None:
     assert {*pairs(rewired)} == {*map(tuple, graph.edge_index[:, above].T.tolist())}
 
 
+def both_ways(monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    """Yield whether edges are counted, as on a CPU, each time with the same random numbers."""
+    for counting in (True, False):
+        monkeypatch.setattr(rewiring, "COUNTING", {"cpu"} if counting else set())
+        torch.manual_seed(0)
+        yield counting
+
+
 @pytest.mark.parametrize("drop", [0.0, 0.25])
 def test_edges_of_weight_0_stand_for_those_that_cannot_be_counted(
     drop: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {}
-    for counting in ({"cpu"}, set()):
-        monkeypatch.setattr(rewiring, "COUNTING", counting)
-        torch.manual_seed(0)
+    for counting in both_ways(monkeypatch):
         drawn = Rewiring(0.7, 0.5, drop)(large_graph(), scores_of)
-        found[bool(counting)] = oracles.adjacency(drawn.edge_index, drawn.weight, drawn.num_nodes)
+        found[counting] = oracles.adjacency(drawn.edge_index, drawn.weight, drawn.num_nodes)
     assert torch.equal(found[True], found[False])
     assert found[True].sum() < large_graph().num_edges * 1.2
 
@@ -94,16 +100,14 @@ def test_a_network_takes_edges_of_weight_0_for_none(
     cls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {}
-    for counting in ({"cpu"}, set()):
-        monkeypatch.setattr(rewiring, "COUNTING", counting)
-        torch.manual_seed(0)
+    for counting in both_ways(monkeypatch):
         graph, x = large_graph(), random_signal(nodes=60)
         options = {"flow": cls, "solver": Solver("rk4", num_steps=2), "rewiring": Rewiring()}
         model = GraphPDE(x.size(1), 8, 3, num_layers=2, **options).double().train()
         logits = model(x, graph.edge_index)
         logits.square().sum().backward()
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        found[bool(counting)] = [logits.detach(), *gradients]
+        found[counting] = [logits.detach(), *gradients]
     torch.testing.assert_close(found[True], found[False])
 
 

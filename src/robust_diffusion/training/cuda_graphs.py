@@ -23,11 +23,14 @@ class CapturedPasses:
     An epoch on a graph as small as Cora waits for its launches, not for the GPU. A pass is recorded
     for each graph and mode if nothing in it waits for the GPU, and if two replays change logits,
     gradients and buffers as two plain passes do: a model that draws on the host, keeps state there
-    or branches on its features runs as it is written.
+    or branches on its features runs as it is written. The trials restore buffers and random numbers,
+    not what a model keeps on the host.
 
     Args:
         model: On a CUDA device, in single precision without autocast. Its parameters may change
             in place only.
+
+    Reference: `torch.cuda.make_graphed_callables` in PyTorch's documentation of CUDA graphs.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -38,15 +41,15 @@ class CapturedPasses:
     def __call__(self, x: Tensor, edge_index: Tensor, **options: Tensor) -> Tensor:
         """Logits of every node, n x C, which the next call of the same kind overwrites."""
         given = (x, edge_index, *options.values())
-        mode = self._model.training and torch.is_grad_enabled()
-        key = (*map(id, given), self._model.training, mode)
+        differentiable = self._model.training and torch.is_grad_enabled()
+        key = (*map(id, given), self._model.training, differentiable)
         if key not in self._passes:
             view = partial(_View, self._model, x, edge_index, options)
-            self._passes[key] = given, self._captured(view, differentiable=mode)
+            self._passes[key] = given, self._captured(view, differentiable=differentiable)
         return self._passes[key][1]()
 
     def _captured(self, view: Callable[[], "_View"], *, differentiable: bool) -> _Pass:
-        plain, state, captured = view(), _State(self._model), None
+        plain, state = view(), _State(self._model)
         trial = state.two_with_gradients if differentiable else state.two
         reason = "a replay differs from a plain pass"
         if any(module._forward_hooks or module._forward_pre_hooks for module in plain.modules()):
