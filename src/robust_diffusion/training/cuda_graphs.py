@@ -23,8 +23,8 @@ class CapturedPasses:
     An epoch on a graph as small as Cora waits for its launches, not for the GPU. A pass is recorded
     for each graph and mode if nothing in it waits for the GPU, and if two replays change logits,
     gradients and buffers as two plain passes do: a model that draws on the host, keeps state there
-    or branches on its features runs as it is written. The trials restore buffers and random numbers,
-    not what a model keeps on the host.
+    or branches on its features runs as it is written. The trials restore buffers and random
+    numbers, not what a model keeps on the host.
 
     Args:
         model: On a CUDA device, in single precision without autocast. Its parameters may change
