@@ -92,6 +92,14 @@ DATASETS = [{"dataset": "cora,citeseer", "k": "1"}, {"dataset": "pubmed", "k": "
         ("", DATASETS, "dataset=planetoid", "planetoid 1"),
         ("", DATASETS, "dataset=planetoid,pubmed", "planetoid 1, pubmed 2"),
         ("", DATASETS, "dataset=custom", "custom 1, custom 2"),
+        # Of options that no grid has together, each runs in its own; one that both have, in both.
+        (
+            "seed=0",
+            [{"m": "a,b", "t": "1,2"}, {"f": "c,d", "t": "1,2"}],
+            "m=a f=x t=2",
+            "0 a 2, 0 x 2",
+        ),
+        ("seed=0", [{"m": "a", "k": "1"}, {"m": "b", "f": "c"}], "m=a k=2 f=d", "d 0 a 2"),
     ],
 )
 def test_a_plan(params: str, grids: list[dict[str, str]], typed: str, expected: str) -> None:

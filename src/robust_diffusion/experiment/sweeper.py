@@ -31,7 +31,8 @@ def plan(
 
     The first of `params` changes slowest. An option typed on the command line takes the place of
     its values here; where grids differ in it, a typed value runs in those that know it, so that a
-    solver without steps does not meet a number of steps; one that none knows runs in each. A graph
+    solver without steps does not meet a number of steps; one that none knows runs in each. Of
+    options that no grid has together, such as `model` and `flow`, each runs in its own. A graph
     that stands in for a dataset runs where that one does.
 
     Args:
@@ -155,17 +156,28 @@ def _narrowed(
     asked: dict[str, list[str]],
     stand_ins: Mapping[str, str],
 ) -> list[dict[str, list[str]]]:
-    """The grids with what was typed; takes from `asked` what they use."""
-    narrowed = [dict(grid) for grid in grids]
-    for key in [key for key in asked if any(key in grid for grid in grids)]:
-        values = asked.pop(key)
+    """The grids that know most of what was typed, with it; takes from `asked` what they use."""
+    known = [asked.keys() & grid.keys() for grid in grids]
+    narrowed = [
+        grid
+        for grid, own in zip(grids, known, strict=True)
+        if not any(own < more for more in known)
+    ]
+    for key in list(asked):
         having = [grid for grid in narrowed if key in grid]
+        if not having:  # an option that runs in each grid
+            continue
+        values = asked.pop(key)
         names = {value: _names(value, stand_ins) for value in values}
-        strange = [v for v in values if not any(names[v] & set(grid[key]) for grid in having)]
+        strange = {v for v in values if not any(names[v] & set(grid[key]) for grid in having)}
+        chosen = [
+            [v for v in values if v in strange or names[v] & set(grid.get(key, ()))]
+            for grid in narrowed
+        ]
         narrowed = [
-            grid | {key: chosen}
-            for grid in having
-            if (chosen := [v for v in values if v in strange or names[v] & set(grid[key])])
+            grid | {key: some} if key in grid else grid
+            for grid, some in zip(narrowed, chosen, strict=True)
+            if some or key not in grid
         ]
     return narrowed
 
