@@ -242,12 +242,13 @@ def words() -> Quotes:
 
 def flips() -> Quotes:
     found = lowest("worst-case-modification", 0)
-    order = ["gpr_gnn", "elastic_gnn", "gcn", "gcn_jaccard", "rung"]
+    order = ["rung", "elastic_gnn", "gpr_gnn", "gcn", "gcn_jaccard"]
     yield "an MLP keeps its {:.1f} %", [found.loc["mlp", "worst"]]
-    text = "GPRGNN {:.1f}, ElasticGNN {:.1f}, GCN {:.1f}, GCN-Jaccard {:.1f} and RUNG {:.1f} %"
+    text = "RUNG {:.1f}, ElasticGNN {:.1f}, GPRGNN {:.1f}, GCN {:.1f} and GCN-Jaccard {:.1f} %"
     yield text, found.loc[order, "worst"]
     chance = found.loc[order, "chance"]
     yield "flips drawn at random leave {:.1f} to {:.1f}", [chance.min(), chance.max()]
+    yield "Soft Median GDC, on one seed, keeps {:.1f} %", [found.loc["soft_median", "worst"]]
 
 
 def targets() -> Quotes:
@@ -317,12 +318,10 @@ def covers() -> Quotes:
         before = published.loc[(model, int(nodes), int(edges)), "accuracy"]
         values = [nodes, edges, before, 100 * auto["accuracy"], auto["forwards"]]
         yield f"| {names[model]}" + " | {} × {} | {:.1f} | {:.1f} | {} |", values
-    published = rows("worst-case-modification", draw=0, attack="auto_modification")
-    published = published[published["threat"] == "white_box"].set_index("model")["accuracy"]
-    for record in read_records(EXPERIMENTS / "flips" / "records.jsonl"):
-        now, passes = (record[key]["auto_modification"] for key in ("accuracy", "forwards"))
-        values = [published[record["model"]], 100 * now, passes]
-        yield f"| `{record['model']}`" + " | {:.1f} | {:.1f} | {} |", values
+    for record in runs()["worst-case-modification"]:
+        if record["seed"] == 0 and record["threat"] == "white_box" and record["model"] != "mlp":
+            left, passes = (record[key]["auto_modification"] for key in ("accuracy", "forwards"))
+            yield f"| `{record['model']}`" + " | {:.1f} | {} |", [100 * left, passes]
 
 
 def auto() -> Quotes:
