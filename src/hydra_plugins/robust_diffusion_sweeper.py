@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.checks import Count, Share, validated
 from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.experiment.overrides import check_values
 from robust_diffusion.experiment.progress import SweepReport
 from robust_diffusion.experiment.sweeper import covering, plan, without_lacking_keys
 
@@ -103,13 +104,16 @@ class GridSweeper(_LaunchingSweeper):
         """Launch every run that `arguments`, the command line's overrides, ask for."""
         runs = self.plan(typed=arguments)
         self.save(self.config, "multirun.yaml")
-        # A value that does not compose stops the sweep before its first run. One run of each
-        # value is enough to tell, and all of them would take minutes.
+        # A value that cannot be stops the sweep before its first run. One run of each value is
+        # enough to tell, and all of them would take minutes.
         try:
-            self.validate_batch_is_legal(covering(runs))
+            configs = list(map(self._compose, covering(runs)))
         except ConfigCompositionException:
             runs = without_lacking_keys(runs, self._compose)
-            self.validate_batch_is_legal(covering(runs))
+            configs = list(map(self._compose, covering(runs)))
+        for config in configs:
+            # A logger writes to the folder of a run, which does not exist yet.
+            check_values(config, {str(key) for key in config} - {"logger"})
         # Runs that differed in such a key alone are one.
         return [self.launch(list(map(list, dict.fromkeys(map(tuple, runs)))))]
 

@@ -59,9 +59,20 @@ def test_covering_cells_have_every_override_and_each_brings_one(cells: list[list
         assert set(cell) - set(itertools.chain(*found[:i]))
 
 
-def test_a_sweep_that_does_not_compose_ends_at_once(cli: Callable[..., Any]) -> None:
-    outcome = cli("experiment=table-3", "flow=heat,nope", "seed=0", "dataset=synthetic")
-    assert outcome.error.startswith("error: flow=nope: unknown")
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("flow=heat,nope", "flow=nope: unknown"),
+        ("model=gcn,beltrami", "model=beltrami: unknown; write flow=beltrami"),
+        ("seed=0,-1", "seed=-1: must be a whole number"),
+        ("training.patience=1,0.5", "training.patience=0.5: must be"),
+    ],
+)
+def test_a_value_that_cannot_be_ends_a_sweep_at_once(
+    cli: Callable[..., Any], typed: str, message: str
+) -> None:
+    outcome = cli("experiment=table-3", "dataset=synthetic", *typed.split())
+    assert outcome.error.startswith(f"error: {message}")
     assert outcome.records == []
 
 

@@ -67,13 +67,22 @@ def check_config(cfg: DictConfig, hydra: Any = None, read: Collection[str] | Non
     Raises:
         ConfigError: It names key, value and range.
     """
+    check_values(cfg, read)
+    check_overrides(cfg, hydra or HydraConfig.get(), read or ())
+
+
+def check_values(cfg: DictConfig, read: Collection[str] | None = None) -> None:
+    """Refuse a value that cannot be; `check_config` also looks at what nothing reads.
+
+    Raises:
+        ConfigError: It names key, value and range.
+    """
     check_parts(cfg)
     for key, kind in SETTINGS.items():
         check_value(key, OmegaConf.select(cfg, key), kind)
-    for part in (str(key) for key in cfg if key != "paths" and (read is None or key in read)):
-        if isinstance(cfg[part], DictConfig):
+    for part in (str(key) for key in cfg if key not in ("hydra", "paths")):
+        if isinstance(cfg[part], DictConfig) and (read is None or part in read):
             check_keys(cfg[part], f"{part}.")
-    check_overrides(cfg, hydra or HydraConfig.get(), read or ())
 
 
 def compose_all(overrides: Sequence[str]) -> DictConfig:
