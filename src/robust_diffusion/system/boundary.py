@@ -179,7 +179,9 @@ def describe(error: BaseException, words: Collection[str] = ()) -> str:
                 remedy = f"pip install 'robust-diffusion[{extra}]'"
                 return f"{group}={option}: not installed; {remedy}"
             options = error.options or sorted(f.stem for f in (CONFIG_DIR / group).glob("*.yaml"))
-            others = [f"{f.parent.name}={option}" for f in CONFIG_DIR.glob("*/*.yaml") if f.stem == option]
+            others = [
+                f"{f.parent.name}={option}" for f in CONFIG_DIR.glob("*/*.yaml") if f.stem == option
+            ]
             meant = f"write {' or '.join(sorted(others))}, or " if others else ""
             return f"{group}={option}: unknown; {meant}use one of {', '.join(options)}"
         case OverrideParseException(override=str(override)):
