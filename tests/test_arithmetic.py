@@ -54,7 +54,7 @@ def test_bits_are_those_of_all_machines(tmp_path: Path) -> None:
     for options in CELLS:
         subprocess.run(
             [
-                *(sys.executable, "-m", "robust_diffusion.run", "-m", *options),
+                *(sys.executable, "-m", "robust_diffusion", "-m", *options),
                 *("scale=smoke", "training.max_epochs=6", "logger=none"),
             ],
             cwd=tmp_path,

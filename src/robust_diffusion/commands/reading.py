@@ -39,7 +39,9 @@ def read_chosen(
     paths = [Path(path) for path in named or [DEFAULT_RECORDS]]
     for path in paths:
         if (named or required) and not path.is_file():
-            raise DataError(f"{option}{path}: not found; name a file that a run has written")
+            published = "experiments/results/records.jsonl.gz for the published runs"
+            remedy = f"name a file that a run has written, or {published}"
+            raise DataError(f"{option}{path}: not found; {remedy}")
     gc.disable()  # nothing that is read is garbage, and the collector would traverse all of it
     try:
         return check_records({path: read_records(path, missing_ok=True) for path in paths})
