@@ -181,10 +181,18 @@ def load_checkpoint(
     """Build a model of a configuration and load the weights of a file that was trained with it."""
     model = build_model(config, datamodule.num_features, datamodule.num_classes)
     where = f"checkpoint={path}"
-    load_weights(model, Path(path), where=where)
-    if (recorded := _recorded_config(Path(path))) is None:
+    weights = _read(Path(path), where)
+    recorded = _recorded_config(Path(path))
+    if recorded is not None:
+        _compare_configs(recorded, config, where)
+    load_weights(model, weights, where=where)
+    if recorded is None:
         log.warning("%s: holds no configuration to compare the options of model with", where)
-        return model
+    return model
+
+
+def _compare_configs(recorded: Mapping[str, Any], config: Mapping[str, Any], where: str) -> None:
+    """Refuse a configuration that differs from that of the training."""
     trained, current = (
         {key: value for key, value, _ in leaves_of(_identity(options))}
         for options in (recorded, config)
@@ -195,7 +203,6 @@ def load_checkpoint(
                 f"{where}: expected {key}={trained.get(key)}, with which it was trained, got "
                 f"{current.get(key)}; give the options of the training"
             )
-    return model
 
 
 def _recorded_config(path: Path) -> Mapping[str, Any] | None:
