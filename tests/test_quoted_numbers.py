@@ -528,7 +528,7 @@ NUMBER = re.compile(r"\d[\d,]*\.\d+|\d+(?= (?:%|points))")
 def plain(page: str) -> str:
     """Text without code blocks, the table of claims, addresses and versions of software."""
     page = re.sub(r"```.*?```|(<!-- claims.*?-->).*\1", "", page, flags=re.DOTALL)
-    page = re.sub(r"\]\([^)]*\)|arXiv:[\d.]+|(?:Python|GRB|Optuna) [\d.]+", "", page)
+    page = re.sub(r"\]\([^)]*\)|arXiv:[\d.]+|(?:Python|GRB|Optuna) [\d.]+(?: to [\d.]+)?", "", page)
     page = re.sub(r"`[^`\n]*`", lambda code: "" if NUMBER.search(code[0]) else code[0], page)
     return re.sub(r"\s+", " ", page)
 
