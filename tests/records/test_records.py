@@ -22,6 +22,7 @@ from robust_diffusion.records.records import (
     check_records,
     check_writable,
     encoded,
+    model_name,
     record_lines,
 )
 from robust_diffusion.results.comparison import compare
@@ -291,3 +292,19 @@ def test_records_of_schema_1_are_migrated_and_kept(
     assert Path(f"{path}.schema-1").read_bytes() == before
     run_records_command(["migrate", "--records", str(path)])
     assert len(read_records(path)) == 3
+
+
+@pytest.mark.parametrize(
+    ("adversary", "name"),
+    [
+        ({}, "gcn"),
+        ({"_target_": "robust_diffusion.InjectionAdversary"}, "gcn, adversary"),
+        ({"_target_": "robust_diffusion.FlipAdversary"}, "gcn, flip adversary"),
+        ({"_target_": "mine.Noise"}, "gcn, noise adversary"),
+    ],
+)
+def test_a_model_is_named_by_what_it_was_trained_against(
+    adversary: dict[str, str], name: str
+) -> None:
+    record = {"model": "gcn", "config": {"training": {"adversary": adversary}}}
+    assert model_name(record) == name

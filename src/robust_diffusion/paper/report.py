@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 _WORST_CASES = (
     *("worst-case", "worst-case-models", "worst-case-splits", "worst-case-graphs"),
     *("heterophily", "worst-case-modification", "single-attacks", "successors", "adversarial"),
+    "adversarial-flips",
 )
 
 ON_TEST = (

@@ -406,9 +406,15 @@ def check_records(records_by_path: Mapping[Path, Sequence[Record]]) -> list[Reco
 
 
 def model_name(record: Record) -> str:
-    """A model by its own name, or by that of its flow; `beltrami, adversary` if it had one."""
+    """A model by its own name, or by that of its flow, and what it was trained against.
+
+    That is `beltrami, adversary` for injected nodes, and `beltrami, flip adversary` for flips.
+    """
     # Any other model that has a flow brings its own.
     flow = record.get("flow") if record["model"] == "graph_pde" else None
     adversary = value_at(record, "config.training.adversary")
-    against = ["adversary"] if adversary is not ABSENT and adversary else []
+    against = []
+    if adversary is not ABSENT and adversary:
+        name = str(adversary.get("_target_", "")).rpartition(".")[2].removesuffix("Adversary")
+        against = [f"{name} adversary".lower().removeprefix("injection ").strip()]
     return ", ".join([str(flow or record["model"]), *against])
