@@ -1,6 +1,7 @@
 """Flips found by trials: the tournament, its matching, credits, and what they add up to."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -10,7 +11,10 @@ from robust_diffusion.attacks import AutoModification, Budget
 from robust_diffusion.attacks.base import Classifier
 from robust_diffusion.attacks.modification.base import flip
 from robust_diffusion.attacks.modification.exchange import (
+    PROPOSED,
     FlipSearch,
+    at_random,
+    by_gradient,
     heaviest_matching,
     helpful,
     perfect_matchings,
@@ -85,3 +89,28 @@ def test_flips_in_pairs_beat_the_plan_of_version_6() -> None:
     """That one leaves 45 targets with 15 flips, with these steps and either seed."""
     found = run(AutoModification(num_steps=30), budget=Budget(0, 0, (-0.94, 0.94), edge_ratio=0.1))
     assert problem().right(found.x, found.edge_index) <= 43
+
+
+def alone(most: int) -> FlipSearch:
+    """A search at one correctly classified target."""
+    attacked = problem()
+    right = attacked.clean_logits[attacked.targets].argmax(1) == attacked.labels
+    attacked = replace(attacked, targets=attacked.targets[right][:1])
+    return FlipSearch(attacked, attacked.x, most, torch.Generator().manual_seed(0), [attacked])
+
+
+def test_flips_of_the_largest_gradient_touch_a_target() -> None:
+    found = alone(2)
+    start = found.judge(graph().edge_index[:, :0])
+    pairs = by_gradient(found.problem, found.x, start, found.generator)
+    assert 0 < pairs.size(1) < PROPOSED
+    assert (pairs == found.problem.targets).any(0).all()
+
+
+def test_an_exchange_at_one_target_swaps_flips_of_a_spent_budget() -> None:
+    found = alone(2)
+    none = found.judge(graph().edge_index[:, :0])
+    flips = at_random(found.problem, found.x, none, found.generator).T
+    poor = max((found.judge(pair[:, None]) for pair in flips), key=lambda flips: flips.rank)
+    found.most = 1
+    assert found.exchange(poor, found.tournament(none, 1), patience=9).rank < poor.rank

@@ -158,6 +158,8 @@ class FlipSearch:
         order, room = list(areas), self.most - len(back)
         tried = [order[i] for members in pack(list(areas.values()))[:1] for i in members]
         given = [pair for pair in tried if pair in back]
+        if not room and not given:  # every region meets the first one, as those of one target do
+            given = list(back)[:1]
         made = [pair for pair in tried if pair not in back][: len(given) + room]
         trial, credit = self.credited(best, made + given, areas)
         chosen = helpful(made, given, credit, room)
@@ -254,7 +256,8 @@ def by_gradient(
     gain = form.slope(loss, weight, "edge weights") * (1 - 2 * weight.detach())
     pairs = pairs_of(numbers, n)
     gain[~membership(form.targets, n)[pairs].any(0)] = -torch.inf
-    return pairs[:, gain.argsort(descending=True)[:PROPOSED]]
+    top = gain.argsort(descending=True)[:PROPOSED]
+    return pairs[:, top[gain[top].isfinite()]]
 
 
 def at_random(
