@@ -153,6 +153,11 @@ def test_what_is_no_classifier_of_the_graph_is_refused_in_one_line(model: Any) -
         check_model(model, DATA.x, DATA.edge_index, 7, name="surrogates[a]")
 
 
+def test_a_model_of_one_class_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^model: expected two logits"):
+        check_model(Wrong(lambda x: x[:, :1]), DATA.x, DATA.edge_index, 1)
+
+
 def test_what_a_model_does_is_seen() -> None:
     ring = torch.stack([torch.arange(DRAWN), torch.arange(DRAWN).roll(1)])
     ring = torch.cat([ring, ring.flip(0)], 1)  # on which other edges are the same
