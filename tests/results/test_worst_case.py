@@ -208,6 +208,14 @@ def test_rankings_at_other_targets_are_told_by_kendalls_tau() -> None:
     assert list(cells.loc["Kendall's tau"])[1:] == ["1.00 to 1.00", "1.00 to −1.00"]
 
 
+def test_models_run_at_some_targets_only_are_shown() -> None:
+    cells = show_targets([at("a", "easy", 0.9, 0.4), at("b", "hard", 0.5, 0.2)]).cells
+    cells = cells.set_index("model")
+    assert list(cells["seeds"]) == ["1", "1", ""]
+    assert dict(cells["easy"]) == {"a": "90.0 to 40.0", "b": "- to -", "Kendall's tau": "- to -"}
+    assert dict(cells["hard"]) == {"a": "- to -", "b": "50.0 to 20.0", "Kendall's tau": "- to -"}
+
+
 def test_flags_at_targets_are_shown_and_no_run_is_no_error() -> None:
     flagged = at("a", "easy", 0.9, 0.4) | {"flags": {"auto": ["zero_gradient"]}}
     table = show_targets([flagged])

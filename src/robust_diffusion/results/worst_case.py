@@ -326,7 +326,9 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
         for model, flags in table["flags"].items()
         if flags
     ]
-    cells = pd.DataFrame(index=first.index)
+    models = pd.concat(tables.values())
+    models = models[~models.index.duplicated()]
+    cells = pd.DataFrame(index=models.index)
     for name, table in tables.items():
         rows = table.reindex(cells.index)[["clean", "worst", "flags"]].fillna({"flags": ""})
         cells[name] = [
@@ -337,7 +339,7 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
         " to ".join(_tau(table[column], first[column]) for column in ("clean", "worst"))
         for table in tables.values()
     ]
-    cells.insert(0, "seeds", [*first["seeds"].astype(str), ""])
+    cells.insert(0, "seeds", [*models["seeds"].astype(str), ""])
     title = (
         f"{', '.join(first['dataset'].unique())}: clean accuracy and the lowest that any attack "
         f"reached, in %, by targets, within {limits_in_words(first['budget'].iloc[0])}"
