@@ -1,5 +1,5 @@
 from collections.abc import Iterator
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 
 import networkx as nx
 import numpy as np
@@ -80,6 +80,19 @@ def test_walks_bound_the_probability_of_a_path(p_e: float, p_n: float) -> None:
 
 def test_walks_without_a_finite_sum_bound_nothing() -> None:
     assert reach(p_e=0.0, p_n=0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "p_e", "bounded"), [(2, 0.0, False), (2, 0.1, True), (4, 0.3, False)]
+)
+def test_many_equal_eigenvalues_are_told_apart(size: int, p_e: float, *, bounded: bool) -> None:
+    edges = torch.tensor(
+        [e for k in range(100) for e in permutations(range(size * k, size * k + size), 2)]
+    ).T
+    found = Reach.of(edges, 100 * size, torch.arange(3), p_e, 0.0)
+    q, dense = 1 - p_e, np.ones((size, size)) - np.eye(size)
+    matrix = np.eye(size) - q * dense + q**2 * (size - 2) * np.eye(size)
+    assert (found is not None) == bounded == bool(np.linalg.eigvalsh(matrix)[0] > 1e-3)
 
 
 def test_a_report_bounds_one_attacker_of_all_targets() -> None:

@@ -164,3 +164,8 @@ def test_pairs_are_numbered_one_after_another() -> None:
     ends = np.concatenate([high * (high - 1) // 2 - 1, high * (high - 1) // 2])
     for edges in (pairs(ends), pairs(ends)[::-1].copy()):
         assert pair_numbers(torch.from_numpy(edges)).tolist() == ends.tolist()
+
+
+@pytest.mark.parametrize("probability", [1e-19, 1e-25, 1e-300])
+def test_a_tiny_probability_chooses_no_pair(probability: float) -> None:
+    assert Noise(0, "votes").chosen_pairs(probability, 0, 1000).size == 0

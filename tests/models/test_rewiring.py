@@ -67,7 +67,9 @@ def test_share_of_kept_edges_is_exact_and_keeps_weights_and_gradients(keep: floa
     assert weight.grad.sum() == rewired.num_edges
 
 
-def test_least_similar_edges_are_dropped() -> None:
+@pytest.mark.parametrize("most", [2**24, 0])
+def test_least_similar_edges_are_dropped(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewiring, "MOST_SCORES", most)
     graph = large_graph()
     rewired, scores = Rewiring(1.0, 0.0, 0.25)(graph, scores_of), scores_of(graph)
     above = scores > torch.quantile(scores, 0.25)

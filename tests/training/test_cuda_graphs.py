@@ -57,7 +57,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def captured(run: CapturedPasses) -> list[bool]:
-    return [not isinstance(made, nn.Module) for _, made in run._passes.values()]
+    return [key in run._recorded for key in run._passes]
 
 
 def test_a_replay_leaves_buffers_and_random_numbers_to_the_pass_itself() -> None:
@@ -84,7 +84,21 @@ def test_state_on_the_host_is_not_frozen() -> None:
         ratio = run(X, EDGES) / run(X, EDGES)
     assert {round(value, 4) for value in ratio.flatten().tolist()} in ({2.0}, {0.5})
     assert captured(run) == [False]
-    assert model.seen.item() == 2
+    assert model.seen.item() == model.calls == 2
+
+
+@pytest.mark.parametrize("changed", ["rate", "weight"])
+def test_attributes_changed_since_the_recording_count(changed: str) -> None:
+    model = GCN(5, 8, 3, dropout=0.5)
+    run = CapturedPasses(model)
+    run(X, EDGES)
+    assert captured(run) == [True]
+    if changed == "rate":
+        model.dropout.p = 0.0
+    else:
+        next(model.parameters()).requires_grad = False
+    run(X, EDGES)
+    assert captured(run) == [False]
 
 
 @pytest.mark.parametrize("obstacle", ["hook", "error"])

@@ -124,6 +124,17 @@ def test_ends_with_the_weights_of_the_best_epoch(
     assert state["model.epoch"] == best
 
 
+def test_a_further_training_keeps_the_checkpoints_in_its_directory(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path
+) -> None:
+    paths = []
+    for accuracies in ([0.2, 0.8], [0.6, 0.4]):
+        model = Scripted((data := make_datamodule()).view("val"), accuracies)
+        paths.append(make_fit(max_epochs=2)(model, data, directory=tmp_path).checkpoint)
+    kept = [torch.load(path, weights_only=True)["state_dict"]["model.epoch"] for path in paths]
+    assert kept == [2, 1]
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("description", ["../../x heat", "/x heat", "{epoch} a/b"])
 def test_the_checkpoint_stays_in_its_folder(

@@ -64,7 +64,8 @@ class Noise:
         gaps = np.empty(0, dtype=np.int64)
         while gaps.sum() <= total:
             more = generator.geometric(probability, int(expected + 4 * expected**0.5) + 8)
-            gaps = np.concatenate([gaps, more])
+            # A gap of a tiny probability may be as large as an integer can be.
+            gaps = np.concatenate([gaps, np.minimum(more, total + 1)])
         chosen: NDArray[np.int64] = gaps.cumsum() - 1
         return chosen[chosen < total]
 

@@ -287,6 +287,8 @@ def check_model(
                 f"{name}: {kind} tells {logits.size(1)} classes apart, and the labels are "
                 f"0..{num_classes - 1}"
             )
+        if logits.size(1) < 2:
+            raise ConfigError(f"{name}: expected two logits of each node or more, got 1 of {kind}")
         if not torch.isfinite(logits).all():
             raise ConfigError(f"{name}: the logits of {kind} are not finite")
         # Sorted edges would change the rounding of the package's models.

@@ -60,15 +60,20 @@ class Rewiring:
         if self.drop_quantile == 0 or dense.num_edges == 0:
             return dense
         scores = similarity(dense).detach()
-        if counting:
+        if counting and scores.numel() <= MOST_SCORES:
             limit = torch.quantile(scores, self.drop_quantile)
         else:
-            limit = _quantile(scores, self.drop_quantile, first)
+            counted = torch.ones_like(scores, dtype=torch.bool) if counting else first
+            limit = _quantile(scores, self.drop_quantile, counted)
         return _without(dense, ~(scores > limit))
 
 
 COUNTING = {"cpu"}
 """Types of devices on which the number of edges is at hand; others would have to be waited for."""
+
+
+MOST_SCORES = 2**24
+"""Largest tensor that `torch.quantile` takes."""
 
 
 def _without(graph: Graph, gone: Bool[Tensor, " e"]) -> Graph:

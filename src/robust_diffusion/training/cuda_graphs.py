@@ -22,9 +22,10 @@ class CapturedPasses:
 
     An epoch on a graph as small as Cora waits for its launches, not for the GPU. A pass is recorded
     for each graph and mode if nothing in it waits for the GPU, and if two replays change logits,
-    gradients and buffers as two plain passes do: a model that draws on the host, keeps state there
-    or branches on its features runs as it is written. The trials restore buffers and random
-    numbers, not what a model keeps on the host.
+    gradients and buffers as two plain passes do: a model that draws on the host, counts there or
+    branches on its features runs as it is written. So does, from then on, one whose attributes a
+    callback has changed since the recording. The trials restore buffers, random numbers, and the
+    numbers and texts that modules keep as attributes, but no other state on the host.
 
     Args:
         model: On a CUDA device, in single precision without autocast. Its parameters may change
@@ -37,29 +38,38 @@ class CapturedPasses:
         self._model = model
         # With the tensors, so that no other can come to have their ids.
         self._passes: dict[tuple[int, ...], tuple[tuple[Tensor, ...], _Pass]] = {}
+        self._recorded: dict[tuple[int, ...], _Host] = {}  # attributes at the recording
 
     def __call__(self, x: Tensor, edge_index: Tensor, **options: Tensor) -> Tensor:
         """Logits of every node, n x C, which the next call of the same kind overwrites."""
         given = (x, edge_index, *options.values())
         differentiable = self._model.training and torch.is_grad_enabled()
         key = (*map(id, given), self._model.training, differentiable)
+        view = partial(_View, self._model, x, edge_index, options)
         if key not in self._passes:
-            view = partial(_View, self._model, x, edge_index, options)
-            self._passes[key] = given, self._captured(view, differentiable=differentiable)
+            run = self._captured(view, differentiable=differentiable)
+            self._passes[key] = given, run or view()
+            if run is not None:
+                self._recorded[key] = _Host(self._model)
+        if key in self._recorded and not self._recorded[key].is_unchanged():
+            log.debug("a pass as a CUDA graph: dropped, as attributes of the model have changed")
+            self._passes[key] = given, view()
+            del self._recorded[key]
         return self._passes[key][1]()
 
-    def _captured(self, view: Callable[[], "_View"], *, differentiable: bool) -> _Pass:
+    def _captured(self, view: Callable[[], "_View"], *, differentiable: bool) -> _Pass | None:
         plain, state = view(), _State(self._model)
         trial = state.two_with_gradients if differentiable else state.two
-        reason = "a replay differs from a plain pass"
+        reason = "a replay differs from a plain pass, or a pass changes attributes of the model"
         if any(module._forward_hooks or module._forward_pre_hooks for module in plain.modules()):
-            return plain
+            return None
         try:
             trial(plain)  # looks at the graph
+            keeps_attributes = state.host.is_unchanged()
             with _waits_refused():
                 expected = trial(plain)
             captured = _with_backward(view()) if differentiable else _forward(plain)
-            if all(map(_close, trial(captured), expected)):
+            if keeps_attributes and all(map(_close, trial(captured), expected)):
                 log.debug("a pass as a CUDA graph: %s", "training" if differentiable else "test")
                 return captured
         except Exception as error:  # what a plain pass raises, it will raise again
@@ -67,7 +77,7 @@ class CapturedPasses:
         finally:
             state.restore()
         log.debug("training without CUDA graphs: %s", reason)
-        return plain
+        return None
 
 
 class _View(nn.Module):
@@ -86,16 +96,40 @@ class _View(nn.Module):
         return logits
 
 
+class _Host:
+    """Numbers and texts that modules keep as attributes, and whether parameters learn."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._values = [
+            (vars(module), name, value)
+            for module in model.modules()
+            for name, value in vars(module).items()
+            if isinstance(value, bool | int | float | str)
+        ]
+        self._learns = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+
+    def is_unchanged(self) -> bool:
+        return all(
+            attributes.get(name) == value for attributes, name, value in self._values
+        ) and all(parameter.requires_grad == learns for parameter, learns in self._learns)
+
+    def restore(self) -> None:
+        for attributes, name, value in self._values:
+            attributes[name] = value
+
+
 class _State:
-    """What a pass changes besides its result: buffers and random numbers."""
+    """What a pass changes besides its result: buffers, random numbers and attributes."""
 
     def __init__(self, model: nn.Module) -> None:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._buffers = [*model.buffers()]
         self._values = [buffer.clone() for buffer in self._buffers]
         self._random = torch.get_rng_state(), torch.cuda.get_rng_state()
+        self.host = _Host(model)
 
     def restore(self) -> None:
+        self.host.restore()
         for buffer, value in zip(self._buffers, self._values, strict=True):
             buffer.copy_(value)
         torch.set_rng_state(self._random[0])

@@ -175,7 +175,7 @@ class Fit:
         Args:
             model: Trained in place; ends with its best weights.
             datamodule: Serves the train and val views.
-            directory: Where the best checkpoint goes.
+            directory: Where the best checkpoint goes; those of other trainings stay.
             description: Names the training in progress bar and log.
             logger: Lightning logger of the loss and accuracy curves.
             callbacks: Further Lightning callbacks.
@@ -240,7 +240,6 @@ class Fit:
             monitor="val_accuracy",
             mode="max",
             save_weights_only=True,
-            enable_version_counter=False,
         )
         stopping = EarlyStopping(
             "val_loss", patience=self.patience, min_delta=self.min_delta, check_finite=False

@@ -55,7 +55,7 @@ def fit(
         weight_decay: Adam's, at least 0.
         accelerator: Lightning's: auto, cpu, gpu.
         adversary: Attacks the graph in training, such as `InjectionAdversary`; `None` for none.
-        directory: Where the best checkpoint goes; `None` to keep none.
+        directory: Where the best checkpoint goes; others in it stay. `None` keeps none.
         progress: Show a bar on a terminal.
         transductive: Show the model the whole graph in training, without the labels of validation
             and test nodes. A datamodule has its own setting.

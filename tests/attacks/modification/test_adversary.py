@@ -8,7 +8,7 @@ from torch_geometric.utils import degree
 from robust_diffusion.attacks import FlipAdversary
 from robust_diffusion.attacks.audit import audit
 from robust_diffusion.attacks.modification.base import flipped
-from robust_diffusion.errors import TrainingError
+from robust_diffusion.errors import ConfigError, TrainingError
 from tests.attacks.graphs import small_graph, trained_gcn
 from tests.attacks.injection.test_adversary import harm, view
 
@@ -45,3 +45,9 @@ def test_a_model_without_a_gradient_in_its_edges_is_refused() -> None:
 
     with pytest.raises(TrainingError, match=r"^training\.adversary: [^\n]* Blind"):
         FlipAdversary().against(Blind())(view())
+
+
+def test_an_option_of_the_search_is_named_as_the_adversarys() -> None:
+    attacker = FlipAdversary(num_steps=1, block_size=1).against(trained_gcn(small_graph()))
+    with pytest.raises(ConfigError, match=r"^training\.adversary\.block_size=1: "):
+        attacker(view())

@@ -8,7 +8,7 @@ from robust_diffusion.attacks.base import Problem, clean_graph, frozen
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.prbcd import LRBCD
 from robust_diffusion.checks import Count, PositiveShare, SomeSteps, validated
-from robust_diffusion.errors import AttackError, TrainingError
+from robust_diffusion.errors import AttackError, ConfigError, TrainingError
 
 _KEY = "training.adversary"
 
@@ -96,8 +96,11 @@ class FlipAttacker:
             try:
                 problem = Problem(_KEY, self._model, data, data.mask.nonzero().squeeze(1))
                 return options.search.modify(problem, options.budget, self._generator)[1].clone()
+            except ConfigError as error:
+                key = f"attacks.{options.search.name}."
+                raise ConfigError(str(error).replace(key, f"{_KEY}.")) from error
             except AttackError as error:
                 raise TrainingError(
-                    f"{_KEY}: no edge can be flipped against {type(self._model).__name__}, which "
-                    "gives no finite gradient in its edges; use adversary=injection or none"
+                    f"{_KEY}: no edge can be flipped against {type(self._model).__name__} "
+                    f"({error}); use adversary=injection or none"
                 ) from error
