@@ -172,6 +172,19 @@ def record(**changes: Any) -> dict[str, Any]:
     return own | {"plain_accuracy": 0.95, "clean_accuracy": 0.9, "abstained": 0.1} | changes
 
 
+def saved(folder: Path, report: dict[str, Any]) -> None:
+    folder.mkdir(parents=True)
+    (folder / "certificate.json").write_text(json.dumps(report))
+
+
+def test_folders_of_one_name_are_told_apart_by_their_parents(tmp_path: Path) -> None:
+    names = ["cora/gcn", "cora/mlp", "citeseer/gcn"]
+    for name in names:
+        saved(tmp_path / name, record())
+    folders = [tmp_path / "cora", tmp_path / "citeseer", tmp_path / "cora" / "gcn"]
+    assert list(read_certificates(folders)) == ["cora/gcn", "mlp", "citeseer/gcn"]
+
+
 def test_reports_are_rows_by_scheme(tmp_path: Path) -> None:
     broken = [{"budget": 1, "certified": 0.8, "attacked": 0.7, "broken": 3}]
     of = {
@@ -180,8 +193,7 @@ def test_reports_are_rows_by_scheme(tmp_path: Path) -> None:
         "other": record(certificate="bi_smoothing", unit="injected nodes", curve=broken),
     }
     for name, report in of.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "certificate.json").write_text(json.dumps(report))
+        saved(tmp_path / name, report)
     assert read_certificates([tmp_path]) == of
     assert read_certificates([tmp_path / "gcn"]) == {"gcn": of["gcn"]}
     tables = certificate_tables(read_certificates([tmp_path]))

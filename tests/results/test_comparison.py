@@ -1,3 +1,4 @@
+import math
 from itertools import product
 from typing import Any
 
@@ -67,6 +68,23 @@ def test_effects_of_a_half_fraction_are_those_it_was_made_of() -> None:
     effects = [float(text.split()[0].replace("−", "-")) for text in table.cells["effect on tdgia"]]
     assert effects == pytest.approx([6, -2, 0, 0], abs=0.1)
     assert "(p < 0.001)" in table.cells["effect on tdgia"][1]
+
+
+@pytest.mark.parametrize(
+    ("constant", "text"), [(0.0, "0.00 (p -)"), (0.1, "0.00 (p -)"), (math.nan, "- (p -)")]
+)
+def test_a_graph_without_spread_is_not_tested(constant: float, text: str) -> None:
+    records = [
+        {
+            "seed": seed,
+            "overrides": {"seed": str(seed), "x.a": str(a)},
+            "accuracy": {"auto": constant, "pgd": 0.3 + 0.1 * a + 0.002 * ((3 * seed + a) % 4)},
+        }
+        for seed, a in product(range(4), (0, 1))
+    ]
+    row = show_effects(records).cells.iloc[0]
+    assert row["effect on auto"] == text
+    assert "(p < 0.001)" in row["effect on pgd"]
 
 
 OWN, OTHER = (0.20, 0.24, 0.31), (0.10, 0.20, 0.24)

@@ -9,7 +9,7 @@ from robust_diffusion.results.leaderboard import (
     show_budgets,
     show_leaderboard,
 )
-from tests.results.worst_cases import record
+from tests.results.worst_cases import record, trained_for
 
 Budgets = list[tuple[int, int]]
 SMALL = (5, 20)
@@ -62,6 +62,15 @@ def test_models_stand_above_and_below_the_mlp() -> None:
     assert [row["above MLP"] for row in rows(RECORDS).values()][:3] == ["+10.00", "0.00", "−40.00"]
     ties = [record(model, auto=of) for model, of in (("gcn", 0.5), ("gin", 0.5), ("gat", 0.1))]
     assert ranks(ties) == {"gcn": "1", "gin": "1", "gat": "3"}
+
+
+def test_the_board_and_budgets_keep_the_best_of_several_mlps_as_control() -> None:
+    weaker = [trained_for(record("mlp", budget=SMALL, clean=0.5, auto=0.5), 10)]
+    board = rows([*RECORDS, *weaker])
+    assert board["gnn_guard"]["above MLP"] == "+10.00"
+    assert [row["rank"] for name, row in board.items() if "mlp" in name] == ["control"] * 2
+    several = [*CONTROL, *(trained_for(run, 10) for run in CONTROL)]
+    assert not show_budgets(several).notes
 
 
 def test_models_alike_at_the_largest_budget_differ_by_their_curves() -> None:

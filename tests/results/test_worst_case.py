@@ -18,7 +18,7 @@ from robust_diffusion.results.worst_case import (
     worst_case_table,
     worst_cases,
 )
-from tests.results.worst_cases import NEW, OLD, record
+from tests.results.worst_cases import NEW, OLD, record, trained_for
 
 
 def tried(records: list[dict[str, Any]], model: str = "gcn") -> list[dict[str, Any]]:
@@ -58,6 +58,20 @@ def test_accuracy_above_the_mlp_is_paired() -> None:
     assert dict(found["above_mlp"]) == pytest.approx({"mlp": 0, "beltrami": -35})
     assert found.loc["beltrami", "seeds"] == 2
     assert math.isnan(table(FLOW)["above_mlp"].iloc[0])  # without a control
+
+
+def test_the_best_of_several_mlps_is_the_control() -> None:
+    weaker = trained_for(record("mlp", "black_box", clean=0.5, speit=0.5), 10)
+    adversary = record("mlp", "black_box", clean=0.7, speit=0.7)
+    training = {"adversary": {"_target_": "robust_diffusion.InjectionAdversary"}}
+    adversary |= {"run": "a", "config": adversary["config"] | {"training": training}}
+    cells = show_worst_cases([MLP[0], weaker, adversary, FLOW[2]]).cells.set_index("model")
+    assert dict(cells["above MLP"]) == {
+        "mlp, adversary": "10.00",
+        "mlp, training.max_epochs=5000": "0.00",
+        "mlp, training.max_epochs=10": "-10.00",
+        "beltrami": "-30.00",
+    }
 
 
 FLAGS = ("stochastic", "zero_gradient", "no_effect", "solvers_disagree")
@@ -206,6 +220,14 @@ def test_rankings_at_other_targets_are_told_by_kendalls_tau() -> None:
     assert cells.loc["a", "easy"] == "90.0 to 0.0"
     assert cells.loc["c", "hard"] == "30.0 to 10.0"
     assert list(cells.loc["Kendall's tau"])[1:] == ["1.00 to 1.00", "1.00 to −1.00"]
+
+
+def test_models_run_at_some_targets_only_are_shown() -> None:
+    cells = show_targets([at("a", "easy", 0.9, 0.4), at("b", "hard", 0.5, 0.2)]).cells
+    cells = cells.set_index("model")
+    assert list(cells["seeds"]) == ["1", "1", ""]
+    assert dict(cells["easy"]) == {"a": "90.0 to 40.0", "b": "- to -", "Kendall's tau": "- to -"}
+    assert dict(cells["hard"]) == {"a": "- to -", "b": "50.0 to 20.0", "Kendall's tau": "- to -"}
 
 
 def test_flags_at_targets_are_shown_and_no_run_is_no_error() -> None:

@@ -24,3 +24,9 @@ def record(
     clean = accuracy.pop("clean", 0.8)
     own |= {"experiment": "worst-case", "attack_versions": {"auto": NEW}, "budget": budget}
     return finished(clean, accuracy, run=run, split="grb", surrogates=[], **own)
+
+
+def trained_for(run: Record, max_epochs: int) -> Record:
+    """Return the record of a model with another setting."""
+    config = run["config"] | {"training": {"max_epochs": max_epochs}}
+    return run | {"run": f"{run['run']}-{max_epochs}", "config": config}

@@ -1,6 +1,7 @@
 """The report of a certificate, budgets beside what attacks have found, and tables of reports."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -249,8 +250,11 @@ def nothing_fell(curve: Sequence[Mapping[Any, Any]]) -> bool:
 
 
 def read_certificates(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]]:
-    """Reports by the name of their folder, from such folders or from folders of them."""
-    records: dict[str, dict[str, Any]] = {}
+    """Return reports by their folder's name, from such folders or from folders of them.
+
+    Folders of one name are told apart by their parents: `cora/gcn`, `citeseer/gcn`.
+    """
+    records: dict[Path, dict[str, Any]] = {}
     for folder in map(Path, folders):
         files = sorted([*folder.glob(_REPORT), *folder.glob(f"*/{_REPORT}")])
         if not files:
@@ -266,8 +270,15 @@ def read_certificates(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]
                 raise DataError(
                     f"{file}: not a report of this version ({problem}); run certify again"
                 )
-            records[file.parent.name] = record
-    return records
+            records[file.parent.absolute()] = record
+    ends = Counter(folder.parts[i:] for folder in records for i in range(len(folder.parts)))
+    return {_short_name(folder, ends): record for folder, record in records.items()}
+
+
+def _short_name(folder: Path, ends: Mapping[tuple[str, ...], int]) -> str:
+    """Return the shortest end of a path that no other has; `ends` counts those of all paths."""
+    own = (folder.parts[i:] for i in reversed(range(len(folder.parts))))
+    return Path(*next(end for end in own if ends[end] == 1)).as_posix()
 
 
 def certificate_tables(records: Mapping[str, Mapping[str, Any]]) -> dict[str, pd.DataFrame]:

@@ -51,6 +51,9 @@ KINDS = ("dataset", "model", "flow")
 _NAMES = ["dataset", "variant", "budget"]
 """Columns of a comparison of two models that are shown where rows differ in them."""
 
+_ROUNDING = 1e-9
+"""Standard error, in points, below which accuracies differ by rounding alone."""
+
 CHANGE = "change in "  # begins the name of each column of changes
 
 
@@ -217,8 +220,9 @@ def show_effects(records: Sequence[Record]) -> ResultTable:
         records: Runs of one experiment.
 
     Returns:
-        One row per option, with effect, 95 % interval and p-value per test graph. While runs are
-        missing without which no effect can be told, the accuracy of each setting.
+        One row per option, with effect, 95 % interval and p-value per test graph, `p -` without
+        residual variance. While runs are missing without which no effect can be told, the accuracy
+        of each setting.
     """
     tested = [record for record in records if is_tested(record)]
     if not tested:
@@ -246,6 +250,7 @@ def show_effects(records: Sequence[Record]) -> ResultTable:
     # Per option and graph.
     effects = effects[: len(codes)]
     errors = np.sqrt(np.outer(np.diag(inverse), squares))[: len(codes)]
+    errors[errors < _ROUNDING] = np.nan  # nothing varies, so there is no test
     p_values = 2 * special.stdtr(freedom, -np.abs(effects) / errors)
     corrected = np.array(holm(list(p_values.T.ravel()))).reshape(p_values.T.shape).T
     margins = special.stdtrit(freedom, (1 + LEVEL) / 2) * errors
@@ -255,8 +260,8 @@ def show_effects(records: Sequence[Record]) -> ResultTable:
         for j, graph in enumerate(accuracy):
             effect, margin = effects[i, j], margins[i, j]
             ends = f"{signed(effect - margin, 2)}, {signed(effect + margin, 2)}"
-            p = p_value(corrected[i, j])
-            row[f"effect on {graph}"] = f"{signed(effect, 2)} [{ends}] (p {p})"
+            test = "(p -)" if np.isnan(margin) else f"[{ends}] (p {p_value(corrected[i, j])})"
+            row[f"effect on {graph}"] = f"{signed(effect, 2)} {test}"
         rows.append(row)
     title = (
         f"Main effects in points of accuracy over {number} settings and {seeds.nunique()} seeds, "

@@ -296,7 +296,9 @@ def _is_within(other: Record, attack: str, allowed: Mapping[str, Any], *, inject
         injects: The other one injects.
     """
     budget = other["budget"]
-    spent = list(budget.get("spent", {}).get(attack, {}).values())
+    spent = budget.get("spent", {}).get(attack, {}).values()
+    # An attack that injects no node has no range.
+    written = [used["feature_range"] for used in spent if used["feature_range"] is not None]
     low, high = allowed["feature_limits"]
     # What is no number is no limit.
     theirs, ours = (
@@ -308,8 +310,7 @@ def _is_within(other: Record, attack: str, allowed: Mapping[str, Any], *, inject
         and allowed.get("features") in (None, budget["declared"].get("features"))
         and all(theirs.get(key, math.inf) <= limit for key, limit in ours.items())
         # Older records report features out of range in words only.
-        and all(low - EPS <= used["feature_range"][0] for used in spent)
-        and all(used["feature_range"][1] <= high + EPS for used in spent)
+        and all(low - EPS <= least and most <= high + EPS for least, most in written)
         and attack not in budget.get("unbounded", {})
         and "budget_overspent" not in other.get("flags", {}).get(attack, ())
     )

@@ -14,7 +14,6 @@ from robust_diffusion.results.frame import named_by_settings, narrow_frame
 from robust_diffusion.results.numbers import MINUS, signed, spread
 from robust_diffusion.results.table import NOTHING, ResultTable
 from robust_diffusion.results.worst_case import (
-    CONTROL,
     MODEL,
     all_of,
     differing,
@@ -97,7 +96,7 @@ def show_leaderboard(
 def _table(models: pd.DataFrame, points: list[Point], limits: str) -> ResultTable:
     """Return the table of one dataset; `models` is the result of `lowest_within`."""
     alike = ["variant", *TRAINED]
-    mlp = models[models["model"] == CONTROL].groupby(alike)["clean"].first().rename("mlp")
+    mlp = models[models["control"]].groupby(alike)["clean"].max().rename("mlp")
     # Without an MLP, the area is that below the curve.
     paired = models.join(mlp, on=alike)["mlp"].fillna(mlp.mean() if len(mlp) else 0)
     models = models.assign(height=100 * (models["worst"] - paired))
@@ -132,7 +131,7 @@ def _row(models: pd.DataFrame, points: list[Point]) -> dict[str, Any]:
     flags = sorted(all_of(used["flags"]))
     rank = "budgets missing" if areas.empty else "not a bound" if flags else ""
     return {
-        "rank": "control" if (models["model"] == CONTROL).all() else rank,
+        "rank": "control" if models["control"].all() else rank,
         "model": models["model"].iloc[0],
         "variant": models["variant"].iloc[0],
         "seeds": str(used["draw"].nunique()),
@@ -167,7 +166,7 @@ def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
     if table.empty:
         return table
     # Nothing that is injected has an effect on the control.
-    curves = models[models["model"] != CONTROL].groupby(CURVE)
+    curves = models[~models["control"]].groupby(CURVE)
     stalled = {curve: _stalled(points) for curve, points in curves}
     named = table[CURVE].itertuples(index=False, name=None)
     table["stalled"] = [stalled.get(name, "") for name in named]

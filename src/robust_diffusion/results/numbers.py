@@ -46,7 +46,9 @@ def places_for(value: float, *, digits: int) -> int:
 
 
 def signed(value: float, decimals: int) -> str:
-    """Format a number with its sign, unless it rounds to 0."""
+    """Format a number with its sign, unless it rounds to 0; a dash for NaN."""
+    if math.isnan(value):
+        return "-"
     rounded = round(value, decimals)
     return f"{rounded:+.{decimals}f}".replace("-", MINUS) if rounded else f"{0:.{decimals}f}"
 
@@ -140,12 +142,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Correct p-values for their number by Holm's method; each is at most 1.
 
     The i-th smallest of m is multiplied by m - i + 1, none becomes smaller than one before it.
+    NaN stands for a missing test: it stays NaN and does not count among the m.
 
     Reference: Holm 1979, Scandinavian Journal of Statistics 6.
     """
     corrected = [math.nan] * len(p_values)
     largest = 0.0
-    for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+    tested = [i for i, p in enumerate(p_values) if not math.isnan(p)]
+    for rank, i in enumerate(sorted(tested, key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(tested) - rank) * p_values[i]))
         corrected[i] = largest
     return corrected

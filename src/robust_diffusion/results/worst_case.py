@@ -36,7 +36,7 @@ MODEL = [*_KEY, "draw", "split"]
 """Columns that name a trained model and the budget of its attacks."""
 
 _READ = ["attack", "accuracy", "chance", "transfer", "white_box", "adaptive", "surrogates"]
-_READ += ["version", "by", "flags", "victim_flags"]
+_READ += ["version", "by", "flags", "victim_flags", "record"]
 """Columns of a frame that worst cases are made of."""
 
 PAIRED = ["dataset", "variant", "budget", "draw", "split"]
@@ -97,8 +97,8 @@ def worst_cases(results: pd.DataFrame, *, all_versions: bool = False) -> pd.Data
         each transfer by its surrogates; `by`, the attack that reached the worst case; `flags`,
         codes of what speaks against it as a bound; `seen`, true if an attack knew the model, and
         `thorough` if `auto` did; `version`, the newest of `auto` that did, 0 if none or for the
-        control; `tried`, the number of seeds of all versions; `above_mlp`, in points, of a control
-        of one seed and split.
+        control; `tried`, the number of seeds of all versions; `control`, true for an MLP with any
+        settings; `above_mlp`, in points, of the best control of one seed and split.
     """
     trained: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Any]]] = {}
     for row in results[results["accuracy"].notna()][[*MODEL, *_READ]].itertuples(index=False):
@@ -109,8 +109,10 @@ def worst_cases(results: pd.DataFrame, *, all_versions: bool = False) -> pd.Data
         for alike in trained.values()
     ]
     groups = [_deepest(group, lambda model: model["seen"] + model["thorough"]) for group in groups]
-    controls = (model for group in groups for model in group if model["model"] == CONTROL)
-    line = {_at(control, PAIRED): control["clean"] for control in controls}
+    line: dict[tuple[Any, ...], float] = {}
+    for control in (model for group in groups for model in group if model["control"]):
+        pair = _at(control, PAIRED)
+        line[pair] = float(np.fmax(control["clean"], line.get(pair, math.nan)))
     for models in groups:
         for model in models:
             model["tried"] = len({other["draw"] for other in models})
@@ -118,7 +120,7 @@ def worst_cases(results: pd.DataFrame, *, all_versions: bool = False) -> pd.Data
     if not all_versions:
         groups = [_deepest(group, itemgetter("version")) for group in groups]
     measured = [*SHOWN, "transfers", "by", "flags", "seen", "thorough", "version"]
-    columns = [*MODEL, *measured, "tried", "above_mlp"]
+    columns = [*MODEL, *measured, "control", "tried", "above_mlp"]
     return pd.DataFrame([model for group in groups for model in group], columns=columns)
 
 
@@ -132,6 +134,8 @@ def _tried(rows: Sequence[Any]) -> dict[str, Any]:
     worst = _lowest(row.accuracy for row in attacked)
     at_worst = [row for row in attacked if row.accuracy == worst]
     transferred = [row for row in attacked if row.transfer >= 0]
+    # `named_by_settings` may have renamed it.
+    control = model_name(rows[0].record) == CONTROL
     flags: frozenset[str] = frozenset()
     if worst > 0:  # where nothing is left, no attack could do more
         lowest_seen = _lowest(lowest[kind] for kind in SEEN)
@@ -150,7 +154,8 @@ def _tried(rows: Sequence[Any]) -> dict[str, Any]:
         "flags": flags,
         "seen": bool(seen),
         "thorough": version > 0,
-        "version": 0 if rows[0].model == CONTROL else version,
+        "version": 0 if control else version,
+        "control": control,
     }
 
 
@@ -326,7 +331,9 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
         for model, flags in table["flags"].items()
         if flags
     ]
-    cells = pd.DataFrame(index=first.index)
+    models = pd.concat(tables.values())
+    models = models[~models.index.duplicated()]
+    cells = pd.DataFrame(index=models.index)
     for name, table in tables.items():
         rows = table.reindex(cells.index)[["clean", "worst", "flags"]].fillna({"flags": ""})
         cells[name] = [
@@ -337,7 +344,7 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
         " to ".join(_tau(table[column], first[column]) for column in ("clean", "worst"))
         for table in tables.values()
     ]
-    cells.insert(0, "seeds", [*first["seeds"].astype(str), ""])
+    cells.insert(0, "seeds", [*models["seeds"].astype(str), ""])
     title = (
         f"{', '.join(first['dataset'].unique())}: clean accuracy and the lowest that any attack "
         f"reached, in %, by targets, within {limits_in_words(first['budget'].iloc[0])}"
