@@ -121,3 +121,9 @@ def test_pairs_attacked_by_several_versions_are_not_averaged() -> None:
     found = rows([cell | OLD if cell["seed"] else cell for cell in BOTH])
     seeds = {kind: row["seeds"] for kind, row in found.items()}
     assert seeds == {"clean": 3, f"worst, auto {NEW}": 1, "worst, auto 4": 2}
+
+
+def test_without_an_option_the_accuracies_are_shown() -> None:
+    shown = show_effects([finished(0.5, 0.4, seed=seed, overrides={}) for seed in range(2)])
+    assert "effect" not in " ".join(shown.cells)
+    assert not shown.cells.empty

@@ -14,6 +14,7 @@ from robust_diffusion.config import DEFAULT_RECORDS
 from robust_diffusion.errors import DataError
 from robust_diffusion.records.records import by_experiment
 from robust_diffusion.results.comparison import compare_worst_cases, show_comparison
+from robust_diffusion.results.frame import named_by_settings, narrow_frame
 from robust_diffusion.results.table import flag_notes
 from robust_diffusion.results.worst_case import recorded_on
 from robust_diffusion.system.markdown import print_table
@@ -47,6 +48,8 @@ def run_compare_command(arguments: Sequence[str]) -> None:
         table = replace(table, title=f"{chosen.experiment}: {table.title}.", notes=notes)
     if table.cells.empty:
         known = sorted({str(r["experiment"]) for r in records if r.get("experiment")})
+        if chosen.models and compared:
+            known = sorted(set(named_by_settings(narrow_frame(compared))["model"]))
         models = f" of both {' and '.join(chosen.models)}" if chosen.models else ""
         files = ", ".join(chosen.records or [DEFAULT_RECORDS])
         raise DataError(

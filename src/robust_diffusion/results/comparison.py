@@ -228,6 +228,8 @@ def show_effects(records: Sequence[Record]) -> ResultTable:
     if not tested:
         return summarize(records)
     settings = pd.DataFrame([r["overrides"] for r in tested]).drop(columns="seed", errors="ignore")
+    if settings.columns.empty:
+        return summarize(records)
     seeds = pd.Series([record["seed"] for record in tested])
     number = settings.groupby(list(settings), dropna=False).ngroups
     whole = seeds.groupby(seeds).transform("size") == number

@@ -319,7 +319,7 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
         by_targets.setdefault(str(record.get("difficulty")), []).append(record)
     tables = {}
     for name, runs in by_targets.items():
-        table = worst_case_table(worst_cases(narrow_frame(runs)))
+        table = worst_case_table(worst_cases(named_by_settings(narrow_frame(runs))))
         if not table.empty:
             tables[name] = table.set_index("model").sort_values("clean", ascending=False)
     if not tables:
