@@ -318,7 +318,7 @@ def draw_each(easy: pd.DataFrame, every: pd.DataFrame, certified: Mapping[str, A
     curve = pd.DataFrame(certified["curve"])
     right = 100 * right_by_edges(easy, max_edges=5)["all"]
     panels[0].plot(right.index, right, "-o", color="#b2182b", label="attacked")
-    smoothed = {"color": "#4477aa", "label": "smoothed form, certified"}
+    smoothed = {"color": "#4477aa", "label": "smoothed GCN, certified"}
     panels[0].plot(curve["budget"], 100 * curve["certified"], "--s", **smoothed)
     panels[0].set_title("easy targets: attack and certificate", fontsize=10)
     columns: tuple[Literal["degree", "margin"], ...] = ("degree", "margin")

@@ -6,7 +6,7 @@ COMMANDS = {
     "cite": "print BibTeX of the models, flows, attacks and data that a run uses",
     "compare": "show what each option of a sweep changes, seed by seed",
     "dashboard": "create or update W&B views of the runs of an experiment",
-    "data": "list the datasets, or verify their files",
+    "data": "list, verify or export the datasets",
     "evaluate": "attack a trained model, given by its class and a file of weights",
     "leaderboard": "rank models by their worst cases over budgets",
     "records": "repair or migrate a file of records",
