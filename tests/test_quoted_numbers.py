@@ -233,11 +233,17 @@ def words() -> Quotes:
         by_words[record["budget"]["declared"]["max_words"]] = shown
     yield "An MLP keeps its {} %", [found.pop("mlp")[None]["clean"]]
     names = {"gcn": "GCN", "gpr_gnn": "GPRGNN", "gnn_guard": "GNNGuard", "grand": "GRAND"}
+    names |= {"gat": "GAT", "beltrami": "Beltrami"}
     for model, by_words in found.items():
         free, few, more = (by_words.get(most, {"auto": "-"}) for most in (None, 20, 25))
         values = [free["clean"], free["random"], few["random"], free["auto"], few["auto"]]
         yield f"| {names[model]}" + " | {}" * 6 + " |", [*values, more["auto"]]
-    yield "leave GCN at {} %", [found["gcn"][20]["auto"].removesuffix(" !")]
+    left = {model: by_words[20]["auto"].removesuffix(" !") for model, by_words in found.items()}
+    yield "leaves GCN at {} % and GAT at {} %", [left["gcn"], left["gat"]]
+    free = {model: by_words[None]["auto"].removesuffix(" !") for model, by_words in found.items()}
+    yield "{} % remain instead of {}", [left["beltrami"], free["beltrami"]]
+    guard = free["gnn_guard"]
+    yield "{} % instead of {}, all but the {} flagged", [left["gnn_guard"], guard, free["beltrami"]]
 
 
 def flips() -> Quotes:
