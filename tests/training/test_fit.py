@@ -135,6 +135,22 @@ def test_a_further_training_keeps_the_checkpoints_in_its_directory(
     assert kept == [2, 1]
 
 
+def test_two_fits_into_one_directory_at_once_keep_apart(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path
+) -> None:
+    results = []
+
+    def train(accuracies: list[float], **callbacks: Any) -> None:
+        model = Scripted((data := make_datamodule()).view("val"), accuracies)
+        fit = make_fit(max_epochs=len(accuracies))
+        results.append(fit(model, data, directory=tmp_path, **callbacks))
+
+    between = LambdaCallback(on_fit_end=lambda *_: train([0.6]))
+    train([0.2, 0.8], callbacks=[between])
+    assert [result.epochs for result in results] == [1, 2]
+    assert {result.checkpoint for result in results} == set(tmp_path.iterdir())
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("description", ["../../x heat", "/x heat", "{epoch} a/b"])
 def test_the_checkpoint_stays_in_its_folder(

@@ -6,12 +6,15 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
+from shutil import rmtree
 from tempfile import gettempdir
 from typing import Annotated, Any, cast
+from uuid import uuid4
 
 import pytorch_lightning as pl
 import torch
@@ -90,6 +93,23 @@ def _checkpoint_errors(directory: Path) -> Iterator[None]:
             f"{directory}: the checkpoint cannot be written ({error.strerror}); free space "
             f"there and in {gettempdir()}, or set TMPDIR to another folder"
         ) from error
+
+
+@contextmanager
+def _emptied(folder: Path) -> Iterator[list[Path]]:
+    """Move the checkpoint in `folder` next to it at the end, to a free name, which is listed."""
+    moved: list[Path] = []
+    try:
+        yield moved
+    finally:  # an interrupted fit keeps its best weights, too
+        for path in folder.glob("*.ckpt"):
+            for version in count():
+                name = folder.with_name(f"{path.stem}-v{version}.ckpt" if version else path.name)
+                with suppress(FileExistsError):
+                    name.touch(exist_ok=False)  # no other fit can take the name from now on
+                    moved.append(path.replace(name))
+                    break
+        rmtree(folder, ignore_errors=True)
 
 
 @validated("{key}")
@@ -202,8 +222,10 @@ class Fit:
             cuda_graphs=self.cuda_graphs,
         )
         module.train()  # Lightning leaves a model in the mode in which it finds it
-        checkpoint, stopping, *bar = self._callbacks(directory, description)
-        outcome = Outcome(directory / "outcome.json")
+        # Another process may train into the same directory at the same time.
+        folder = directory.expanduser().resolve() / f"unfinished-{uuid4().hex[:12]}"
+        checkpoint, stopping, *bar = self._callbacks(folder, description)
+        outcome = Outcome(folder / "outcome.json")
         with quiet_lightning():
             build = partial(
                 self._build_trainer,
@@ -213,19 +235,18 @@ class Fit:
             )
             trainer = on_several(build, build(), datamodule)
             start = time.perf_counter()
-            with _checkpoint_errors(directory):
+            with _checkpoint_errors(directory), _emptied(folder) as paths:
                 trainer.fit(module, datamodule)
-            seconds = time.perf_counter() - start
-        assert isinstance(checkpoint, ModelCheckpoint)
-        if not checkpoint.best_model_path:
+                seconds = time.perf_counter() - start
+                summary = outcome.read()
+        if not paths or summary is None:
             raise TrainingError(
                 "no epoch was trained and validated, so there is no model; the options of trainer "
                 "must let at least one be"
             )
-        path = Path(checkpoint.best_model_path)
+        (path,), (epochs, score) = paths, summary
         best = torch.load(path, map_location="cpu", weights_only=True)
         module.load_state_dict(best["state_dict"])
-        epochs, score = outcome.read()
         best_epoch = best["epoch"] + 1
         message = "%s: %d epochs (best %d) in %.1f s, best validation accuracy %.2f %%"
         shared = {"shared": self.key != "training"}  # a surrogate's
@@ -419,8 +440,9 @@ class Outcome(pl.Callback):
             summary = {"epochs": trainer.current_epoch, "score": score.item()}
             write_whole(self._path, json.dumps(summary), option="training:")
 
-    def read(self) -> tuple[int, float]:
-        """Epochs, and the best score; the file is removed."""
+    def read(self) -> tuple[int, float] | None:
+        """Epochs and the best score; `None` if no epoch was validated."""
+        if not self._path.exists():
+            return None
         summary = json.loads(self._path.read_text(encoding="utf-8"))
-        self._path.unlink()
         return summary["epochs"], summary["score"]
