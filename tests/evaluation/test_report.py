@@ -142,6 +142,14 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     assert torch.equal(loaded.graph.to_data().y, expected.y)
 
 
+def test_saving_over_a_report_removes_its_graphs_alone(tmp_path: Path) -> None:
+    folder = REPORT.save(tmp_path)
+    (folder / "graph-cached.safetensors").touch()
+    replace(REPORT, attacks=[CONTROL]).save(folder)
+    graphs = {path.name for path in folder.glob("graph-*")}
+    assert graphs == {graph_file(CONTROL.name), "graph-cached.safetensors"}
+
+
 @pytest.mark.parametrize(
     ("key", "values"),
     [

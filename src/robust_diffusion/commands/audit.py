@@ -29,7 +29,7 @@ from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation.evaluate_model import subject_of
 from robust_diffusion.evaluation.flags import graph_hash
 from robust_diffusion.evaluation.load import build_model, load_weights
-from robust_diffusion.evaluation.report import REPORT, RobustnessReport
+from robust_diffusion.evaluation.report import REPORT, RobustnessReport, graph_file, read_saved
 from robust_diffusion.evaluation.zoo import Zoo
 from robust_diffusion.experiment.overrides import composed
 from robust_diffusion.system.markdown import print_table
@@ -97,15 +97,14 @@ def run_audit_command(arguments: Sequence[str]) -> None:
     if not paths:
         parser.error("name a file or a folder")
     overrides = [arg for arg in chosen.given if arg not in paths]
-    files = {path: perturbed_files(Path(path)) for path in paths}
+    reports = {arg for arg in paths if not overrides and (Path(arg) / REPORT).is_file()}
+    files = {arg: (_graphs if arg in reports else perturbed_files)(Path(arg)) for arg in paths}
     names = [file.stem for members in files.values() for file in members]
     if chosen.export and len(set(names)) < len(names):
         parser.error("--export: several files have one name; export them one by one")
     broken, clean_of_all = [], cache(lambda: _clean(overrides))
     for path, members in files.items():
-        report = None
-        if not overrides and (Path(path) / REPORT).is_file():
-            report = RobustnessReport.load(path)
+        report = RobustnessReport.load(path) if path in reports else None
         clean = _reported(Path(path), report) if report else clean_of_all()
         broken += [_print_audit(file, clean, chosen) for file in members]
         if report:
@@ -122,6 +121,11 @@ class _Clean:
     targets: Tensor
     budget: Budget
     name: str
+
+
+def _graphs(folder: Path) -> list[Path]:
+    """Graphs that the report of a folder lists."""
+    return sorted(folder / graph_file(attack.name) for attack in read_saved(folder).attacks)
 
 
 def _reported(folder: Path, report: RobustnessReport) -> _Clean:

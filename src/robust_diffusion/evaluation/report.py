@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 from html import escape
@@ -391,7 +392,8 @@ class RobustnessReport:
     def save(self, path: str | Path) -> Path:
         """Write `report.json`, the clean and the attacked graphs into a folder, as safetensors.
 
-        `load` reads it again, and `robust-diffusion audit` counts on the graphs what was spent.
+        The graphs of an older report there are removed. `load` reads the report again, and
+        `robust-diffusion audit` counts on the graphs what was spent.
         `Data.from_dict(safetensors.torch.load_file(file))` is one of them as PyG has it.
 
         Returns:
@@ -400,13 +402,17 @@ class RobustnessReport:
         Raises:
             ConfigError: It cannot be written.
         """
-        folder = Path(path)
+        folder, older = Path(path), set[str]()
+        with suppress(DataError):
+            older = {graph_file(attack.name) for attack in read_saved(folder).attacks}
         write_whole(folder / REPORT, self.to_json() + "\n", option="report.save")
         for attack in self.attacks:
             attack.write(folder)
         if self.clean is not None:
             about = {"clean_graph": self.clean_graph}
             write_artifact(folder / _CLEAN, Artifact(self.clean.to_dict(), about))
+        for name in older - {graph_file(attack.name) for attack in self.attacks}:
+            (folder / name).unlink(missing_ok=True)
         return folder
 
     @classmethod

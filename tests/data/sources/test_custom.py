@@ -271,6 +271,15 @@ def test_what_is_written_is_read_back_here_and_by_grb(tmp_path: Path) -> None:
     assert index.get("index_test_easy").tolist() == graph.index_test_easy.tolist()
 
 
+def test_a_graph_without_difficulties_is_read_back(tmp_path: Path) -> None:
+    splits = {name: raw_graph()["splits"][name] for name in ("train", "val", "test")}
+    graph = build_graph(**raw_graph() | {"splits": splits}, where=tmp_path)
+    write_grb_files(graph, tmp_path)
+    found = load_custom(tmp_path)
+    assert equal(found, graph, "index_train", "index_val", "index_test")
+    assert "index_test_easy" not in found
+
+
 def read_planetoid(folder: Path, name: str = "pubmed", **options: Any) -> Data:
     files: dict[str, dict[str, Any]] = {f"ind.{name}.{part}": {} for part in PARTS}
     return load_planetoid(DatasetFolder(folder, ".", files), name, **options)

@@ -44,6 +44,8 @@ def load_grb(
 ) -> Data:
     """Read `adj.npz`, `features.npz`, `labels.npz` and `index.npz`.
 
+    The split may lack `test_easy`, `test_medium` and `test_hard`.
+
     Reference: Zheng et al. 2021, Graph Robustness Benchmark, arXiv:2111.04314.
 
     Args:
@@ -59,9 +61,9 @@ def load_grb(
     )
     splits: dict[str, NDArray[np.generic]] = {}
     if split_seed is None:
-        keys = [f"index_{split}" for split in SPLITS]
-        index = pick(read_npz(paths["index.npz"]), keys, paths["index.npz"])
-        splits = dict(zip(SPLITS, index, strict=True))
+        index, required = read_npz(paths["index.npz"]), ("train", "val", "test")
+        pick(index, (f"index_{split}" for split in required), paths["index.npz"])
+        splits = {split: index[key] for split in SPLITS if (key := f"index_{split}") in index}
     graph = build_graph(adjacency, features, labels, splits, where=folder.folder, doubles=doubles)
     if split_seed is not None:
         split_by_degree(graph, split_seed, where=folder.folder)
