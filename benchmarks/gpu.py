@@ -1,7 +1,7 @@
 """Epochs, attacks and launches on a GPU; writes results/<card>.json and .md.
 
     ROBUST_DIFFUSION_DATA=... python benchmarks/gpu.py            # about three minutes
-    python benchmarks/gpu.py --only epoch,auto                    # a part of it
+    python benchmarks/gpu.py --only epoch,attack                  # a part of it
 
 Programs that are compared take turns. A time ends when the card has finished. Without a card
 everything runs small on the CPU, to try it, and nothing is written.
@@ -242,18 +242,23 @@ def main() -> None:
     """Measure, and record what was measured on a card."""
     parser = argparse.ArgumentParser(description="Measure on a GPU.")
     parser.add_argument("--only", default=",".join(CASES), help=f"of {', '.join(CASES)}")
-    arguments = parser.parse_args()
+    names = parser.parse_args().only.split(",")
+    if unknown := set(names) - CASES.keys():
+        parser.error(f"--only={','.join(sorted(unknown))}: use {', '.join(CASES)}")
     described = machine()
     described["card"] = torch.cuda.get_device_name() if ON_CARD else None
-    recorded: dict[str, Any] = {"machine": described}
-    for name in arguments.only.split(","):
+    recorded: dict[str, Any] = {}
+    slug = re.sub(r"[^a-z0-9]+", "-", str(described["card"]).lower()).strip("-")
+    path = Path(os.environ.get("OUT", RESULTS)) / f"{slug}.json"
+    for before in (RESULTS / path.name, path):  # the other parts stay
+        if before.is_file():
+            recorded = json.loads(before.read_text())
+    recorded["machine"] = described
+    for name in names:
         recorded[name] = CASES[name]()
         if ON_CARD:
-            slug = re.sub(r"[^a-z0-9]+", "-", described["card"].lower()).strip("-")
-            folder = Path(os.environ.get("OUT", RESULTS))
-            text = json.dumps(recorded, indent=1, sort_keys=True) + "\n"
-            (folder / f"{slug}.json").write_text(text)
-            (folder / f"{slug}.md").write_text(card_page(recorded))
+            path.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")
+            path.with_suffix(".md").write_text(card_page(recorded))
 
 
 if __name__ == "__main__":

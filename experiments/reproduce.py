@@ -132,7 +132,9 @@ def _command(record: Record, outputs: Path) -> list[str]:
     overrides["threads"] = str(record["config"]["threads"])
     if "backend" in record:  # another one rounds otherwise
         overrides["backend"] = record["backend"]
-    given = [f"{key}={value}" for key, value in overrides.items()]
+    # Records drop the + of an added key; a group's key has a / or an @.
+    plain = {key for key in record["overrides"] if "." in key and not {"/", "@"} & {*key}}
+    given = [f"{'++' * (key in plain)}{key}={value}" for key, value in overrides.items()]
     return [sys.executable, "-m", "robust_diffusion.run", *given]
 
 

@@ -54,6 +54,33 @@ def test_the_pages_of_benchmarks_and_grb_are_what_their_records_say() -> None:
         assert page.read_text(encoding="utf-8") == made
 
 
+@pytest.fixture
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The benchmark of a card, with a card that is none and cases that measure nothing."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    module = script("../benchmarks/gpu")
+    monkeypatch.setattr(module, "ON_CARD", True)
+    monkeypatch.setattr(module, "CASES", dict.fromkeys(module.CASES, dict))
+    monkeypatch.setattr(module.torch.cuda, "get_device_name", lambda: "An Abacus")
+    monkeypatch.setenv("OUT", str(tmp_path))
+    return module
+
+
+def test_a_part_measured_on_a_card_keeps_the_others(
+    gpu: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("fit", "launches"):
+        call(monkeypatch, gpu, "--only", name)
+    assert json.loads((tmp_path / "an-abacus.json").read_text()).keys() > {"fit", "launches"}
+
+
+def test_an_unknown_part_is_refused_before_any_is_measured(
+    gpu: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call(monkeypatch, gpu, "--only", "fit,auto") == 2
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
@@ -234,6 +261,8 @@ def test_a_cell_is_run_again_with_the_edge_values_and_arithmetic_that_it_had(
     assert not any("seeding" in given for given in command(record, tmp_path))
     record["config"]["threat"] = {"surrogates": {"gcn": {}}}
     assert "threat.seeding=cell" in command(record, tmp_path)
+    record["overrides"] = {"data.normalize": "null", "flow@model.flow": "heat"}
+    assert {"++data.normalize=null", "flow@model.flow=heat"} < {*command(record, tmp_path)}
     for variable, value in PORTABLE.items():
         monkeypatch.setenv(variable, value)
     environment = script("reproduce")._environment

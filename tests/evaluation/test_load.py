@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from robust_diffusion import GCN, open_dataset
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation.load import ModelTraining, Recipe, load_checkpoint
 from robust_diffusion.records.store import ArtifactStore
 from tests.zoo import CONFIG, small_zoo
@@ -88,6 +88,24 @@ def test_bare_weights_are_loaded_with_a_warning(
     (record,) = caplog.records
     assert "configuration" in record.message
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [torch.ones(2)],
+        torch.ones(2),
+        {"state_dict": None},
+        {"state_dict": {}, "hyper_parameters": None},
+    ],
+)
+def test_a_file_without_weights_of_the_model_is_refused(
+    make_datamodule: Make, tmp_path: Path, content: Any
+) -> None:
+    path = tmp_path / "odd.ckpt"
+    torch.save(content, path)
+    with pytest.raises(DataError, match=f"^checkpoint={path}: [^\n]*$"):
+        load_checkpoint(CONFIG, make_datamodule(), path)
 
 
 def test_a_state_that_is_no_tensor_is_kept_and_loaded(

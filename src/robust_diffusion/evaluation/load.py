@@ -182,7 +182,7 @@ def load_checkpoint(
     model = build_model(config, datamodule.num_features, datamodule.num_classes)
     where = f"checkpoint={path}"
     weights = _read(Path(path), where)
-    recorded = _recorded_config(Path(path))
+    recorded = _recorded_config(Path(path), weights)
     if recorded is not None:
         _compare_configs(recorded, config, where)
     load_weights(model, weights, where=where)
@@ -205,8 +205,8 @@ def _compare_configs(recorded: Mapping[str, Any], config: Mapping[str, Any], whe
             )
 
 
-def _recorded_config(path: Path) -> Mapping[str, Any] | None:
-    """The configuration of the model whose weights a readable file has, if it is known."""
+def _recorded_config(path: Path, content: Any) -> Mapping[str, Any] | None:
+    """The configuration of the model whose weights a file has, if it is known."""
     if path.suffix == ".safetensors":
         # Late, since the zoo is loaded by this module.
         from robust_diffusion.evaluation.zoo import Zoo
@@ -216,7 +216,8 @@ def _recorded_config(path: Path) -> Mapping[str, Any] | None:
             configs = {entry.file: entry.config for entry in Zoo.open(path.parent).entries}
             config = configs.get(path.name, config)
     else:
-        config = read_torch(path).get("hyper_parameters", {}).get("model_config")
+        options = content.get("hyper_parameters") if isinstance(content, Mapping) else None
+        config = options.get("model_config") if isinstance(options, Mapping) else None
     return config if isinstance(config, Mapping) and "_target_" in config else None
 
 
@@ -226,11 +227,11 @@ def _identity(config: Any) -> dict[str, Any]:
     return by_content({"model": settings_of_config({"model": plain})["model"]})
 
 
-def load_weights(model: nn.Module, weights: Path | Mapping[str, Any], *, where: Any) -> None:
-    """Put weights into a model; those of a Lightning checkpoint are named `model.*`."""
+def load_weights(model: nn.Module, weights: Any, *, where: Any) -> None:
+    """Put weights, or a file of them, into a model; a Lightning checkpoint names them `model.*`."""
     state: Any = _read(weights, where) if isinstance(weights, Path) else weights
-    if isinstance(state, Mapping) and "state_dict" in state:
-        state = {k.removeprefix("model."): v for k, v in state["state_dict"].items()}
+    if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
+        state = {str(k).removeprefix("model."): v for k, v in state["state_dict"].items()}
     if not isinstance(state, Mapping) or not all(
         isinstance(value, Tensor) or str(name).endswith(EXTRA_STATE)
         for name, value in state.items()

@@ -357,6 +357,8 @@ def _followed(title: str, run: FigureRun, options: Options) -> Measured:
 
     The last attack shifts the states; all are compared with the detector.
     """
+    if not run.cfg.attacks:
+        raise ConfigError("attack=none: figure stability needs an attack; use attack=random")
     trained, datamodule, about = train(title, run)
     model, graph, cfg = trained.model.eval(), datamodule.view("test"), run.cfg
     budget, attacked = instantiate(cfg.budget), dict[Any, PerturbedGraph]()
