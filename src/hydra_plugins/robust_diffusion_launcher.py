@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.checks import Share, validated
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.system.cores import usable_cores
 from robust_diffusion.system.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ class ProcessLauncher(BasicLauncher):
     ends, however it does, so do the others.
 
     Args:
-        n_jobs: Runs at a time; -1 for one per processor, -2 for one less, and so on.
+        n_jobs: Runs at a time; -1 for one per core that this process may use, -2 for one less, and so on.
         gpus_per_cell: Share of a GPU that a run takes, in 0..1: there are no more runs at a time
             than the GPUs have room for. 0 shares nothing out, so that every run sees all GPUs.
 
@@ -52,7 +53,7 @@ class ProcessLauncher(BasicLauncher):
         super().__init__()
         if n_jobs == 0:
             raise ConfigError(f"hydra.launcher.n_jobs={n_jobs}: must be a whole number, and not 0")
-        self.n_jobs = n_jobs if n_jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + n_jobs)
+        self.n_jobs = n_jobs if n_jobs > 0 else max(1, usable_cores() + 1 + n_jobs)
         self.gpus_per_cell = gpus_per_cell
 
     def launch(
@@ -97,7 +98,7 @@ class ProcessLauncher(BasicLauncher):
             named = (os.environ.get(CARDS) or ",".join(map(str, range(count)))).split(",")
             cards = named[:count] * int(1 / self.gpus_per_cell + 1e-9)
         cards = cards[:limit]
-        threads = str(max(1, (os.cpu_count() or 1) // len(cards)))
+        threads = str(max(1, usable_cores() // len(cards)))
         shared = {name: os.environ.get(name, threads) for name in THREADS}
         return [shared | ({CARDS: card} if card else {}) for card in cards]
 

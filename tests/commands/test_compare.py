@@ -27,6 +27,11 @@ def test_settings_may_be_compared_on_validation_nodes(compared: Callable[..., An
     assert found.out.splitlines()[1:] == ["(baseline),1,70.00,", "heads=2,1,75.00,+5.00"]
 
 
+def test_worst_cases_on_validation_nodes_are_refused(compared: Callable[..., Any]) -> None:
+    asked = ["worst-case", "--models", "beltrami", "heat", "--on", "validation"]
+    assert compared([finished(0.8)], *asked).status == 2
+
+
 def test_worst_cases_of_two_models_are_compared(
     compared: Callable[..., Any], cli: Callable[..., Any]
 ) -> None:

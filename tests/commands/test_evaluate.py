@@ -54,6 +54,23 @@ def test_a_model_of_anybodys_class_is_evaluated_and_its_report_saved(
     assert (tmp_path / "report" / "graph-random.safetensors").is_file()
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--graphs", "own"],
+        ["--unit-test", "--save", "own"],
+        ["--unit-test", "attack=random"],
+        ["--unit-test", "budget.max_injected_nodes=5"],
+    ],
+)
+def test_an_option_that_nothing_reads_is_refused(
+    cli: Cli, tmp_path: Path, options: list[str]
+) -> None:
+    torch.save(gcn().state_dict(), path := tmp_path / "gcn.pt")
+    error = cli("evaluate", *TINY_DATA, *PYG, f"checkpoint={path}", *options).error
+    assert next(name for name in options[::-1] if name != "own") in error
+
+
 def test_what_cannot_be_is_told_in_a_line(cli: Cli, tmp_path: Path) -> None:
     torch.save(gcn().state_dict(), good := tmp_path / "gcn.pt")
     (tmp_path / "code.pt").write_bytes(pickle.dumps(print))

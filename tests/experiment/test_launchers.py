@@ -57,6 +57,16 @@ def test_there_are_as_many_cells_at_a_time_as_cards_have_room_for(
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == visible
 
 
+def test_runs_share_the_cores_that_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    own = ProcessLauncher(n_jobs=-1, gpus_per_cell=0)
+    own.config = OmegaConf.create()
+    assert own.n_jobs == 4
+    assert [place["OMP_NUM_THREADS"] for place in own.places(2)] == ["2", "2"]
+
+
 def test_a_lost_process_is_one_failed_run_and_a_new_one_takes_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

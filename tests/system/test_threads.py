@@ -12,8 +12,8 @@ CORA, AMAZON = 10_252, 491_722  # directed edges
 
 @pytest.fixture(autouse=True)
 def _two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    assert module._cores() >= 1
-    monkeypatch.setattr(module, "_cores", lambda: 2)
+    assert module.usable_cores() >= 1
+    monkeypatch.setattr(module, "usable_cores", lambda: 2)
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)

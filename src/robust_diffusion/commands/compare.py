@@ -30,9 +30,10 @@ def run_compare_command(arguments: Sequence[str]) -> None:
     add("experiment", help="such as readings, or t-end")
     add_records_option(parser)
     on = "accuracy on the test graphs, or on the clean validation nodes (default: test)"
-    add("--on", choices=["test", "validation"], default="test", help=on)
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--on", choices=["test", "validation"], default="test", help=on)
     models = "compare the worst cases of two models or flows instead"
-    add("--models", nargs=2, metavar=("FIRST", "SECOND"), help=models)
+    either.add_argument("--models", nargs=2, metavar=("FIRST", "SECOND"), help=models)
     add("--format", choices=["markdown", "csv"], default="markdown")
     add_scale_option(parser)
     chosen = parser.parse_args(arguments)

@@ -46,7 +46,14 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
     """
     chosen = _parser().parse_intermixed_args(arguments)
     defaults = ["attack=auto", "threat=white_box"]
-    path, own_class, cfg, choices = composed_model(chosen.given, defaults, READ, "evaluate")
+    command, read = "evaluate", READ
+    if chosen.unit_test:
+        command, read = "evaluate --unit-test", READ - {"attack", "attacks", "budget", "threat"}
+        if chosen.save:
+            raise ConfigError(f"--save: {command} writes no report; drop one of them")
+    elif chosen.graphs:
+        raise ConfigError("--graphs: are read by --unit-test alone; add it")
+    path, own_class, cfg, choices = composed_model(chosen.given, defaults, read, command)
     if not path:
         raise ConfigError("checkpoint: missing; name the file of the model's weights")
     threat = OmegaConf.select(cfg, "threat.name")
@@ -57,8 +64,6 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         )
     datamodule: GraphDataModule = instantiate(cfg.data)
     model = load_checkpoint(own_class or cfg.model, datamodule, path)
-    if chosen.graphs and not chosen.unit_test:
-        raise ConfigError("--graphs: are read by --unit-test alone; add it")
     if chosen.unit_test:
         name, graphs = str(datamodule.name), chosen.graphs
         frame = unit_test(model, datamodule, name, seed=cfg.seed, graphs=graphs)

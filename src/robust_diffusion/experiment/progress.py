@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ from tqdm import tqdm
 from robust_diffusion.records.provenance import cpu_name, gpu_name
 from robust_diffusion.records.records import Record, read_records
 from robust_diffusion.results.captions import describe_limits, differing_keys, ranges
+from robust_diffusion.system.cores import usable_cores
 from robust_diffusion.system.progress import LineHandler, Progress, about, duration
 
 PLAN, NEWS = "progress.json", ".progress.jsonl"
@@ -180,7 +180,7 @@ def expected_seconds(
     That is the mean of the records that differ in fewest settings; 0 for a recorded run, and `None`
     without a record of the same dataset, model and flow.
     """
-    launcher, cores = config.hydra.launcher, os.cpu_count() or 1
+    launcher, cores = config.hydra.launcher, usable_cores()
     if not launcher._target_.endswith(("BasicLauncher", "ProcessLauncher")):
         return [None] * len(runs), 1
     most, on_cpu = launcher.get("n_jobs", 1), config.trainer.get("accelerator") == "cpu"

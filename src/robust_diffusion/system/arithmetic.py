@@ -1,7 +1,6 @@
 """How a process computes: its threads, and arithmetic that rounds alike if the environment asks."""
 
 import logging
-import os
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -14,6 +13,7 @@ from torch.library import Library
 
 from robust_diffusion.checks import Count, check_value
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
+from robust_diffusion.system.cores import usable_cores
 from robust_diffusion.system.portable import ROOTS, active_settings, are_libraries_pinned
 
 LONG_EPOCH = 0.2
@@ -51,20 +51,13 @@ def set_threads(
         return torch.get_num_threads()
     width = widths if isinstance(widths, int) else max(widths, default=64)
     seconds = SECONDS_PER_EDGE * num_edges * num_layers * width
-    chosen = _cores() if seconds >= LONG_EPOCH else 1
+    chosen = usable_cores() if seconds >= LONG_EPOCH else 1
     torch.set_num_threads(chosen)
     if num_edges:
         log.info(
             "threads=auto: %d, for an epoch of about %.0f ms on one thread", chosen, 1e3 * seconds
         )
     return chosen
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 Replacement = Callable[..., Tensor]
