@@ -41,7 +41,8 @@ class ProcessLauncher(BasicLauncher):
     ends, however it does, so do the others.
 
     Args:
-        n_jobs: Runs at a time; -1 for one per core that this process may use, -2 for one less, and so on.
+        n_jobs: Runs at a time; -1 for one per core that this process may use, -2 for one
+            less, and so on.
         gpus_per_cell: Share of a GPU that a run takes, in 0..1: there are no more runs at a time
             than the GPUs have room for. 0 shares nothing out, so that every run sees all GPUs.
 

@@ -46,14 +46,7 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
     """
     chosen = _parser().parse_intermixed_args(arguments)
     defaults = ["attack=auto", "threat=white_box"]
-    command, read = "evaluate", READ
-    if chosen.unit_test:
-        command, read = "evaluate --unit-test", READ - {"attack", "attacks", "budget", "threat"}
-        if chosen.save:
-            raise ConfigError(f"--save: {command} writes no report; drop one of them")
-    elif chosen.graphs:
-        raise ConfigError("--graphs: are read by --unit-test alone; add it")
-    path, own_class, cfg, choices = composed_model(chosen.given, defaults, read, command)
+    path, own_class, cfg, choices = composed_model(chosen.given, defaults, *_read_by(chosen))
     if not path:
         raise ConfigError("checkpoint: missing; name the file of the model's weights")
     threat = OmegaConf.select(cfg, "threat.name")
@@ -94,6 +87,17 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         print_table("accuracy after a filter of outliers, in %", table, ["attack"])
         if chosen.save:
             _write(Path(chosen.save) / "filtered.csv", frame.to_csv(index=False))
+
+
+def _read_by(chosen: argparse.Namespace) -> tuple[frozenset[str], str]:
+    """Return the first parts of the options that the chosen command reads, and its name."""
+    if not chosen.unit_test:
+        if chosen.graphs:
+            raise ConfigError("--graphs: are read by --unit-test alone; add it")
+        return READ, "evaluate"
+    if chosen.save:
+        raise ConfigError("--save: evaluate --unit-test writes no report; drop one of them")
+    return READ - {"attack", "attacks", "budget", "threat"}, "evaluate --unit-test"
 
 
 def _parser() -> argparse.ArgumentParser:
