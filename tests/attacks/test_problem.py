@@ -36,6 +36,7 @@ from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.models.adaptive import MeanOverDraws
 from robust_diffusion.models.checked import seeded
 from robust_diffusion.operators import FixedRows
+from robust_diffusion.operators.stand_ins import MOST_KNOWN
 from tests.attacks.contract import clean, graph, run
 
 X = torch.tensor([[0.0, 2.0], [1.0, 0.0], [3.0, 5.0]])
@@ -302,3 +303,27 @@ def test_losses_by_hand() -> None:
     assert expected.keys() == LOSSES.keys()
     for name, values in expected.items():
         torch.testing.assert_close(LOSSES[name](LOGITS, LABELS), values)
+
+
+def test_weights_made_in_each_pass_do_not_fill_the_memory(x: Tensor) -> None:
+    old, new = FixedRows(x), torch.rand(NEW, FEATURES)
+    kept = nn.Linear(FEATURES, CLASSES).requires_grad_(requires_grad=False)
+    for _ in range(3 * MOST_KNOWN):
+        rows = old.followed_by(new)
+        kept(rows)
+        F.linear(rows, torch.rand(CLASSES, FEATURES))
+    assert len(old._known) == MOST_KNOWN
+    assert any(kept.weight is item for identity, _ in old._known.values() for item in identity)
+
+
+class Product(nn.Module):
+    """A model of GRB's calling convention."""
+
+    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+        return torch.sparse.mm(adj, x)[:, :CLASSES]
+
+
+def test_a_model_of_grb_takes_weights() -> None:
+    model = models.GRBModel(Product())
+    data = Data(x=graph().x, edge_index=graph().edge_index)
+    assert Problem("any", model, data, torch.arange(3)).takes_weights

@@ -122,6 +122,20 @@ def test_a_report_is_measured_again_on_the_model_of_the_zoo(cli: Cli, zoo_folder
     assert (outcome.status, "not measured" in outcome.out) == (0, True)
 
 
+def test_other_targets_and_graphs_of_your_own_are_no_contradiction(
+    cli: Cli, zoo_folder: Path
+) -> None:
+    model, data = load_model("gcn", "synthetic", directory=zoo_folder), open_dataset("synthetic")
+    options = {"budget": Budget(5, 20), "attacks": "random", "progress": False}
+    evaluate(model, data, nodes=data.target_nodes[:50], **options).save("fewer")
+    saved("own", model, dataset="mine")
+    saved("false", model, dataset="synthetic", clean_graph="0" * 64)
+    for folder, words in (("fewer", "other target nodes"), ("own", "mine, whose graph is not")):
+        outcome = cli("audit", folder, "--zoo", str(zoo_folder))
+        assert (outcome.status, words in outcome.out) == (0, True)
+    assert cli("audit", "false", "--zoo", str(zoo_folder)).status == 1
+
+
 def test_a_report_is_measured_again_on_a_model_of_the_user(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

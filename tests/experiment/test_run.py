@@ -107,6 +107,9 @@ def test_a_timing_cell_records_a_time_once_on_each_machine(
     assert not {"accuracy", "val_accuracy", "epochs", "files"} & set(record)
     on = record["config"]["timing"]["on"]
     assert set(on) == {"cpu", "gpu", "threads", "backend", "torch", "code"}
+    other = run_and_record(compose("flow=heat", "backend=torch", *TINY_TIMING))
+    assert other["config"]["timing"]["on"]["backend"] == other["timing"]["backend"] == "torch"
+    assert other["run"] != record["run"]
     assert not (tmp_path / "outputs" / "store").exists()
     for module in (provenance, timing):
         monkeypatch.setattr(module, "cpu_name", lambda: "another processor")

@@ -288,19 +288,29 @@ def test_the_mlp_takes_the_place_of_the_others(mlp: float, verdict: str) -> None
 
 @pytest.mark.parametrize(("seeds", "verdict"), [(2, "undecided"), (5, "contradicted")])
 def test_the_worst_case_takes_the_place_of_each_attack(seeds: int, verdict: str) -> None:
-    def worst(model: str, mean: float, threat: str = "white_box") -> list[dict[str, Any]]:
+    def worst(
+        model: str, mean: float, threat: str = "white_box", nodes: int = 50
+    ) -> list[dict[str, Any]]:
         # Of two attacks the one that hurts more counts, whatever the table's cells say.
         values = around(mean, model)[:seeds]
         graphs = {"clean": [80.0] * seeds, "speit": [70.0] * seeds, "auto": values}
         experiment = "worst-case" if model == "beltrami" else "worst-case-models"
         first = 0 if threat == "white_box" else 9
         ran = {"split": "one", "seeds": range(first, first + seeds), "threat": threat}
+        ran["budget"] = (nodes, 50)
         return records_of(experiment, {"model": model} | CORA, graphs, **ran)
 
     each = {"attack": ["speit"], "right.model": ["gat", "gin"]}
     tables = given("beltrami", [60.0] * 5), *(given(m, around(30)) for m in ("gat", "gin"))
     # Seeds of which the model itself was not attacked yet do not count.
-    seen = [worst("beltrami", 20), worst("gat", 30), worst("gin", 5), worst("gin", 0, "black_box")]
+    # Nor does what was asked for within another budget before.
+    seen = [
+        worst("beltrami", 90, nodes=1),
+        worst("beltrami", 20),
+        worst("gat", 30),
+        worst("gin", 5),
+        worst("gin", 0, "black_box"),
+    ]
     judged = decide(better(each=each), *tables, *seen)
     found = judged.worst_case
     assert judged.verdict == "supported"

@@ -8,7 +8,7 @@ from hydra.utils import get_object
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.records import read_records
 from robust_diffusion.records.content import targets_of
-from robust_diffusion.records.identity import run_id
+from robust_diffusion.records.identity import run_id, settings_of
 
 CONFIG: dict[str, Any] = {
     "seed": 0,
@@ -96,3 +96,11 @@ def test_every_class_of_a_published_cell_is_found() -> None:
     records = read_records(PUBLISHED / "results" / "records.jsonl.gz")
     found = {target for record in records for target in targets_of(record.get("config", {}))}
     assert len([get_object(target) for target in found]) > 40
+
+
+def test_results_are_compared_by_callbacks_and_by_the_contents_of_files() -> None:
+    averaged = changed("callbacks", {"swa": {"lr": 0.1}})
+    assert settings_of({"config": averaged}, "clean") != settings_of({"config": CONFIG}, "clean")
+    files = {"data.source.path": {"own.pt": "hash"}}
+    typed = [{"config": changed("data.source.path", path), "user_files": files} for path in "ab"]
+    assert settings_of(typed[0], "clean") == settings_of(typed[1], "clean")

@@ -26,6 +26,7 @@ from robust_diffusion.models.checked import (
     sorted_row,
     weighted_edges,
 )
+from robust_diffusion.models.grb_model import GRBModel
 from robust_diffusion.operators import FixedRows
 
 Variable = Literal["features", "edge weights"]
@@ -209,7 +210,7 @@ class Problem:
         while _takes_three(model):
             # A wrapper of this package passes on all that it is given.
             in_package = type(model).__module__.startswith("robust_diffusion.")
-            if not (in_package and hasattr(model, "model")):
+            if not (in_package and hasattr(model, "model")) or isinstance(model, GRBModel):
                 break
             model = model.model
         else:

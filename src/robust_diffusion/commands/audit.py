@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pandas as pd
+import torch
 from hydra.utils import instantiate
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -140,11 +141,8 @@ def _print_accuracies(folder: Path, report: RobustnessReport, chosen: argparse.N
         )
         return False
     frame = measured_again(report, model)
-    same_graph = _is_of_its_dataset(report)
-    title = f"{folder}: {report.model} {report.weights[:8]}, accuracy in %, dataset "
-    title += (
-        f"{report.dataset or 'of your own'}{'' if same_graph else ', but with a different graph'}"
-    )
+    of_dataset, same_graph = _compared_with_dataset(report)
+    title = f"{folder}: {report.model} {report.weights[:8]}, accuracy in %, dataset {of_dataset}"
     print_table(title, frame.round(2), ["graph"])
     differs = (frame["reported"] - frame["measured"]).abs() > _TOLERANCE
     return bool(differs.any()) or not same_graph
@@ -178,13 +176,17 @@ def _model(report: RobustnessReport, chosen: argparse.Namespace) -> nn.Module | 
     return None if entry is None else zoo.load(entry)
 
 
-def _is_of_its_dataset(report: RobustnessReport) -> bool:
-    """Return whether the clean graph and the target nodes are those of the dataset it names."""
+def _compared_with_dataset(report: RobustnessReport) -> tuple[str, bool]:
+    """Describe the dataset of a report; false if the clean graph is not that of its name."""
+    assert report.clean is not None
     if report.dataset not in dataset_names():
-        return not report.dataset
-    datamodule = open_dataset(report.dataset)
-    clean = checked_graph(datamodule.graph, {})
-    return graph_hash(clean, datamodule.target_nodes) == report.clean_graph
+        return f"{report.dataset or 'of your own'}, whose graph is not checked", True
+    datamodule, nodes = open_dataset(report.dataset), report.clean.target_nodes
+    same = graph_hash(checked_graph(datamodule.graph, {}), nodes) == report.clean_graph
+    words = "" if same else ", but with a different graph"
+    if not torch.equal(nodes, datamodule.target_nodes):
+        words += f", at other target nodes than its {datamodule.difficulty} ones"
+    return f"{report.dataset}{words}", same
 
 
 def _clean(overrides: Sequence[str]) -> _Clean:

@@ -82,7 +82,8 @@ def run_and_record(cfg: DictConfig) -> Record:
         RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
     """
     check_config(cfg)
-    set_up_process(cfg.threads)
+    # The record of a time names the backend that is timed.
+    set_up_process(cfg.threads, cfg.backend if cfg.timing else None)
     record, path = record_header(cfg), Path(cfg.paths.records)
     check_writable(path)
     name = record["run"]

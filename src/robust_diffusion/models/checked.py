@@ -183,7 +183,7 @@ def has_own_layers(model: object) -> bool:
 
 def is_random(model: nn.Module) -> bool:
     """True of a model with a module that draws in eval mode, as its attribute `samples` says."""
-    return any(getattr(module, "samples", False) for module in model.modules())
+    return any(getattr(module, "samples", False) is True for module in model.modules())
 
 
 def device_of(model: object) -> torch.device:

@@ -254,6 +254,10 @@ class _StandIn(torch.autograd.Function):
         return None, None, None, *parts
 
 
+MOST_KNOWN = 16
+"""Layers whose output for rows that stay is kept, those met last."""
+
+
 class FixedRows:
     """Rows that stay, and what a model's first layers make of them, computed once.
 
@@ -285,10 +289,15 @@ class FixedRows:
         key = tuple(
             (id(item), item._version) if isinstance(item, Tensor) else item for item in identity
         )
-        if key not in self._known:
+        known = self._known.pop(key, None)
+        if known is None:
             with torch.no_grad():
-                self._known[key] = (identity, FixedRows(layer(self.x)))
-        return self._known[key][1]
+                known = identity, FixedRows(layer(self.x))
+        self._known[key] = known
+        # Weights that a model computes in each pass are never met again.
+        if len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        return known[1]
 
 
 class _Rows(SelectiveTensor):

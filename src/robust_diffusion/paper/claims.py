@@ -206,6 +206,13 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
             fit = tried[[has_values(run, wanted) for run in tried["record"]]]
             if fit.empty:
                 return None
+            # No mean over several budgets or settings: those asked for last count.
+            last = fit.iloc[-1]
+            alike = [
+                pair == (last["budget"], last["settings"])
+                for pair in zip(fit["budget"], fit["settings"], strict=True)
+            ]
+            fit = fit[alike]
             models = worst_cases(fit, all_versions=True)
             # Of a model that was itself attacked, by the version of `auto` with the most seeds.
             versions = [rows for _, rows in models[models["seen"]].groupby("version")][::-1]

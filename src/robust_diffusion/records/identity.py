@@ -99,6 +99,8 @@ def recorded_settings(record: Mapping[str, Any]) -> dict[str, Any]:
     Tables never average over records that differ in these.
     """
     settings = settings_of_config(record.get("config", {}))
+    # A file counts by its content, not by the path that was typed.
+    settings = with_content(settings, record.get("user_files") or {}, {})
     content = {key: record[key] for key in ("user_code", "user_files") if record.get(key)}
     if content or "threads" in settings:
         content |= {"threads": settings.get("threads", 1)}
@@ -126,6 +128,8 @@ def settings_of(record: Mapping[str, Any], graph: str) -> str:
         parts = ["model", "data", "trainer", "timing"]
         return canonical_json({part: config.get(part) for part in parts}, "config")
     chosen = {part: config.get(part) for part in ("model", "training", "data")}
+    # A callback may change the training, by averaging weights, say.
+    chosen |= {"callbacks": config["callbacks"]} if config.get("callbacks") else {}
     if graph != "clean":
         chosen |= {part: config.get(part) for part in ("threat", "budget")}
         chosen["attack"] = config.get("attacks", {}).get(graph)

@@ -184,6 +184,7 @@ def _settings(record: Record) -> dict[str, Any]:
     config = recorded_settings(record)
     parts = {part: config.get(part) for part in ("model", "training", "data")}
     parts["data"] = {k: v for k, v in (parts["data"] or {}).items() if k != "source"}
+    parts |= {"callbacks": config["callbacks"]} if config.get("callbacks") else {}
     return dict(_leaves(without_trainer(parts)))
 
 
