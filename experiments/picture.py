@@ -326,7 +326,8 @@ def draw_each(easy: pd.DataFrame, every: pd.DataFrame, certified: Mapping[str, A
         shares = 100 * right_by_edges(every, by, max_edges=5)
         groups: list[Any] = list(shares)  # intervals
         for group, color in zip(groups, GREYS, strict=False):
-            label = f"over {group.left:.3g} to {group.right:.3g}"
+            lower = "up" if group == groups[0] else f"over {group.left:.3g}"
+            label = f"{lower} to {group.right:.3g}"
             axes.plot(shares.index, shares[group], "-o", color=color, ms=4, label=label)
         axes.set_title(f"all test nodes, by {by}", fontsize=10)
     for axes in panels:
