@@ -59,6 +59,8 @@ def test_labels_are_those_of_the_graph_or_else_predictions_without_gradient() ->
     assert seen == [False]
     data.y = torch.tensor([0, 1, 0])
     assert Problem("any", double, data, TARGETS).all_labels.tolist() == [0, 1, 0]
+    data.y = torch.tensor([0, -1, -1])  # unknown
+    assert Problem("any", double, data, TARGETS).all_labels.tolist() == [0, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,24 @@ def test_a_share_is_rounded_up_in_decimals(share: float, count: int) -> None:
     assert found.loc["clean", f"after {100 * share:g} %"] == count / n
 
 
+class OfThisGraph(torch.nn.Module):
+    """A model with a number of nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position = torch.nn.Parameter(torch.zeros(NODES, FEATURES))
+        self.gcn = GCN(FEATURES, 8, 7)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return self.gcn(x + self.position, edge_index)
+
+
+def test_a_model_of_one_number_of_nodes_is_filtered_if_none_was_injected() -> None:
+    model, budget = OfThisGraph(), Budget(edge_ratio=0.1)
+    report = evaluate(model, drawn_data(), budget=budget, attacks="random_flip", progress=False)
+    assert list(filtered(model, report, [0.1])["attack"]) == ["clean", "random_flip"]
+
+
 def test_no_edge_is_missed_by_a_model_of_none() -> None:
     model = MLP(FEATURES, 8, 7)
     found = filtered(model, reported(model), [0.3])

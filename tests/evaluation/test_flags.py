@@ -10,7 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks import Budget, PerturbedGraph, RandomInjection, spent_budget
+from robust_diffusion.attacks import (
+    DICE,
+    Attack,
+    Budget,
+    PerturbedGraph,
+    PGDModification,
+    RandomInjection,
+    spent_budget,
+)
 from robust_diffusion.evaluation import flags
 from robust_diffusion.evaluation.flag_codes import CODES
 from robust_diffusion.evaluation.flags import Task
@@ -79,6 +87,32 @@ def test_a_gradient_that_misleads_is_caught(
     assert codes(flags.gradient_flags(model, task, injected)) == expected
 
 
+def test_an_injected_node_without_an_edge_is_none_without_a_gradient(
+    task: Task, injected: PerturbedGraph
+) -> None:
+    isolated = replace(injected, x=torch.cat([injected.x, injected.x[-6:]]))
+    assert codes(flags.gradient_flags(contract.trained(), task, isolated)) == []
+
+
+@pytest.mark.parametrize(
+    ("attack", "budget", "raised"),
+    [
+        (PGDModification(), Budget(node_ratio=0.5), False),
+        (PGDModification(), Budget(edge_ratio=0.5), False),
+        (PGDModification(), Budget(), True),
+        (DICE(), Budget(edge_ratio=0.5), False),
+        (DICE(), Budget(node_ratio=0.5), True),
+    ],
+)
+def test_a_budget_allows_nothing_if_no_limit_does(
+    task: Task, graph: Data, attack: Attack, budget: Budget, *, raised: bool
+) -> None:
+    unchanged = PerturbedGraph(graph.x, graph.edge_index, graph.num_nodes)
+    model = contract.trained()
+    attempt = flags.Attempt(task, model, attack, budget, None, unchanged, {}, "", reused=False)
+    assert codes(flags.budget_allows_nothing(attempt)) == ["budget_allows_nothing"] * raised
+
+
 def part_flags(parts: list[float]) -> Iterable[flags.Flag]:
     return flags.part_flags({str(i): of for i, of in enumerate(parts)}, 0.9)
 
@@ -113,7 +147,9 @@ TEN = torch.tensor([0] * 10 + [1] * 5 + [2] * 5)
         # All are driven to one class; none is right.
         (one_class, ([0] * 20,), ([1] * 10 + [0] * 10,)),
         # All that are right are of one class; as on the clean graph.
-        (one_class, ([0] * 5 + [2] * 5 + [0] * 5 + [1] * 5,), (TEN.tolist(),)),
+        (one_class, ([0] * 10 + [2] * 5 + [1] * 5,), (TEN.tolist(),)),
+        # So few are right that chance puts them into one class.
+        (one_class, ([0] * 10 + [2] * 5 + [1] * 5,), ([0] * 9 + [1] + [2] * 5 + [1] * 5,)),
     ],
 )
 def test_a_flag_rises_and_stays_down(function: Any, raised: Any, calm: Any) -> None:
@@ -122,9 +158,9 @@ def test_a_flag_rises_and_stays_down(function: Any, raised: Any, calm: Any) -> N
     assert codes(function(*calm)) == []
 
 
-def pde(flow: type, t_end: float, graph: Data) -> nn.Module:
+def pde(flow: type, t_end: float, graph: Data, solver: Solver | None = None) -> nn.Module:
     torch.manual_seed(0)
-    solver = Solver("euler", num_steps=1)
+    solver = solver or Solver("euler", num_steps=1)
     sizes = graph.num_features, 8, graph.num_classes
     return GraphPDE(*sizes, flow=partial(flow, t_end=t_end), solver=solver).eval()
 
@@ -150,6 +186,12 @@ def test_a_coarse_solver_is_told(task: Task, flow: type, t_end: float) -> None:
     assert codes(found) == ["solvers_disagree"] * (flow is Heat)
     broken = list(flags.prediction_flags(MLP(3, 3, 3), task, task.graph, logits / 0))
     assert codes(broken) == ["logits_not_finite"]
+
+
+def test_an_adaptive_solver_agrees_with_itself_at_tighter_tolerances(task: Task) -> None:
+    victim = pde(Heat, 10.0, task.graph, Solver("dopri5"))  # four steps of RK4 are unstable
+    logits = task.logits_of(victim, task.graph)
+    assert codes(flags.prediction_flags(victim, task, task.graph, logits)) == []
 
 
 def test_a_random_model_and_a_budget_left_are_told(

@@ -9,6 +9,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from torch import Tensor, nn
+from torch_geometric.nn import LayerNorm
 from torch_geometric.nn.models import GCN, LINKX
 
 from robust_diffusion.attacks import Budget, GradientInjection
@@ -171,6 +172,13 @@ def test_what_a_model_does_is_seen() -> None:
     before = DATA.x.clone()
     assert check_model(Wrong(lambda x: x.relu_()), DATA.x, ring, 7).writes_in_place
     assert torch.equal(DATA.x, before)
+
+
+@pytest.mark.parametrize(
+    "norm", [LayerNorm(FEATURES), nn.BatchNorm1d(FEATURES, track_running_stats=False)]
+)
+def test_a_norm_over_all_nodes_is_no_graph_that_is_kept(norm: nn.Module) -> None:
+    assert check_model(Wrong(norm), DATA.x, DATA.edge_index, 7).sees_edges is False
 
 
 CLASSES = 3

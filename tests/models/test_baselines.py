@@ -111,6 +111,18 @@ def test_steps_get_finer_with_another_method(own: Any, finer: dict[str, float]) 
         assert vars(layer.solver).items() >= {"num_steps": None, "step_size": None, **finer}.items()
 
 
+@pytest.mark.parametrize(
+    ("rtol", "finer"), [(1e-3, 1e-5), (1e-6, torch.finfo(torch.float32).eps), (1e-9, 1e-9)]
+)
+def test_tolerances_tighten_as_far_as_the_rounding(rtol: float, finer: float) -> None:
+    own = Solver("dopri5", rtol=rtol, atol=1e-6, max_nfe=100)
+    variant = with_solver(build_model(GUARDED, solver=own).float(), "rk4", refine=4)
+    for layer in variant.layers:
+        solver = layer.solver
+        assert (solver.method, solver.rtol, solver.max_nfe) == ("dopri5", finer, None)
+        assert solver.atol == pytest.approx(1e-8)
+
+
 PART = torch.arange(1, NODES, 2)
 
 

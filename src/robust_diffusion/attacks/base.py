@@ -130,10 +130,11 @@ class Problem:
     def all_labels(self) -> Int[Tensor, " n"]:
         """Class of every node that the attack drives the model away from.
 
-        The labels of the graph, if it has any; otherwise the model's predictions on it.
+        The labels of the graph, if it has any; otherwise, and where a label is -1, the model's
+        predictions on it.
         """
-        predicted = self.clean_logits.argmax(1)
-        return self.data.y if isinstance(self.data.y, Tensor) else predicted
+        predicted, y = self.clean_logits.argmax(1), self.data.y
+        return torch.where(y >= 0, y, predicted) if isinstance(y, Tensor) else predicted
 
     @cached_property
     def labels(self) -> Int[Tensor, " t"]:

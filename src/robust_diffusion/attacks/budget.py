@@ -80,7 +80,7 @@ class Budget:
         limits = self.feature_limits
         if limits is None:
             return
-        if len(limits) != 2 or limits[0] >= limits[1]:
+        if len(limits) != 2 or limits[0] > limits[1]:  # equal in a graph of one value
             raise ConfigError(
                 f"budget.feature_limits={limits}: must be two numbers, the smaller first"
             )

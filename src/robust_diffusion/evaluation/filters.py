@@ -66,7 +66,9 @@ def filtered(
     """
     if report.clean is None:
         raise ConfigError("report: has no clean graph; save it by this version, or evaluate again")
-    subject = subject_of(model, report.clean, report.clean.target_nodes, None, seed=seed)
+    grows = any(attack.kind == "injection" for attack in report.attacks)
+    targets = report.clean.target_nodes
+    subject = subject_of(model, report.clean, targets, None, seed=seed, grows=grows)
     graphs: dict[str, Data | PerturbedGraph] = {"clean": subject.graph}
     graphs |= {attack.name: attack.graph for attack in report.attacks}
     rows = []

@@ -43,10 +43,13 @@ _POINT = 0.01
 """Accuracy, in 0..1, below which a difference tells nothing."""
 
 FINER = ("rk4", 4)
-"""The solver that a PDE is also tested by, and its steps for each step of its own."""
+"""The solver that a PDE of fixed steps is also tested by, and its steps for each step."""
 
 ONE_CLASS = 0.9
 """Share of one class, above what it is on the clean graph, at which an attack has stopped short."""
+
+ENOUGH_RIGHT = 10
+"""Fewest correct predictions whose classes count: of fewer, chance may leave one class alone."""
 
 PARTS_APART = 0.05
 """Accuracy, in 0..1, by which the three best parts of a converged ensemble differ at most."""
@@ -201,9 +204,11 @@ def prediction_flags(
     if broken := int((~logits.isfinite()).any(1).sum()):
         where = f"{broken} of {len(logits)} target nodes"
         yield Flag("logits_not_finite", f"the victim's logits are not finite at {where}")
-    if any(hasattr(part, "solver") for part in model.modules()):
+    if solvers := [part.solver for part in model.modules() if hasattr(part, "solver")]:
         finer = task.once("finer", model, lambda: with_solver(model, FINER[0], refine=FINER[1]))
-        name = f"{FINER[0]} of {FINER[1]} times the steps"
+        is_adaptive = any(getattr(solver, "rtol", None) for solver in solvers)
+        steps = f"{FINER[0]} of {FINER[1]} times the steps"
+        name = "at a hundredth of its tolerances" if is_adaptive else steps
         by_finer = task.accuracy(task.logits_of(finer or model, graph))
         yield from solvers_disagree({"own solver": task.accuracy(logits), name: by_finer})
 
@@ -341,13 +346,13 @@ def budget_allows_nothing(attempt: Attempt) -> Iterator[Flag]:
     x, edge_index = task.graph["x"], task.graph["edge_index"]
     unchanged = torch.equal(graph.x, x) and torch.equal(graph.edge_index, edge_index)
     edges, targets = edges_at(task.reach, edge_index, len(x)).size(1), task.reach.numel()
-    texts = []
-    if budget.max_flipped_edges(edges) == 0:
-        texts.append(f"budget.edge_ratio={budget.edge_ratio} of {edges} edges is no flip")
-    if budget.max_changed_nodes(targets) == 0:
-        texts.append(f"budget.node_ratio={budget.node_ratio} of {targets} target nodes is no node")
-    if attempt.attack.kind == "modification" and unchanged and texts:
-        yield Flag("budget_allows_nothing", ", ".join(texts))
+    flips = f"budget.edge_ratio={budget.edge_ratio} of {edges} edges is no flip"
+    allowed = {flips: budget.max_flipped_edges(edges)}
+    if attempt.attack.changes_features:
+        nodes = f"budget.node_ratio={budget.node_ratio} of {targets} target nodes is no node"
+        allowed[nodes] = budget.max_changed_nodes(targets)
+    if attempt.attack.kind == "modification" and unchanged and not any(allowed.values()):
+        yield Flag("budget_allows_nothing", ", ".join(allowed))
 
 
 def no_edge_gradient(attempt: Attempt) -> Iterator[Flag]:
@@ -383,8 +388,9 @@ def gradient_flags(model: Classifier, task: Task, attacked: PerturbedGraph) -> I
     if bad := float((~slope.isfinite()).any(1).float().mean()):
         text = f"gradient not finite at {100 * bad:.0f} % of the injected nodes"
         yield Flag("gradient_not_finite", text)
-    if (zero := float((slope == 0).all(1).float().mean())) > HIDDEN:
-        text = f"gradient exactly 0 at {100 * zero:.0f} % of the injected nodes"
+    connected = torch.isin(torch.arange(n, len(x), device=x.device), edge_index)
+    if (zero := float((slope[connected] == 0).all(1).float().mean())) > HIDDEN:
+        text = f"gradient exactly 0 at {100 * zero:.0f} % of the injected nodes that have an edge"
         yield Flag("zero_gradient", text)
 
 
@@ -441,12 +447,11 @@ def one_class(
         return int(classes.bincount().max()) / classes.numel() if classes.numel() else 0.0
 
     right = after == labels
-    pairs = {
-        "predictions": (before, after),
-        "correct predictions": (labels[before == labels], labels[right]),
-    }
+    pairs = {"predictions": (before, after)} if right.any() else {}
+    if right.sum() >= ENOUGH_RIGHT:
+        pairs["correct predictions"] = labels[before == labels], labels[right]
     for name, (clean, now) in pairs.items():
-        if right.any() and share(now) > ONE_CLASS > share(clean):
+        if share(now) > ONE_CLASS > share(clean):
             yield Flag("one_class", f"{100 * share(now):.0f} % of {name} are of one class")
             return
 

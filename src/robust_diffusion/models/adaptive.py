@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.models.checked import copy_of, is_random
+from robust_diffusion.models.checked import copy_of, dtype_of, is_random
 from robust_diffusion.models.guard import Guard
 from robust_diffusion.operators import Gradient
 
@@ -119,17 +119,22 @@ def with_derivative(solver: Solver, *, adjoint: bool) -> Solver:
 def with_solver(model: nn.Module, method: str, *, refine: int = 1) -> nn.Module | None:
     """A copy of a graph PDE that is integrated by another method; `None` for other models.
 
-    It takes `refine` steps for each step of the model's solver, or this number if that picks its
-    steps.
+    It takes `refine` steps for each step of the model's solver. A solver that picks its steps keeps
+    its method, at a hundredth of its tolerances, though not below the rounding of the weights.
     """
     model = copy_of(model)
     solvers = _solvers(model)
+    rounding = torch.finfo(dtype_of(model, torch.float32)).eps
     for module, solver in solvers:
-        size = solver.step_size
+        size, rtol, atol = solver.step_size, solver.rtol, solver.atol
+        if rtol and atol:
+            rtol = max(rtol / 100, min(rtol, rounding))
+            module.solver = replace(solver, rtol=rtol, atol=atol / 100, max_nfe=None)
+            continue
         module.solver = Solver(
             method,  # type: ignore[arg-type]
-            num_steps=refine * (solver.num_steps or 1) if size is None else None,
-            step_size=None if size is None else size / refine,
+            num_steps=solver.num_steps and refine * solver.num_steps,
+            step_size=size and size / refine,
         )
     return model if solvers else None
 
