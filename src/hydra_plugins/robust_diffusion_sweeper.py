@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +16,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationResolutionError
 
 from robust_diffusion.checks import Count, Share, validated
 from robust_diffusion.errors import ConfigError, TrainingError
@@ -112,8 +114,9 @@ class GridSweeper(_LaunchingSweeper):
             runs = without_lacking_keys(runs, self._compose)
             configs = list(map(self._compose, covering(runs)))
         for config in configs:
-            # A logger writes to the folder of a run, which does not exist yet.
-            check_values(config, {str(key) for key in config} - {"logger"})
+            # What refers to the folder of a run is checked there, as a logger is.
+            with suppress(InterpolationResolutionError):
+                check_values(config, {str(key) for key in config} - {"logger"})
         # Runs that differed in such a key alone are one.
         return [self.launch(list(map(list, dict.fromkeys(map(tuple, runs)))))]
 

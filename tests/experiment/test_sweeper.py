@@ -76,6 +76,12 @@ def test_a_value_that_cannot_be_ends_a_sweep_at_once(
     assert outcome.records == []
 
 
+def test_a_value_of_the_folder_of_a_run_stops_no_sweep(cli: Callable[..., Any]) -> None:
+    folder = "+trainer.default_root_dir=${paths.output_dir}"
+    options = ["seed=0", "flow=heat", "dataset=synthetic", "scale=smoke", "training.max_epochs=1"]
+    assert cli("experiment=table-3", folder, *options).records
+
+
 SOLVERS = [{"solver": "adams,moulton", "steps": "1,2"}, {"solver": "dopri5"}]
 ALL = "adams 1, adams 2, moulton 1, moulton 2, dopri5"
 DATASETS = [{"dataset": "cora,citeseer", "k": "1"}, {"dataset": "pubmed", "k": "2"}]

@@ -6,6 +6,7 @@ nothing; `ATTACK_CHECKS` lists those of one attack, each with what it applies to
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -28,7 +29,7 @@ from robust_diffusion.attacks import (
 from robust_diffusion.attacks.audit import audit
 from robust_diffusion.attacks.base import Classifier, Problem, frozen
 from robust_diffusion.attacks.modification.base import edges_at
-from robust_diffusion.errors import AttackError, ConfigError
+from robust_diffusion.errors import AttackError, ConfigError, TrainingError
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER, Code
 from robust_diffusion.evaluation.solver_diagnostics import LARGEST_GROWTH
 from robust_diffusion.models.adaptive import adaptive_form, with_solver
@@ -209,8 +210,9 @@ def prediction_flags(
         is_adaptive = any(getattr(solver, "rtol", None) for solver in solvers)
         steps = f"{FINER[0]} of {FINER[1]} times the steps"
         name = "at a hundredth of its tolerances" if is_adaptive else steps
-        by_finer = task.accuracy(task.logits_of(finer or model, graph))
-        yield from solvers_disagree({"own solver": task.accuracy(logits), name: by_finer})
+        with suppress(TrainingError):  # the finer one may need more steps than it may take
+            by_finer = task.accuracy(task.logits_of(finer or model, graph))
+            yield from solvers_disagree({"own solver": task.accuracy(logits), name: by_finer})
 
 
 def solvers_disagree(accuracies: Mapping[str, float]) -> Iterator[Flag]:

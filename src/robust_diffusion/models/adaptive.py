@@ -129,7 +129,8 @@ def with_solver(model: nn.Module, method: str, *, refine: int = 1) -> nn.Module 
         size, rtol, atol = solver.step_size, solver.rtol, solver.atol
         if rtol and atol:
             rtol = max(rtol / 100, min(rtol, rounding))
-            module.solver = replace(solver, rtol=rtol, atol=atol / 100, max_nfe=None)
+            most = solver.max_nfe and 20 * solver.max_nfe
+            module.solver = replace(solver, rtol=rtol, atol=atol / 100, max_nfe=most)
             continue
         module.solver = Solver(
             method,  # type: ignore[arg-type]

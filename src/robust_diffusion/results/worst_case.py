@@ -314,12 +314,16 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
     Args:
         records: Runs of one dataset and budget; failed ones count for nothing.
     """
-    by_targets: dict[str, list[Record]] = {}
-    for record in latest_by_run(records).values():
-        by_targets.setdefault(str(record.get("difficulty")), []).append(record)
+    rows = narrow_frame(latest_by_run(records).values())
+    # A model has one name at all sets of targets.
+    rows["settings"] = rows["settings"].map(
+        lambda own: {k: v for k, v in own.items() if k != "data.difficulty"}
+    )
+    named = named_by_settings(rows)
+    targets = [str(record.get("difficulty")) for record in named["record"]]
     tables = {}
-    for name, runs in by_targets.items():
-        table = worst_case_table(worst_cases(named_by_settings(narrow_frame(runs))))
+    for name, runs in named.groupby(targets, sort=False):
+        table = worst_case_table(worst_cases(runs))
         if not table.empty:
             tables[name] = table.set_index("model").sort_values("clean", ascending=False)
     if not tables:
