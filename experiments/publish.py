@@ -158,11 +158,23 @@ def _compressed(records: Iterable[Record]) -> bytes:
 def _without_places(node: Any) -> Any:
     if isinstance(node, dict):
         return {
-            key: value if key in KEPT_WHOLE else _without_places(value)
+            key: _without_folders(value) if key in KEPT_WHOLE else _without_places(value)
             for key, value in node.items()
             if key not in PLACES
         }
     return [_without_places(value) for value in node] if isinstance(node, list) else node
+
+
+def _without_folders(parts: Any) -> Any:
+    """Leave out the folder that an attack reads a graph from, which is no part of an id."""
+    if not isinstance(parts, dict):
+        return parts
+    return {
+        name: {key: value for key, value in part.items() if key != "data_dir"}
+        if isinstance(part, dict)
+        else part
+        for name, part in parts.items()
+    }
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from robust_diffusion.records import read_records
+from robust_diffusion.records.content import leaves_of
 from robust_diffusion.records.identity import run_id
 from robust_diffusion.records.records import Record, by_experiment, encoded
 from robust_diffusion.results.leaderboard import show_leaderboard
@@ -142,6 +143,13 @@ def test_published_records_are_whole_and_clean(records: list[Record]) -> None:
         values = record.get("accuracy", {"none": 0.5}).values()
         assert 0 <= min(values) <= max(values) <= 1
     assert finished_cells
+
+
+def test_published_configurations_name_no_folder_of_a_machine(records: list[Record]) -> None:
+    words = read_records(RESULTS.parent / "words" / "records.jsonl")
+    for record in (*records, *words):
+        for path, value, _ in leaves_of(record.get("config", {})):
+            assert not Path(str(value)).is_absolute(), f"{record['run']}: {path}"
 
 
 def call(monkeypatch: pytest.MonkeyPatch, module: ModuleType, *arguments: str) -> int | str | None:

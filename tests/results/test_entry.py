@@ -46,8 +46,8 @@ def test_transfer_has_a_mark_of_its_own() -> None:
     assert marks(adaptive, transferred) == [
         "speit: attack=auto threat=adaptive reaches 30.00 % on the same models (seed 0); "
         "not a bound",
-        "speit: weaker than transfer: attack=auto made on gcn or gat reaches 20.00 % on the same "
-        "models (seed 0); not a bound",
+        "speit: weaker than transfer: attack=auto crafted on gcn or gat reaches 20.00 % on the "
+        "same models (seed 0); not a bound",
     ]
 
 

@@ -42,7 +42,7 @@ class RunResult:
 
     accuracy: dict[str, float]  # per test graph, in 0..1; of several surrogates, the worst
     mean_accuracy: dict[str, float]  # the same; of several surrogates, the mean
-    attacked: dict[str, dict[str, float]]  # per attacked model, on the graphs made on it
+    attacked: dict[str, dict[str, float]]  # per attacked model, on the graphs crafted on it
     parts: dict[str, dict[str, float]]  # per attack of several parts, each part's `attacked`
     val_accuracy: float  # best validation accuracy, in 0..1
     epochs: int  # epochs trained

@@ -282,7 +282,7 @@ def _attack_name(record: Record, attack: str) -> str:
     if attack in CHANCE or threat == "white_box":
         return f"attack={attack}"
     if threat == "black_box":
-        return f"attack={attack} made on {' or '.join(map(str, record.get('surrogates') or []))}"
+        return f"attack={attack} crafted on {' or '.join(map(str, record.get('surrogates') or []))}"
     return f"attack={attack} threat={threat}"
 
 
