@@ -117,6 +117,13 @@ def trained_model(record: Mapping[str, Any]) -> ModelKey:
     return settings_of(record, "clean"), record["seed"], record["accuracy"]["clean"]
 
 
+def trained_parts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a configuration that decide what was trained, and on what."""
+    parts = {part: config.get(part) for part in ("model", "training", "data")}
+    # A callback may change the training, by averaging weights, say.
+    return parts | ({"callbacks": config["callbacks"]} if config.get("callbacks") else {})
+
+
 @once_per_configuration
 def settings_of(record: Mapping[str, Any], graph: str) -> str:
     """Return the settings behind a result on a graph, except the seed.
@@ -127,9 +134,7 @@ def settings_of(record: Mapping[str, Any], graph: str) -> str:
     if config.get("timing"):
         parts = ["model", "data", "trainer", "timing"]
         return canonical_json({part: config.get(part) for part in parts}, "config")
-    chosen = {part: config.get(part) for part in ("model", "training", "data")}
-    # A callback may change the training, by averaging weights, say.
-    chosen |= {"callbacks": config["callbacks"]} if config.get("callbacks") else {}
+    chosen = trained_parts(config)
     if graph != "clean":
         chosen |= {part: config.get(part) for part in ("threat", "budget")}
         chosen["attack"] = config.get("attacks", {}).get(graph)

@@ -9,6 +9,7 @@ from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import (
     once_per_configuration,
     recorded_settings,
+    trained_parts,
     without_trainer,
 )
 from robust_diffusion.records.records import (
@@ -181,10 +182,8 @@ def named_by_settings(rows: pd.DataFrame) -> pd.DataFrame:
 
 @once_per_configuration
 def _settings(record: Record) -> dict[str, Any]:
-    config = recorded_settings(record)
-    parts = {part: config.get(part) for part in ("model", "training", "data")}
+    parts = trained_parts(recorded_settings(record))
     parts["data"] = {k: v for k, v in (parts["data"] or {}).items() if k != "source"}
-    parts |= {"callbacks": config["callbacks"]} if config.get("callbacks") else {}
     return dict(_leaves(without_trainer(parts)))
 
 
