@@ -136,6 +136,28 @@ class Hurried(Restless):
         return self.linear(x) if x.sum() > 0 else x[:, :3]
 
 
+class Waiting(Restless):
+    """Fails while it is recorded, having passed every trial before."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        torch.cuda.current_stream().synchronize()
+        return F.dropout(self.linear(x), 0.5)
+
+
+def test_a_recording_that_fails_leaves_random_numbers_and_the_stream() -> None:
+    model, x = Waiting().to(GPU), torch.rand(5, 5, device=GPU)
+    edge_index = torch.zeros(2, 0, dtype=torch.long, device=GPU)
+    stream = torch.cuda.current_stream()
+    run, drawn = CapturedPasses(model), {}
+    for way in (model, run):
+        torch.manual_seed(0)
+        drawn[way] = [way(x, edge_index) for _ in range(3)]
+    assert torch.cuda.current_stream() == stream
+    assert not run._recorded
+    for found, expected in zip(drawn[run], drawn[model], strict=True):
+        assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("cls", [Restless, Hurried])
 def test_what_cannot_be_captured_runs_as_it_is_written(cls: type[Restless]) -> None:
     model, x = cls().to(GPU), torch.rand(5, 5, device=GPU)

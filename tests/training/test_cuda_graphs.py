@@ -50,6 +50,7 @@ def replayed(run: Any, *_: object, **__: object) -> Callable[[], Tensor]:
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_rng_state", torch.get_rng_state)
     monkeypatch.setattr(torch.cuda, "set_rng_state", torch.set_rng_state)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
     monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", MODES.append)
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", replayed)

@@ -1,5 +1,6 @@
 """Passes of a model over one graph as CUDA graphs: one launch in place of hundreds."""
 
+import gc
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,26 +37,30 @@ class CapturedPasses:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        # With the tensors, so that no other can come to have their ids.
-        self._passes: dict[tuple[int, ...], tuple[tuple[Tensor, ...], _Pass]] = {}
-        self._recorded: dict[tuple[int, ...], _Host] = {}  # attributes at the recording
+        # A view keeps its tensors, so that no others can come to have their ids.
+        self._passes: dict[tuple[int, ...], _View] = {}
+        # With the model's attributes at the recording.
+        self._recorded: dict[tuple[int, ...], tuple[_Pass, _Host]] = {}
 
     def __call__(self, x: Tensor, edge_index: Tensor, **options: Tensor) -> Tensor:
         """Logits of every node, n x C, which the next call of the same kind overwrites."""
-        given = (x, edge_index, *options.values())
         differentiable = self._model.training and torch.is_grad_enabled()
-        key = (*map(id, given), self._model.training, differentiable)
+        ids = map(id, (x, edge_index, *options.values()))
+        key = (*ids, self._model.training, differentiable)
         view = partial(_View, self._model, x, edge_index, options)
         if key not in self._passes:
+            self._passes[key] = view()
             run = self._captured(view, differentiable=differentiable)
-            self._passes[key] = given, run or view()
             if run is not None:
-                self._recorded[key] = _Host(self._model)
-        if key in self._recorded and not self._recorded[key].is_unchanged():
+                self._recorded[key] = run, _Host(self._model)
+        if key in self._recorded:
+            run, host = self._recorded[key]
+            if host.is_unchanged():
+                return run()
             log.debug("a pass as a CUDA graph: dropped, as attributes of the model have changed")
-            self._passes[key] = given, view()
             del self._recorded[key]
-        return self._passes[key][1]()
+        logits: Tensor = self._passes[key]()
+        return logits
 
     def _captured(self, view: Callable[[], "_View"], *, differentiable: bool) -> _Pass | None:
         plain, state = view(), _State(self._model)
@@ -68,7 +73,8 @@ class CapturedPasses:
             keeps_attributes = state.host.is_unchanged()
             with _waits_refused():
                 expected = trial(plain)
-            captured = _with_backward(view()) if differentiable else _forward(plain)
+            with self._recording():
+                captured = _with_backward(view()) if differentiable else _forward(plain)
             if keeps_attributes and all(map(_close, trial(captured), expected)):
                 log.debug("a pass as a CUDA graph: %s", "training" if differentiable else "test")
                 return captured
@@ -78,6 +84,27 @@ class CapturedPasses:
             state.restore()
         log.debug("training without CUDA graphs: %s", reason)
         return None
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        """Without garbage collection, which may free what no recording allows to be freed.
+
+        A recording that fails leaves the generator unable to draw and its own stream the current
+        one. The stream is put back, and the generator gets a new state, which passes recorded
+        before do not draw from: they are dropped.
+        """
+        gc.collect()
+        gc.disable()
+        try:
+            with torch.cuda.stream(torch.cuda.current_stream()):
+                yield
+        except Exception:
+            self._recorded.clear()
+            generator = torch.cuda.default_generators[torch.cuda.current_device()]
+            generator.graphsafe_set_state(torch.Generator(generator.device))
+            raise
+        finally:
+            gc.enable()
 
 
 class _View(nn.Module):
