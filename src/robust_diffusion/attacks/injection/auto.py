@@ -42,7 +42,8 @@ RUNGS = ((1 / 24, 16), (1 / 16, 6), (1 / 8, 4), (1 / 8, 3))
 """Per rung, its share of the steps and the number of parts that are left."""
 
 BEHIND = 0.1
-"""Accuracy, in 0..1, that a part may leave more than the best one and still go on."""
+"""Accuracy, in 0..1, that a part may leave more than the best one and still go on. Beside a cover
+this does not count: the edges of the others have yet to move to where they are needed."""
 
 SEARCHED = ("", ", an edge a target")
 """Spendings, in words, that the search without gradients is tried with."""
@@ -58,8 +59,9 @@ IDLE_ROUNDS, ENOUGH = 3, 0.01
 """Such rounds in a row without a gain after which the attack ends. Below this accuracy, in 0..1,
 only the best part goes on, and one such round ends it."""
 
-COVERED = 2
-"""Most edges per correctly classified target for which a cover is tried."""
+COVERED, ASCENDED = 2, 1 / 5
+"""Most edges per correctly classified target for which a cover is tried, and fewest for which the
+ascents are. In between, models that carry features far lose more to the ascents."""
 
 EXCHANGE_SHARE = 1 / 3
 """Exchanges of a cover's ends, at most, per step of `num_steps`."""
@@ -93,14 +95,14 @@ class AutoInjection(Ensemble):
 
     Nothing has to be chosen but the budget. If its edges are few beside the correctly classified
     targets, `Cover` places them by what each misclassifies, through each form of the model, or
-    without gradients if no form has any. If they are at least as many as these targets, gradient
-    ascents follow, each with its own edges and loss, and a search that asks for no gradient. Their
-    edges lead to correctly classified targets alone: one for each, four, and all that the budget
-    allows, these with and without links among the new nodes. After each rung of steps the less
-    harmful parts are dropped; the others go on from the best features that they have met. The best
-    by each way of sharing, and the next best, then go on as long as that pays, and move their edges
-    from targets that are misclassified without them to those that measured gains show. All stop
-    where no target is left.
+    without gradients if no form has any. Unless they are fewer than a fifth of these targets,
+    gradient ascents follow, each with its own edges and loss, and a search that asks for no
+    gradient. Their edges lead to correctly classified targets alone: one for each, four, and all
+    that the budget allows, these with and without links among the new nodes. After each rung of
+    steps the less harmful parts are dropped; the others go on from the best features that they have
+    met. The best by each way of sharing, and the next best, then go on as long as that pays, and
+    move their edges from targets that are misclassified without them to where gradients and
+    measured gains say. All stop where no target is left.
 
     Every part's accuracy is kept in `PerturbedGraph.part_accuracy`. A part whose gradient is
     missing or not finite is dropped with a warning in the log.
@@ -122,7 +124,7 @@ class AutoInjection(Ensemble):
     """
 
     name = "auto"
-    version = 8
+    version = 9
     kind: ClassVar[Kind] = "injection"
 
     def __init__(self, *, num_steps: Steps = 120) -> None:
@@ -142,7 +144,7 @@ class AutoInjection(Ensemble):
             left = [climb for form in parts.forms if (climb := self._cover(parts, form))]
             if not left:
                 self._cover(parts, "search")
-        if 0 < edges < right:
+        if 0 < edges < ASCENDED * right:
             return
         placements = list(_placements(parts))
         for words, sharing, placement in placements:
@@ -155,7 +157,7 @@ class AutoInjection(Ensemble):
         ]
         for share, count in RUNGS:
             climbs = self._rung(parts, _best(climbs, count * len(parts.forms)), share)
-        left = _best_of_each_sharing([*climbs, *left])
+        left = _best_of_each_sharing([*climbs, *left], 1.0 if left else BEHIND)
         idle = 0
         for _ in range(MOST_ROUNDS if self.num_steps else 0):
             before = parts.lowest
@@ -271,16 +273,16 @@ def _best(climbs: Sequence[Climb], count: int) -> list[Climb]:
     return sorted(climbs, key=lambda climb: climb.best.right)[:count]
 
 
-def _best_of_each_sharing(climbs: Sequence[Climb]) -> list[Climb]:
+def _best_of_each_sharing(climbs: Sequence[Climb], behind: float) -> list[Climb]:
     """The best by every sharing, since what stops one does not stop the others; and the next.
 
-    None that is too far behind the first.
+    None that leaves more than `behind`, an accuracy in 0..1, beyond what the first does.
     """
     order = _best(climbs, len(climbs))
     sharings = (*_EDGES, "cover")
     first = [next((one for one in order if one.edges == edges), None) for edges in sharings]
     best = [*filter(None, first), *[one for one in order if one not in first][:1]]
-    return [one for one in best if one.right - order[0].right <= BEHIND]
+    return [one for one in best if one.right - order[0].right <= behind]
 
 
 def _run(

@@ -13,12 +13,16 @@ from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
 from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.losses import margins
+from robust_diffusion.errors import AttackError
 
 MOST_TRIMMED = 8
 """Most edges that a lost target gives up in one reallocation."""
 
 MOST_PASSES = 10
 """Most passes in which one edge more is tried at each target."""
+
+MOST_SLOPES = 2**20
+"""Most possible edges whose gradient is taken at a time."""
 
 NEARER = 0.1
 """Worth of one unit of a target's tanh margin, if a target that becomes lost is worth 1."""
@@ -116,6 +120,28 @@ class Placement:
             gains[nodes[new], places[new]] = (after - before)[new]
         return gains
 
+    def slopes(
+        self, problem: Problem, features: Float[Tensor, "k f"]
+    ) -> Float[Tensor, "k t"] | None:
+        """Gradient of the sum of all targets' margins in the weight of each possible edge.
+
+        An edge may harm other targets than the one at its end, which `gains` does not see. `None`
+        without a gradient in edge weights, or if there are too many possible edges.
+        """
+        if self.chosen.numel() > MOST_SLOPES:
+            return None
+        weight = self.chosen.flatten().to(problem.x.dtype).requires_grad_()
+        every, old = replace(self, chosen=torch.ones_like(self.chosen)), problem.edge_index
+        linked = weight.new_ones(2 * self.links.size(1))
+        weights = torch.cat([weight.new_ones(old.size(1)), weight, weight, linked])
+        try:
+            problem.check_edge_weights()
+            logits = problem.logits(torch.cat([problem.x, features]), every.edges(old), weights)
+            margin = margins(logits, problem.labels).tanh().sum()
+            return problem.slope(margin, weight, "edge weights").view_as(self.chosen)
+        except AttackError:
+            return None
+
     def allotted(
         self,
         problem: Problem,
@@ -125,16 +151,18 @@ class Placement:
         *,
         keep: bool,
     ) -> "Placement":
-        """With more edges at the targets still right, by measured gains.
+        """With more edges at the targets still right.
 
-        Their present edges stay if `keep` says so, and are free as well otherwise. Free edges are
-        assigned to the targets, at most one to each, so that most are misclassified; then again to
-        those that are not, as far as gains add up. A share of the targets, drawn at random, is
-        `left_out`.
+        Their present edges stay if `keep` says so, and gradients tell what one edge more gains;
+        otherwise these are free as well, and gains are measured. Free edges are assigned to the
+        targets, at most one to each, so that most are misclassified; then again to those that are
+        not, as far as gains add up. A share of the targets, drawn at random, is `left_out`.
         """
         right = self.margins(problem, features) <= 0
         free = self if keep else replace(self, chosen=self.chosen & ~right)
-        gains = free.gains(problem, features, right)
+        slopes = free.slopes(problem, features) if keep else None
+        gains = free.gains(problem, features, right) if slopes is None else slopes
+        gains = gains.masked_fill(free.chosen | ~right, -torch.inf)
         reached, chosen = free.margins(problem, features), free.chosen.clone()
         drawn = _drawn((right.numel(),), generator).to(features.device)
         open_ = right & (drawn >= left_out) & (reached <= 0)
