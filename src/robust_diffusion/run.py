@@ -111,6 +111,8 @@ def _answer(words: Sequence[str]) -> None:
         from robust_diffusion.experiment.overrides import check_arguments
         from robust_diffusion.experiment.sweeper import as_sweeps
 
+        # Hydra's parser knows no override after an option that stands behind another override.
+        sys.argv[1:] = sorted(sys.argv[1:], key=_is_override)
         check_arguments(sys.argv[1:])
         if not {"-m", "--multirun"}.isdisjoint(words):
             sys.argv[1:] = as_sweeps(sys.argv[1:])
@@ -126,6 +128,10 @@ def _as_override(argument: str) -> str:
         if argument.startswith(f"{group}s="):
             return argument.replace("s=", "=", 1)
     return argument
+
+
+def _is_override(word: str) -> bool:
+    return word.startswith("~") or ("=" in word and not word.startswith("-"))
 
 
 if __name__ == "__main__":

@@ -159,5 +159,5 @@ def test_a_key_that_the_default_option_lacks_is_swept_with_one_that_has_it(
         return {"val_accuracy": 0.5}
 
     monkeypatch.setattr("robust_diffusion.experiment.run.run_and_record", collect)
-    outcome = cli("-m", "model=gcn,gat", "model.heads=2")
+    outcome = cli("model=gcn,gat", "-m", "model.heads=2")  # options may stand anywhere
     assert (outcome.status, runs) == (0, [None, 2]), outcome.err
