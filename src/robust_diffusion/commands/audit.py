@@ -130,7 +130,6 @@ def _graphs(folder: Path) -> list[Path]:
 
 
 def _reported(folder: Path, report: RobustnessReport) -> _Clean:
-    assert report.clean is not None
     name = f"the clean graph of {folder.name}, {report.num_targets} target nodes"
     return _Clean(report.clean, report.clean.target_nodes, report.budget, name)
 
@@ -154,7 +153,6 @@ def _print_accuracies(folder: Path, report: RobustnessReport, chosen: argparse.N
 
 def measured_again(report: RobustnessReport, model: nn.Module) -> pd.DataFrame:
     """Return reported and measured accuracy, in %, on the clean and each attacked graph."""
-    assert report.clean is not None
     nodes = report.clean.target_nodes
     subject = subject_of(model, report.clean, nodes, None, seed=report.seed)
     graphs = {"clean": subject.graph} | {row.name: row.graph for row in report.attacks}
@@ -167,7 +165,6 @@ def measured_again(report: RobustnessReport, model: nn.Module) -> pd.DataFrame:
 
 def _model(report: RobustnessReport, chosen: argparse.Namespace) -> nn.Module | None:
     """Load the model of a report: the named one, or that of the zoo; `None` if there is none."""
-    assert report.clean is not None
     if chosen.model:
         sizes = report.clean.x.size(1), int(report.clean.y.max()) + 1
         model = build_model({"_target_": chosen.model}, *sizes)
@@ -182,7 +179,6 @@ def _model(report: RobustnessReport, chosen: argparse.Namespace) -> nn.Module | 
 
 def _compared_with_dataset(report: RobustnessReport) -> tuple[str, bool]:
     """Describe the dataset of a report; false if the clean graph is not that of its name."""
-    assert report.clean is not None
     if report.dataset not in dataset_names():
         return f"{report.dataset or 'of your own'}, whose graph is not checked", True
     datamodule, nodes = open_dataset(report.dataset), report.clean.target_nodes
