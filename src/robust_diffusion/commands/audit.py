@@ -22,6 +22,7 @@ from robust_diffusion.attacks.audit import (
     write_perturbed,
 )
 from robust_diffusion.commands.evaluate import check_read
+from robust_diffusion.commands.parsers import audit_parser
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.folders import dataset_names
 from robust_diffusion.data.inventory import open_dataset
@@ -51,46 +52,7 @@ def run_audit_command(arguments: Sequence[str]) -> None:
         AttackError: A graph that GRB's files cannot hold.
         HydraException: An override that means nothing, or a budget out of range.
     """
-    parser = argparse.ArgumentParser(
-        prog="robust-diffusion audit",
-        description="Check perturbed graphs against the clean graph and a budget, counted from the "
-        "graphs themselves. The accuracies of a saved report are measured again. Nothing is "
-        "downloaded, and nothing in a file is run.",
-    )
-    parser.add_argument(
-        "given",
-        nargs="+",
-        metavar="path|key=value",
-        help="a folder with GRB's adj.pkl and features.npy, or entries of the store, and overrides "
-        "such as dataset=cora, difficulty=easy, budget.max_injected_nodes=50; or a folder of "
-        "report.save(), which has its own clean graph, targets and budget",
-    )
-    parser.add_argument(
-        "--kind",
-        choices=["injection", "modification"],
-        help="kind of attack (default: injection if there are new nodes)",
-    )
-    parser.add_argument(
-        "--merge-duplicates",
-        action="store_true",
-        help="count an edge that GRB 0.1.0 lists several times once",
-    )
-    parser.add_argument(
-        "--export",
-        metavar="FOLDER",
-        type=Path,
-        help="also write each graph as GRB's adj.pkl and features.npy, to FOLDER/<its file's name>",
-    )
-    parser.add_argument(
-        "--model", metavar="MODULE.CLASS", help="class of the model of a report, see --weights"
-    )
-    parser.add_argument(
-        "--weights",
-        metavar="FILE",
-        help="state_dict of --model, on which the accuracies of a report are measured again "
-        "(default: the model of the zoo that has the weights of the report)",
-    )
-    parser.add_argument("--zoo", type=Path, metavar="FOLDER", help="(default: the published one)")
+    parser = audit_parser()
     chosen = parser.parse_intermixed_args(arguments)
     if (chosen.model is None) != (chosen.weights is None):
         parser.error("--model and --weights: name both or neither")
