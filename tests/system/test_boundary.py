@@ -19,6 +19,7 @@ import torch
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
+from torch_geometric.nn import models
 
 from robust_diffusion import (
     GCN,
@@ -66,6 +67,10 @@ class WithoutParameters(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         src, dst = edge_index
         return x.index_add(0, dst, x[src])[:, :CLASSES]
+
+
+def lazy() -> nn.Module:
+    return models.GCN(-1, 8, 2, CLASSES)
 
 
 def report_of_pipes() -> None:
@@ -143,6 +148,12 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: attacked(MetaGRBCD(num_steps=2, num_epochs=1, block_size=10**8)),
         "",
     ),
+    "lazy model": (lambda: attacked(model=lazy()), "model: expected a trained model, got lazy"),
+    "lazy training": (lambda: fit(lazy(), drawn_data(), max_epochs=1, progress=False), ""),
+    "sparse features": (
+        lambda: attacked(data=drawn_data(x=torch.eye(NODES, FEATURES).to_sparse())),
+        "data.x: expected a dense tensor, got torch.sparse_coo; use to_dense",
+    ),
     "labels": (
         lambda: run_experiment(["threat.labels=null", *TINY_DATA]),
         "threat.labels=null: unknown; use one of predicted, true$",
@@ -161,6 +172,11 @@ COMMANDS: dict[str, tuple[list[str], int, str]] = {
     "attack of another kind": ([*CERTIFY, "attack=pgd"], 1, "attacks: pgd is of kind injection"),
     "no certificate": ([*CERTIFY, "certificate=none"], 1, "certificate=none: .*sparse"),
     "accuracy in %": (["table", "3", "--records", "odd.jsonl"], 1, "odd.jsonl: line 2, .*clean"),
+    "several values": ([*RUN, "flow=heat,grand"], 1, "flow=heat,grand: .* one value; add -m"),
+    "several of a command": ([*CERTIFY, "seed=0,1"], 1, r"seed=0,1: .* one value; write seed=\["),
+    "bare word": (["certify", "gcn.pt"], 1, "gcn.pt: expected key=value; .*checkpoint=gcn.pt"),
+    "launcher of one run": ([*RUN, "hydra/launcher=cores"], 1, "hydra/launcher=cores: .* add -m"),
+    "no name": (["table", "3", "--out", "/"], 1, "--out /: cannot be written"),
     "no folder": (
         ["records", "repair", "--records", "/proc/cpuinfo"],
         1,

@@ -165,6 +165,10 @@ def check_overrides(cfg: DictConfig, hydra: Any, read: Collection[str]) -> None:
     for key in cfg:
         if key not in known:
             raise ConfigError(f"{key!s}={cfg[key]}: unknown key; nothing reads it")
+    for override in hydra.overrides.hydra:
+        key = override.partition("=")[0]
+        if hydra.mode == RunMode.RUN and key in ("hydra/launcher", "hydra/sweeper"):
+            raise ConfigError(f"{override}: a single run does not read it; add -m for a sweep")
     for key, value in overrides_of(hydra).items():
         if key.split(".")[0] == "certificate" and "certificate" in read:
             continue

@@ -31,6 +31,9 @@ OUTPUT = "standard output"
 NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 """Words of torch's errors where memory does not suffice, which have no class of their own."""
 
+SEVERAL = re.compile("(Ambiguous value for argument|Sweep parameters) '(.*)'")
+"""Hydra's words for a sweep without `-m`; the second group is the override."""
+
 
 def wants_traceback() -> bool:
     """Return whether the user asked for tracebacks instead of lines."""
@@ -203,8 +206,18 @@ def describe(error: BaseException, words: Collection[str] = ()) -> str:
         case OmegaConfBaseException(full_key=str(key)) if key:
             return f"{key}: {lines[0]}"
         case HydraException() | OmegaConfBaseException():
-            return " ".join(str(error).split())
+            return _several(lines[0], words) or " ".join(str(error).split())
     return _unforeseen(error, runs=bool(words))
+
+
+def _several(line: str, words: Collection[str]) -> str | None:
+    """Return the line of a sweep without `-m`, which a command (no `words`) does not take."""
+    if not (match := SEVERAL.match(line)):
+        return None
+    key, _, value = match[2].partition("=")
+    remedies = ["add -m to run each"] * bool(words)
+    remedies += [f"write {key}=[{value}] for a list"] * match[1].startswith("Ambiguous")
+    return f"{match[2]}: expected one value; {', or '.join(remedies) or 'give one'}"
 
 
 def _unforeseen(error: BaseException, *, runs: bool) -> str:
