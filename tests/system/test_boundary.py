@@ -167,6 +167,13 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
 EVALUATE = ["evaluate", "checkpoint=w.pt", "model=gcn", "model.hidden_channels=8", *TINY_DATA]
 CERTIFY = ["certify", "model=gcn", *TINY_DATA]
 RUN = ["flow=heat", "attack=none", "logger=none", *TINY_DATA, *TINY_TRAINING]
+OWN = ["--config-dir", "my", *RUN[1:]]
+FLOWS = {
+    "flawed": "_target_: [a",
+    "abstract": "_target_: robust_diffusion.flows.Flow\n_partial_: true",
+    "built": "_target_: robust_diffusion.flows.Heat",
+}
+"""Options of a reader's own flows, by name."""
 
 COMMANDS: dict[str, tuple[list[str], int, str]] = {
     "each without attack": ([*EVALUATE, "attack=none", "--each", "3"], 1, "attacks: none"),
@@ -179,6 +186,9 @@ COMMANDS: dict[str, tuple[list[str], int, str]] = {
     "several of a command": ([*CERTIFY, "seed=0,1"], 1, r"seed=0,1: .* one value; write seed=\["),
     "bare word": (["certify", "gcn.pt"], 1, "gcn.pt: expected key=value; .*checkpoint=gcn.pt"),
     "launcher of one run": ([*RUN, "hydra/launcher=cores"], 1, "hydra/launcher=cores: .* add -m"),
+    "own yaml": ([*OWN, "flow=flawed"], 1, ".*/my/flow/flawed.yaml: line 2: .*']'"),
+    "own abstract class": ([*OWN, "flow=abstract"], 1, "model: cannot be built .*abstract class"),
+    "own class built": ([*OWN, "flow=built"], 1, ".*model.flow.*channels.*_partial_: true"),
     "no name": (["table", "3", "--out", "/"], 1, "--out /: cannot be written"),
     "no folder": (
         ["records", "repair", "--records", "/proc/cpuinfo"],
@@ -209,6 +219,9 @@ def in_a_call(call: Callable[[], Any], cli: Cli) -> tuple[int, str]:
 
 def in_a_command(words: list[str], cli: Cli) -> tuple[int, str]:
     torch.save(GCN(16, 8, 7).state_dict(), "w.pt")
+    Path("my/flow").mkdir(parents=True)
+    for name, option in FLOWS.items():
+        Path(f"my/flow/{name}.yaml").write_text(f"{option}\n")
     Path("odd.jsonl").write_bytes(b"".join(encoded([finished(clean=25.0)])))
     outcome = cli(*words)
     (line,) = [line for line in outcome.err.splitlines() if "error: " in line]
