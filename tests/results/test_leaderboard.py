@@ -49,6 +49,10 @@ def test_each_form_of_features_has_a_table() -> None:
     ]
 
 
+def test_without_runs_there_is_no_table() -> None:
+    assert show_leaderboard([]) == []
+
+
 def test_models_stand_above_and_below_the_mlp() -> None:
     expected = {"gnn_guard": "1", "mlp": "control", "beltrami": "2", "gat": "not a bound"}
     assert list(ranks(RECORDS).items()) == list(expected.items())

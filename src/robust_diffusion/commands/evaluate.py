@@ -145,6 +145,9 @@ def composed_model(
     Raises:
         ConfigError: An option that is not in `read`, by whose first part it goes.
     """
+    for item in arguments:
+        if "=" not in item and not item.startswith("~"):
+            raise ConfigError(f"{item}: expected key=value; name weights as checkpoint={item}")
     values = dict(item.partition("=")[::2] for item in arguments)
     path, name = values.pop("checkpoint", ""), values.get("model", "")
     target = values.pop("model") if "." in name else ""

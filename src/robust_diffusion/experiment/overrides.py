@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Le
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -17,6 +18,7 @@ from robust_diffusion.checks import Backend, Seed, check_argument, check_value, 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.records.header import OWN_FLOW, overrides_of
+from robust_diffusion.system.boundary import describe
 from robust_diffusion.system.interrupts import Seconds
 
 log = logging.getLogger(__name__)
@@ -85,10 +87,21 @@ def check_values(cfg: DictConfig, read: Collection[str] | None = None) -> None:
 
 
 def compose_all(overrides: Sequence[str]) -> DictConfig:
-    """Compose the configuration of a command line, Hydra's own part included."""
+    """Compose the configuration of a command line, Hydra's own part included.
+
+    Raises:
+        ConfigError: An override that means nothing, in one line.
+    """
+    if isinstance(overrides, str | Mapping):
+        raise ConfigError(
+            f"overrides={overrides}: expected a list, such as ['flow=heat', 'seed=1']"
+        )
     check_arguments(overrides)
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        return compose("config", list(overrides), return_hydra_config=True)
+    try:
+        with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+            return compose("config", list(overrides), return_hydra_config=True)
+    except HydraException as error:
+        raise ConfigError(describe(error)) from error
 
 
 def composed(
@@ -164,6 +177,10 @@ def check_overrides(cfg: DictConfig, hydra: Any, read: Collection[str]) -> None:
     for key in cfg:
         if key not in known:
             raise ConfigError(f"{key!s}={cfg[key]}: unknown key; nothing reads it")
+    for override in hydra.overrides.hydra:
+        key = override.partition("=")[0]
+        if hydra.mode == RunMode.RUN and key in ("hydra/launcher", "hydra/sweeper"):
+            raise ConfigError(f"{override}: a single run does not read it; add -m for a sweep")
     for key, value in overrides_of(hydra).items():
         if key.split(".")[0] == "certificate" and "certificate" in read:
             continue

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import MessagePassing
@@ -270,12 +271,7 @@ def check_model(
     if not isinstance(model, nn.Module):
         kind = "class" if isinstance(model, type) else type(model).__name__
         raise ConfigError(f"{name}: is a {kind}; give an nn.Module, built and trained")
-    for part in model.modules():
-        if getattr(part, "cached", False) is True:
-            raise ConfigError(
-                f"{name}: {type(part).__name__} remembers the first graph that it sees, and would "
-                "not see any other; build it with cached=False"
-            )
+    _check_layers(model, name)
     with buffers_restored(model):
         kind = type(model).__name__
         n = x.size(0)
@@ -371,6 +367,18 @@ def _keeps_a_graph(model: nn.Module, x: Tensor, edge_index: Tensor, logits: Tens
     relabelled = _tried(model, x[order], order.argsort()[edge_index], "model")
     largest = float(logits.abs().max())
     return not torch.allclose(relabelled, logits[order], rtol=1e-3, atol=1e-4 * largest)
+
+
+def _check_layers(model: nn.Module, name: str) -> None:
+    for part in model.modules():
+        if getattr(part, "cached", False) is True:
+            raise ConfigError(
+                f"{name}: {type(part).__name__} remembers the first graph that it sees, and would "
+                "not see any other; build it with cached=False"
+            )
+    if any(map(is_lazy, model.parameters())):
+        kind = type(model).__name__
+        raise ConfigError(f"{name}: expected a trained model, got lazy layers in {kind}; train it")
 
 
 def _tried(model: nn.Module, x: Tensor, edge_index: Tensor, wrong: str) -> Float[Tensor, "n c"]:
