@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.experiment import progress
 from robust_diffusion.records import append_record
@@ -54,13 +54,12 @@ def test_a_sweep_without_the_callback_prints_the_log(sweep: Callable[..., list[s
     assert any("best validation accuracy" in line for line in lines)
 
 
-def test_the_expected_time_is_that_of_the_most_similar_records(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def config(monkeypatch: pytest.MonkeyPatch) -> DictConfig:
     monkeypatch.setattr(progress, "cpu_name", lambda: "here")
     choices = {"dataset": "cora", "model": "graph_pde", "flow": "heat"}
     choices |= {"solver": "implicit_adams", "threat": "black_box", "fidelity": "paper"}
-    config = OmegaConf.create(
+    return OmegaConf.create(
         {
             "hydra": {"launcher": {"_target_": "BasicLauncher"}, "runtime": {"choices": choices}},
             "paths": {"records": "records.jsonl"},
@@ -69,6 +68,15 @@ def test_the_expected_time_is_that_of_the_most_similar_records(
         }
     )
 
+
+def test_a_run_without_a_number_of_epochs_is_an_estimate(config: DictConfig) -> None:
+    run = finished(flow="heat", processor="here", seconds={"train": 12})
+    del run["config"]["training"]["max_epochs"]
+    append_record("records.jsonl", run)
+    assert progress.expected_seconds(config, [{"seed": "7"}]) == ([12], 1)
+
+
+def test_the_expected_time_is_that_of_the_most_similar_records(config: DictConfig) -> None:
     def record(seed: int, train: int, *reused: str, place: str = "here", **typed: str) -> None:
         named = {"flow": "heat", "seed": seed, "overrides": typed, "reused": reused}
         seconds = {"train": train, "speit": 5, "test": 1}

@@ -9,7 +9,7 @@ from robust_diffusion.results.leaderboard import (
     show_budgets,
     show_leaderboard,
 )
-from tests.results.worst_cases import record, trained_for
+from tests.results.worst_cases import record, trained_for, with_words
 
 Budgets = list[tuple[int, int]]
 SMALL = (5, 20)
@@ -41,19 +41,16 @@ def ranks(records: list[Record], grid: Budgets | None = None) -> dict[str, str]:
     return {model: row["rank"] for model, row in rows(records, grid).items()}
 
 
-def with_words(run: Record) -> Record:
-    """The same run with another form of injected features."""
-    declared = run["budget"]["declared"] | {"features": "binary", "max_words": 20}
-    budget = run["budget"] | {"declared": declared}
-    return run | {"run": f"words of {run['run']}", "budget": budget}
-
-
 def test_each_form_of_features_has_a_table() -> None:
     boards = show_leaderboard([*RECORDS, *map(with_words, RECORDS)])
     assert sorted("binary features of at most 20 words" in board.title for board in boards) == [
         False,
         True,
     ]
+
+
+def test_without_runs_there_is_no_table() -> None:
+    assert show_leaderboard([]) == []
 
 
 def test_models_stand_above_and_below_the_mlp() -> None:

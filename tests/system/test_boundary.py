@@ -19,6 +19,7 @@ import torch
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
+from torch_geometric.nn import models
 
 from robust_diffusion import (
     GCN,
@@ -66,6 +67,10 @@ class WithoutParameters(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         src, dst = edge_index
         return x.index_add(0, dst, x[src])[:, :CLASSES]
+
+
+def lazy() -> nn.Module:
+    return models.GCN(-1, 8, 2, CLASSES)
 
 
 def report_of_pipes() -> None:
@@ -135,6 +140,9 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: run_experiment(["surrogate=null"]),
         "surrogate=null: unknown; use one of .*gcn",
     ),
+    "flow": (lambda: run_experiment(["flow=heta"]), "flow=heta: unknown; use one of .*heat"),
+    "sweep": (lambda: run_experiment(["seed=0,1"]), "seed=0,1: expected one value"),
+    "overrides": (lambda: run_experiment("flow=heat"), "overrides=flow=heat: expected a list"),
     "larger graph": (larger_graph, "adj.npz: expected the 120 nodes .* got 150"),
     "smaller graph": (smaller_graph, "graph-small.safetensors: expected .* got 50 x 8"),
     "npz named npy": (npz_named_npy, "targets.npy: cannot be read .* got .*PK"),
@@ -142,6 +150,12 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "huge block": (
         lambda: attacked(MetaGRBCD(num_steps=2, num_epochs=1, block_size=10**8)),
         "",
+    ),
+    "lazy model": (lambda: attacked(model=lazy()), "model: expected a trained model, got lazy"),
+    "lazy training": (lambda: fit(lazy(), drawn_data(), max_epochs=1, progress=False), ""),
+    "sparse features": (
+        lambda: attacked(data=drawn_data(x=torch.eye(NODES, FEATURES).to_sparse())),
+        "data.x: expected a dense tensor, got torch.sparse_coo; use to_dense",
     ),
     "labels": (
         lambda: run_experiment(["threat.labels=null", *TINY_DATA]),
@@ -153,6 +167,13 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
 EVALUATE = ["evaluate", "checkpoint=w.pt", "model=gcn", "model.hidden_channels=8", *TINY_DATA]
 CERTIFY = ["certify", "model=gcn", *TINY_DATA]
 RUN = ["flow=heat", "attack=none", "logger=none", *TINY_DATA, *TINY_TRAINING]
+OWN = ["--config-dir", "my", *RUN[1:]]
+FLOWS = {
+    "flawed": "_target_: [a",
+    "abstract": "_target_: robust_diffusion.flows.Flow\n_partial_: true",
+    "built": "_target_: robust_diffusion.flows.Heat",
+}
+"""Options of a reader's own flows, by name."""
 
 COMMANDS: dict[str, tuple[list[str], int, str]] = {
     "each without attack": ([*EVALUATE, "attack=none", "--each", "3"], 1, "attacks: none"),
@@ -161,6 +182,14 @@ COMMANDS: dict[str, tuple[list[str], int, str]] = {
     "attack of another kind": ([*CERTIFY, "attack=pgd"], 1, "attacks: pgd is of kind injection"),
     "no certificate": ([*CERTIFY, "certificate=none"], 1, "certificate=none: .*sparse"),
     "accuracy in %": (["table", "3", "--records", "odd.jsonl"], 1, "odd.jsonl: line 2, .*clean"),
+    "several values": ([*RUN, "flow=heat,grand"], 1, "flow=heat,grand: .* one value; add -m"),
+    "several of a command": ([*CERTIFY, "seed=0,1"], 1, r"seed=0,1: .* one value; write seed=\["),
+    "bare word": (["certify", "gcn.pt"], 1, "gcn.pt: expected key=value; .*checkpoint=gcn.pt"),
+    "launcher of one run": ([*RUN, "hydra/launcher=cores"], 1, "hydra/launcher=cores: .* add -m"),
+    "own yaml": ([*OWN, "flow=flawed"], 1, ".*/my/flow/flawed.yaml: line 2: .*']'"),
+    "own abstract class": ([*OWN, "flow=abstract"], 1, "model: cannot be built .*abstract class"),
+    "own class built": ([*OWN, "flow=built"], 1, ".*model.flow.*channels.*_partial_: true"),
+    "no name": (["table", "3", "--out", "/"], 1, "--out /: cannot be written"),
     "no folder": (
         ["records", "repair", "--records", "/proc/cpuinfo"],
         1,
@@ -190,6 +219,9 @@ def in_a_call(call: Callable[[], Any], cli: Cli) -> tuple[int, str]:
 
 def in_a_command(words: list[str], cli: Cli) -> tuple[int, str]:
     torch.save(GCN(16, 8, 7).state_dict(), "w.pt")
+    Path("my/flow").mkdir(parents=True)
+    for name, option in FLOWS.items():
+        Path(f"my/flow/{name}.yaml").write_text(f"{option}\n")
     Path("odd.jsonl").write_bytes(b"".join(encoded([finished(clean=25.0)])))
     outcome = cli(*words)
     (line,) = [line for line in outcome.err.splitlines() if "error: " in line]

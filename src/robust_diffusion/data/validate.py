@@ -322,7 +322,9 @@ def _array(data: Data, key: str) -> NDArray[np.generic]:
     if value is None:
         raise DataError(f"data.{key}: missing; a graph needs x, edge_index and y, and no adj_t")
     if not isinstance(value, Tensor) or value.layout != torch.strided:
-        raise DataError(f"data.{key}: must be a dense tensor, and is a {type(value).__name__}")
+        kind = value.layout if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        remedy = "use to_dense() or torch.as_tensor()"
+        raise DataError(f"data.{key}: expected a dense tensor, got {kind}; {remedy}")
     half = value.dtype in (torch.float16, torch.bfloat16)
     array: NDArray[np.generic] = (value.float() if half else value).detach().cpu().numpy()
     return array

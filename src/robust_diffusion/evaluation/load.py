@@ -65,9 +65,14 @@ class ModelTraining:
     def untrained(self, build: Callable[..., nn.Module]) -> nn.Module:
         """A model as it is before its training, built for the graph's features and classes."""
         pl.seed_everything(self.seed, workers=True, verbose=False)
-        model = build(
-            in_channels=self.datamodule.num_features, out_channels=self.datamodule.num_classes
-        )
+        sizes = self.datamodule.num_features, self.datamodule.num_classes
+        try:
+            model = build(in_channels=sizes[0], out_channels=sizes[1])
+        except TypeError as error:
+            raise ConfigError(
+                f"model: cannot be built with in_channels={sizes[0]}, out_channels={sizes[1]} "
+                f"({error}); check the classes that its options name"
+            ) from error
         if not has_own_layers(model):
             sort_inputs(model, sorted_row(clean_graph(self.datamodule.graph)[1]))
         return with_edge_values(model, self.datamodule)

@@ -4,13 +4,13 @@ import logging
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from inspect import Parameter
 from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -18,6 +18,7 @@ from robust_diffusion.checks import Backend, Seed, check_argument, check_value, 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.records.header import OWN_FLOW, overrides_of
+from robust_diffusion.system.boundary import describe
 from robust_diffusion.system.interrupts import Seconds
 
 log = logging.getLogger(__name__)
@@ -86,10 +87,21 @@ def check_values(cfg: DictConfig, read: Collection[str] | None = None) -> None:
 
 
 def compose_all(overrides: Sequence[str]) -> DictConfig:
-    """Compose the configuration of a command line, Hydra's own part included."""
+    """Compose the configuration of a command line, Hydra's own part included.
+
+    Raises:
+        ConfigError: An override that means nothing, in one line.
+    """
+    if isinstance(overrides, str | Mapping):
+        raise ConfigError(
+            f"overrides={overrides}: expected a list, such as ['flow=heat', 'seed=1']"
+        )
     check_arguments(overrides)
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        return compose("config", list(overrides), return_hydra_config=True)
+    try:
+        with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+            return compose("config", list(overrides), return_hydra_config=True)
+    except HydraException as error:
+        raise ConfigError(describe(error)) from error
 
 
 def composed(
@@ -165,6 +177,10 @@ def check_overrides(cfg: DictConfig, hydra: Any, read: Collection[str]) -> None:
     for key in cfg:
         if key not in known:
             raise ConfigError(f"{key!s}={cfg[key]}: unknown key; nothing reads it")
+    for override in hydra.overrides.hydra:
+        key = override.partition("=")[0]
+        if hydra.mode == RunMode.RUN and key in ("hydra/launcher", "hydra/sweeper"):
+            raise ConfigError(f"{override}: a single run does not read it; add -m for a sweep")
     for key, value in overrides_of(hydra).items():
         if key.split(".")[0] == "certificate" and "certificate" in read:
             continue
@@ -222,7 +238,7 @@ def _is_read(cfg: DictConfig, key: str) -> bool:
 def check_keys(node: DictConfig, path: str) -> None:
     """Refuse a key that the node's target does not take, and a value that it cannot."""
     target = node.get("_target_")
-    parameters = {} if target is None else _parameters(target, path)
+    parameters = {} if target is None else parameters_of(imported(target, path))
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for name, child in ((str(name), child) for name, child in node.items()):
         key = f"{path}{name}"
@@ -244,9 +260,14 @@ def check_keys(node: DictConfig, path: str) -> None:
             check_keys(child, f"{key}.")
 
 
-def _parameters(target: str, path: str) -> Mapping[str, Parameter]:
+def imported(target: str, path: str = "") -> Any:
+    """Return what a `_target_` at a path names.
+
+    Raises:
+        ConfigError: It cannot be imported.
+    """
     try:
-        return parameters_of(resolve_name(target))
+        return resolve_name(target)
     except Exception as error:  # importing a module of the user's may raise anything
         raise ConfigError(
             f"{path}_target_={target}: cannot be imported ({error}); check the name, and that "

@@ -187,13 +187,13 @@ def expected_seconds(
     machine = (None if on_cpu else gpu_name()) or cpu_name()
     records = read_records(config.paths.records, containing=f'"{machine}', missing_ok=True)
     known = [
-        (_settings(r, r["config"]["training"]["max_epochs"], r["overrides"]), _spent(r))
+        (_settings(r, r["config"]["training"].get("max_epochs"), r["overrides"]), _spent(r))
         for r in records
         if str(r.get("processor")).partition(", ")[0] == machine and "training" in r["config"]
     ]
     estimates: list[float | None] = []
     for run in runs:
-        mine = _settings(config.hydra.runtime.choices, config.training.max_epochs, run)
+        mine = _settings(config.hydra.runtime.choices, config.training.get("max_epochs"), run)
         near: dict[int, list[float]] = defaultdict(list)
         for settings, seconds in known:
             other = {key: mine[key] for key in CHOICES if key in mine} | settings
@@ -206,7 +206,7 @@ def expected_seconds(
     return estimates, max(1, min(len(runs), most if most > 0 else cores + 1 + most))
 
 
-def _settings(choices: Any, max_epochs: int, overrides: Mapping[str, str]) -> dict[str, str]:
+def _settings(choices: Any, max_epochs: int | None, overrides: Mapping[str, str]) -> dict[str, str]:
     """Return what tells runs apart: choices, `None` where a group is not read, and overrides."""
     values = {key: choices.get(key) for key in CHOICES} | {"training.max_epochs": max_epochs}
     values |= {k: v for k, v in overrides.items() if k.partition(".")[0] not in IDLE}

@@ -52,7 +52,6 @@ def run_experiment(overrides: Sequence[str] = ()) -> Record:
 
     Raises:
         RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
-        HydraException: An override that means nothing.
 
     Examples:
         >>> from robust_diffusion import run_experiment

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import MessagePassing
@@ -214,10 +215,9 @@ class TriedModel:
         """Sort the edges that the model gets as those of the graph; copy what it writes into."""
         with ExitStack() as stack:
             if self.writes_in_place:
-                hook = self.model.register_forward_pre_hook(_copied, prepend=True)
-                stack.callback(hook.remove)
+                stack.enter_context(self.model.register_forward_pre_hook(_copied, prepend=True))
             if self.row is not None:
-                stack.callback(sort_inputs(self.model, self.row).remove)
+                stack.enter_context(sort_inputs(self.model, self.row))
             yield
 
     @contextmanager
@@ -227,9 +227,9 @@ class TriedModel:
             stack.enter_context(self.safe_inputs())
             if not is_of_this_package(self.model):
                 hook = self.model.register_forward_hook(_check_output, with_kwargs=True)
-                stack.callback(hook.remove)
+                stack.enter_context(hook)
             if self.gives_probabilities:
-                stack.callback(self.model.register_forward_hook(_logarithm).remove)
+                stack.enter_context(self.model.register_forward_hook(_logarithm))
             yield
 
 
@@ -271,12 +271,7 @@ def check_model(
     if not isinstance(model, nn.Module):
         kind = "class" if isinstance(model, type) else type(model).__name__
         raise ConfigError(f"{name}: is a {kind}; give an nn.Module, built and trained")
-    for part in model.modules():
-        if getattr(part, "cached", False) is True:
-            raise ConfigError(
-                f"{name}: {type(part).__name__} remembers the first graph that it sees, and would "
-                "not see any other; build it with cached=False"
-            )
+    _check_layers(model, name)
     with buffers_restored(model):
         kind = type(model).__name__
         n = x.size(0)
@@ -374,6 +369,18 @@ def _keeps_a_graph(model: nn.Module, x: Tensor, edge_index: Tensor, logits: Tens
     return not torch.allclose(relabelled, logits[order], rtol=1e-3, atol=1e-4 * largest)
 
 
+def _check_layers(model: nn.Module, name: str) -> None:
+    for part in model.modules():
+        if getattr(part, "cached", False) is True:
+            raise ConfigError(
+                f"{name}: {type(part).__name__} remembers the first graph that it sees, and would "
+                "not see any other; build it with cached=False"
+            )
+    if any(map(is_lazy, model.parameters())):
+        kind = type(model).__name__
+        raise ConfigError(f"{name}: expected a trained model, got lazy layers in {kind}; train it")
+
+
 def _tried(model: nn.Module, x: Tensor, edge_index: Tensor, wrong: str) -> Float[Tensor, "n c"]:
     """Output in eval mode on tensors that are the model's own; an error begins with `wrong`."""
     n, place = x.size(0), ""
@@ -423,15 +430,13 @@ def weighted_edges(
                 continue
             if "edge_weight" in inspect.signature(layer.forward).parameters:
                 passing = partial(_pass_weight, edge_index, weight)
-                hook = layer.register_forward_pre_hook(passing, with_kwargs=True)
-                stack.callback(hook.remove)
+                stack.enter_context(layer.register_forward_pre_hook(passing, with_kwargs=True))
             else:
                 set_masks(layer, weight, edge_index, apply_sigmoid=False)
                 stack.callback(clear_masks, layer)
             if isinstance(layer.aggr_module, MeanAggregation):
                 mean = partial(_divide_by_weight, edge_index, weight)
-                hook = layer.aggr_module.register_forward_hook(mean, with_kwargs=True)
-                stack.callback(hook.remove)
+                stack.enter_context(layer.aggr_module.register_forward_hook(mean, with_kwargs=True))
         yield
 
 

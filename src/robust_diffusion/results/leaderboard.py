@@ -57,7 +57,7 @@ def thorough_runs(
     usual = dict(targets for targets, _ in reversed(counts.most_common()))
     rows = narrow_frame(run for run in recorded if run.get("difficulty") == usual[run["dataset"]])
     models = worst_cases(rows)
-    return rows.merge(models[models["thorough"]][MODEL], on=MODEL)
+    return rows.merge(models[models["thorough"].astype(bool)][MODEL], on=MODEL)
 
 
 def show_leaderboard(

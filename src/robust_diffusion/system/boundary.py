@@ -12,6 +12,7 @@ from traceback import print_exception
 from typing import Any, TextIO
 
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from yaml import MarkedYAMLError
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import FULL, UNWRITABLE, EscapedError, RobustDiffusionError
@@ -30,6 +31,9 @@ OUTPUT = "standard output"
 
 NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 """Words of torch's errors where memory does not suffice, which have no class of their own."""
+
+SEVERAL = re.compile("(Ambiguous value for argument|Sweep parameters) '(.*)'")
+"""Hydra's words for a sweep without `-m`; the second group is the override."""
 
 
 def wants_traceback() -> bool:
@@ -132,7 +136,7 @@ def expected_cause(error: BaseException) -> BaseException | None:
     chain = [error]
     while (inner := chain[-1].__cause__) is not None:
         chain.append(inner)
-    for kind in (RobustDiffusionError, HydraException, OmegaConfBaseException):
+    for kind in (RobustDiffusionError, HydraException, OmegaConfBaseException, MarkedYAMLError):
         if cause := next((link for link in chain if isinstance(link, kind)), None):
             return cause
     return next((link for link in chain if _extra(link) or _is_of_the_machine(link)), None)
@@ -199,18 +203,32 @@ def describe(error: BaseException, words: Collection[str] = ()) -> str:
             remedy = f"; use one of {', '.join(known)}" if known else ""
             return f"{override}: unknown key{remedy}"
         case HydraException(__cause__=BaseException() as cause):
-            return f"{' '.join(lines)}: {describe(cause, words)}"
+            lacks = isinstance(cause, TypeError) and "missing" in str(cause)
+            remedy = "; a class that takes widths needs _partial_: true in its option" * lacks
+            return f"{' '.join(lines)}: {describe(cause, words)}{remedy}"
         case OmegaConfBaseException(full_key=str(key)) if key:
             return f"{key}: {lines[0]}"
         case HydraException() | OmegaConfBaseException():
-            return " ".join(str(error).split())
+            return _several(lines[0], words) or " ".join(str(error).split())
     return _unforeseen(error, runs=bool(words))
+
+
+def _several(line: str, words: Collection[str]) -> str | None:
+    """Return the line of a sweep without `-m`, which a command (no `words`) does not take."""
+    if not (match := SEVERAL.match(line)):
+        return None
+    key, _, value = match[2].partition("=")
+    remedies = ["add -m to run each"] * bool(words)
+    remedies += [f"write {key}=[{value}] for a list"] * match[1].startswith("Ambiguous")
+    return f"{match[2]}: expected one value; {', or '.join(remedies) or 'give one'}"
 
 
 def _unforeseen(error: BaseException, *, runs: bool) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, ModuleNotFoundError) and (extra := _extra(error)):
         return f"{error.name}: not installed; pip install 'robust-diffusion[{extra}]'"
+    if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark):
+        return f"{mark.name}: line {mark.line + 1}: {error.problem}; correct the YAML"
     if _is_of_memory(error):
         return f"out of memory{f' ({text[:200]})' if text else ''}; take a smaller graph or model"
     if isinstance(error, OSError) and _is_of_the_machine(error):

@@ -49,8 +49,8 @@ def write_whole(path: Path, content: str | bytes, *, option: str) -> Path:
             return path
         with written_whole(path) as part:
             part.write_bytes(content)
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, ValueError) as error:  # a ValueError: the path ends with no name
+        reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(
             f"{option} {path}: cannot be written ({reason}); name another place"
         ) from error

@@ -1,13 +1,15 @@
 """Training of one model on one graph, in a call."""
 
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytorch_lightning as pl
+import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data
 
 from robust_diffusion.data import GraphDataModule
@@ -112,6 +114,9 @@ def _tried(model: nn.Module, datamodule: GraphDataModule) -> TriedModel:
     assert view.edge_index is not None
     device, dtype = device_of(model), dtype_of(model, view.x.dtype)
     x, edge_index = view.x.to(device, dtype), view.edge_index.to(device)
+    if isinstance(model, nn.Module) and any(map(is_lazy, model.parameters())):
+        with torch.no_grad(), suppress(Exception):  # of anyone's forward; the check names it
+            model(x, edge_index)
     tried = check_model(model, x, edge_index, classes, grows=False)
     if tried.logits.size(1) != classes:
         raise ConfigError(

@@ -23,6 +23,7 @@ from robust_diffusion.errors import TrainingError
 from robust_diffusion.models.adaptive import MeanOverDraws, adaptive_form
 from tests.attacks.contract import clean, graph, problem, state, trained
 from tests.attacks.graphs import mean_of_neighbours, nan_gradient, without_gradient
+from tests.graphs import both_ways
 
 
 def placed() -> tuple[Problem, torch.Tensor, Placement]:
@@ -215,8 +216,7 @@ def test_an_edge_goes_where_it_harms_most_targets_if_weights_say_so(
 
 def test_neighbourhood_is_the_normalised_sum_over_the_neighbours() -> None:
     # Nodes 0 - 1 - 2 and 3; new 4 at 0 and 1, new 5 alone, new 6 at 3.
-    half = torch.tensor([(0, 1), (1, 2), (4, 0), (4, 1), (6, 3)]).T
-    edges = torch.cat([half, half.flip(0)], 1)
+    edges = both_ways([(0, 1), (1, 2), (4, 0), (4, 1), (6, 3)])
     x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     dense = to_dense_adj(edges, max_num_nodes=7)[0]
     scale = dense.sum(1).clamp(min=1).rsqrt()
