@@ -154,6 +154,7 @@ def test_a_form_without_gradient_leaves_few_edges_to_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(auto, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(auto, "EXCHANGE_SHARE", 0)
     memory, budget = Memory(), Budget(2, 6, (-0.94, 0.94))
     found = resumable(Rounded(), memory, AutoInjection(num_steps=24), budget)
     assert found.part.startswith("adaptive")
@@ -289,8 +290,12 @@ SPARSE = Budget(2, 6, (-0.94, 0.94))
     ],
 )
 def test_a_run_that_breaks_off_after_each_part_ends_at_the_same_graph(
-    attack: Ensemble, model: Callable[[], Callable[..., Tensor]], budget: Budget
+    attack: Ensemble,
+    model: Callable[[], Callable[..., Tensor]],
+    budget: Budget,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(auto, "MOST_ROUNDS", 1)
     uninterrupted = resumable(model(), attack=attack, budget=budget)
     memory, resumed = Memory(may_compute=0), None
     while resumed is None:
