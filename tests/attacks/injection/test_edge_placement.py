@@ -181,6 +181,24 @@ def test_without_slopes_edges_move_by_measured_gains(model: Callable[..., Tensor
     assert (after.chosen & ~placement.chosen).any()
 
 
+def test_no_edge_goes_where_the_model_diverges() -> None:
+    tried, features, placement = placed()
+    (end, *_), *_ = (placement.margins(tried, features) <= 0).nonzero().tolist()
+    node = tried.targets[end]
+    most = (placement.edges(tried.edge_index)[1] == node).sum()
+
+    def diverges(x: Tensor, edges: Tensor) -> Tensor:
+        logits = trained()(x, edges)
+        logits[node] += torch.where((edges[1] == node).sum() > most, torch.nan, 0.0)
+        return logits
+
+    generator = torch.Generator().manual_seed(0)
+    tried = replace(tried, model=diverges)
+    after = placement.allotted(tried, features, 0.0, generator, keep=True)
+    assert torch.equal(after.chosen[:, end], placement.chosen[:, end])
+    assert (after.chosen & ~placement.chosen).any()
+
+
 def test_slopes_of_too_many_edges_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     tried, features, placement = placed()
     monkeypatch.setattr(edge_placement, "MOST_SLOPES", 6 * 60)

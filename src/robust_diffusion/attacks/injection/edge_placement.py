@@ -173,7 +173,8 @@ class Placement:
             slots = nodes.repeat_interleave(room.clamp_max(targets.numel()))
             after = reached[targets, None] + gains[slots][:, targets].T
             worth = (after > 0) + NEARER * (after.tanh() - reached[targets, None].tanh())
-            worth = worth.masked_fill(after.isneginf(), -1)
+            # Not a number where a flow diverges on the tried graph.
+            worth = worth.masked_fill(after.isneginf() | after.isnan(), -1)
             row, slot = linear_sum_assignment(worth.double().cpu().numpy(), maximize=True)
             row, slot = (torch.from_numpy(index).to(room.device) for index in (row, slot))
             useful = worth[row, slot] > 0
