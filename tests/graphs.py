@@ -1,6 +1,6 @@
 """Small graphs and flows that many tests share."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import jaxtyping
@@ -21,6 +21,11 @@ FRACTIONAL_FLOWS = [flows.Frond, flows.Dragon]
 NODES = 7
 CHANNELS = 5
 CLUSTERS = (6, 4, 3)
+
+
+def both_ways(pairs: Iterable[tuple[int, int]]) -> Tensor:
+    half = torch.tensor(sorted(pairs), dtype=torch.long).reshape(-1, 2).T
+    return torch.cat([half, half.flip(0)], 1)
 
 
 def random_edges(seed: int = 0, *, symmetric: bool = False) -> tuple[Tensor, Tensor]:

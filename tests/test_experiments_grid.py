@@ -1,40 +1,24 @@
 """The experiment of every table composes, and its runs are what its layout shows."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-import hydra
 import pytest
-from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.experiment.sweeper import covering, plan
 from robust_diffusion.paper.layout import Line, load_layout, table_numbers
 from robust_diffusion.records.identity import run_id
 from robust_diffusion.records.records import value_at
+from tests.configs import composed
 
 RUN = [number for number in table_numbers() if load_layout(number).kind != "budgets"]
 LARGE = (1, 2, 3, 7, 9)  # of many runs
 DATASETS = ["cora", "citeseer", "pubmed", "coauthor", "flickr", "amazon_computer"]
-
-
-@cache
-def composed(*overrides: str) -> DictConfig:
-    """The whole configuration, Hydra's own part included."""
-    GlobalHydra.instance().clear()
-    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIG_DIR)):
-        return hydra.compose("config", overrides=list(overrides), return_hydra_config=True)
-
-
-@pytest.fixture(autouse=True)
-def _hydra_left_as_it_was() -> Iterator[None]:
-    yield
-    GlobalHydra.instance().clear()
 
 
 def planned(config: DictConfig) -> list[list[str]]:

@@ -191,6 +191,7 @@ for words in (
     ["table", "3", *records], ["claims", *records], ["compare", "seeds", *records],
     ["leaderboard", *records], ["report", *records, *out],
     ["dashboard", "--experiment", "table-3", "--dry-run"],
+    ["audit", "--help"], ["certify", "--help"], ["evaluate", "--eahc", "3"],
 ):
     with suppress(SystemExit):
         main(words)

@@ -19,7 +19,7 @@ from hydra.core.utils import JobReturn
 from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.checks import Share, validated
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, needs_extra
 from robust_diffusion.system.cores import usable_cores
 from robust_diffusion.system.progress import Progress
 
@@ -127,11 +127,8 @@ def _record_lost(cfg: DictConfig) -> None:
 
 def _process(environment: dict[str, str]) -> Any:
     """An executor of one process."""
-    try:
+    with needs_extra("launchers", "hydra/launcher=cores"):
         from joblib.externals.loky import ProcessPoolExecutor
-    except ImportError as error:
-        remedy = "pip install 'robust-diffusion[launchers]'"
-        raise ConfigError(f"hydra/launcher=cores: joblib is not there; {remedy}") from error
     return ProcessPoolExecutor(1, env=environment, initializer=_follow, initargs=(os.getpid(),))
 
 

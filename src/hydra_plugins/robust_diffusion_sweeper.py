@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 
 from robust_diffusion.checks import Count, Share, validated
-from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.errors import ConfigError, TrainingError, needs_extra
 from robust_diffusion.experiment.overrides import check_values
 from robust_diffusion.experiment.progress import SweepReport
 from robust_diffusion.experiment.sweeper import covering, plan, without_lacking_keys
@@ -190,10 +190,7 @@ class TuneSweeper(_LaunchingSweeper):
         return [jobs]
 
     def _search(self, arguments: Sequence[str]) -> "Search":
-        try:
-            # Imported late, since Optuna is an extra, and Hydra imports every plugin.
+        # Imported late, since Hydra imports every plugin.
+        with needs_extra("sweepers", "hydra/sweeper=tune, Optuna 4 or later"):
             from robust_diffusion.experiment.search import Search
-        except ImportError as error:
-            remedy = "pip install 'robust-diffusion[sweepers]'"
-            raise ConfigError(f"hydra/sweeper=tune: needs Optuna 4 or later; {remedy}") from error
         return Search([*self.overrides, *arguments], **self.options)

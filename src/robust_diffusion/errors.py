@@ -4,6 +4,8 @@ The command line prints them as one line and exits non-zero; see `robust_diffusi
 """
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a disk without room, of a user's share of it, or of a limit of file sizes."""
@@ -30,6 +32,21 @@ class TrainingError(RobustDiffusionError, RuntimeError):
 
 class AttackError(RobustDiffusionError, RuntimeError):
     """An attack that cannot be run as declared."""
+
+
+@contextmanager
+def needs_extra(extra: str, user: str) -> Iterator[None]:
+    """Name the extra that brings a module if its import in the block fails.
+
+    Args:
+        extra: Of this package, such as `report`.
+        user: What needs the module, as the message begins.
+    """
+    try:
+        yield
+    except ImportError as error:
+        remedy = f"pip install 'robust-diffusion[{extra}]'"
+        raise ConfigError(f"{user}: needs {error.name}; {remedy}") from error
 
 
 class EscapedError(BaseException):

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.utils import get_class, instantiate
 from omegaconf import OmegaConf
 from torch import Tensor
@@ -21,6 +20,7 @@ from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.models import GCN
 from tests import tutorials
 from tests.attacks.graphs import small_graph, trained_gcn
+from tests.configs import composed
 
 FOLDERS = (Path(CONFIG_DIR, "attack"), tutorials.CONFIG_DIR / "attack")
 FILES = {path.stem: path for folder in FOLDERS for path in folder.glob("*.yaml")}
@@ -43,11 +43,8 @@ def names(kind: str = "", need: str = "") -> list[str]:
     ]
 
 
-@cache
 def options(name: str, fidelity: str = "paper") -> Any:
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        given = [f"attack=[{name}]", f"fidelity={fidelity}", tutorials.SEARCHED]
-        cfg = compose("config", given)
+    cfg = composed(f"attack=[{name}]", f"fidelity={fidelity}", tutorials.SEARCHED)
     assert list(cfg.attacks) == [name]
     return cfg.attacks[name]
 

@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget, spent_budget
 from robust_diffusion.attacks.named import attack_names, build_attack
 from robust_diffusion.errors import ConfigError
+from tests.graphs import both_ways
 
 X = torch.tensor([[9.0, 9.0], [1.0, 2.0], [9.0, -9.0]])
 CLEAN = Data(x=X, edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -23,9 +24,8 @@ def perturbed(
     injected: list[list[float]], edges: list[tuple[int, int]], x: Tensor = X
 ) -> PerturbedGraph:
     """Three original nodes, then injected ones, and undirected edges."""
-    half = torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T
-    both = torch.cat([half, half.flip(0)], 1)
-    return PerturbedGraph(torch.cat([x, torch.tensor(injected).reshape(-1, 2)]), both, 3)
+    x = torch.cat([x, torch.tensor(injected).reshape(-1, 2)])
+    return PerturbedGraph(x, both_ways(edges), 3)
 
 
 PATH = [(0, 1), (1, 2)]

@@ -3,6 +3,8 @@
 import copy
 import logging
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, replace
 from functools import cache
 
 import pytest
@@ -18,6 +20,7 @@ from robust_diffusion.attacks import (
     seeded,
     spent_budget,
 )
+from robust_diffusion.attacks.audit import audit
 from robust_diffusion.attacks.ensemble import Ensemble, Keep, Parts
 from robust_diffusion.attacks.injection.edge_placement import Placement
 from robust_diffusion.models import GNNGuard
@@ -53,6 +56,53 @@ def test_the_winner_is_the_part_of_the_lowest_accuracy() -> None:
         assert len(found.part_accuracy) == parts
         lowest = min(found.part_accuracy.values())
         assert found.part_accuracy[found.part] == lowest == accuracy(trained(), found)
+
+
+def kinds(found: PerturbedGraph) -> set[str]:
+    """Kinds of parts: a cover, a search without gradients, and the ascents by their edges."""
+    names = (name.split(",")[0].split(": ") for name in found.part_accuracy)
+    return {"search" if form == "search" else edges for form, edges in names}
+
+
+ASCENTS = {"search", "equal", "apart"}
+
+
+@pytest.mark.parametrize(
+    ("budget", "parts"),
+    [
+        (Budget(1, 1), {"cover"}),
+        (Budget(5, 4, max_injected_edges=3), {"cover"}),  # two nodes have no edge
+        (Budget(11, 1), {"cover"}),
+        (Budget(12, 1), {"cover", *ASCENTS}),
+        (Budget(12, 10), {"cover", *ASCENTS}),
+        (Budget(11, 11), ASCENTS),
+    ],
+)
+@pytest.mark.parametrize("words", [False, True])
+def test_the_budget_says_which_parts_run_and_none_exceeds_it(
+    budget: Budget, parts: set[str], words: bool
+) -> None:
+    """All of 60 targets are correctly classified."""
+    attack, data = AutoInjection(num_steps=2 if parts == {"cover"} else 0), clean(graph())
+    budget = replace(budget, feature_limits=(-0.94, 0.94))
+    if words:
+        data.x = (data.x > 0).float()
+        budget = replace(budget, feature_limits=(0.0, 1.0), features="binary", max_words=3)
+    found = run(attack, data=data, budget=budget)
+    assert kinds(found) == parts
+    limits = asdict(budget)
+    broken = audit(data, found, kind="injection", target_nodes=graph().index_test, **limits)
+    assert not [rule for rule in broken if rule.level == "error"]
+
+
+@pytest.mark.parametrize(("targets", "right"), [(1, 1), (60, 0)])
+def test_a_single_target_or_none_that_is_right_is_no_error(targets: int, right: int) -> None:
+    data, nodes = clean(graph()), graph().index_test[:targets]
+    if not right:
+        data.y = (trained()(data.x, data.edge_index).argmax(1) + 1) % 7
+    budget = Budget(1, 1, (-9.0, 9.0))
+    found = run(AutoInjection(num_steps=2), data=data, targets=nodes, budget=budget)
+    assert spent_budget(data, found).injected_edges == 1
 
 
 HIDING = [rounded, without_gradient, nan_gradient]
@@ -171,10 +221,13 @@ INJECTION, MODIFICATION = AutoInjection(num_steps=2), AutoModification(num_steps
 
 
 def resumable(
-    model: Callable[..., Tensor], keep: Keep | None = None, attack: Ensemble = INJECTION
+    model: Callable[..., Tensor],
+    keep: Keep | None = None,
+    attack: Ensemble = INJECTION,
+    budget: Budget = INJECTED,
 ) -> PerturbedGraph:
     generator = torch.Generator().manual_seed(0)
-    given = (model, clean(graph()), graph().index_test, INJECTED, generator)
+    given = (model, clean(graph()), graph().index_test, budget, generator)
     with seeded(0):
         return attack(*given) if keep is None else attack.run(*given, keep=keep)
 
@@ -191,29 +244,32 @@ def test_the_ascents_go_on_where_a_search_leaves_next_to_nothing(
     assert len({name.split(": ", 1)[1] for name in memory.computed}) == 12
 
 
+SPARSE = Budget(2, 6, (-0.94, 0.94))
+
+
 @pytest.mark.parametrize(
-    ("attack", "model"),
+    ("attack", "model", "budget"),
     [
-        pytest.param(INJECTION, trained, id="auto-gcn"),
-        pytest.param(INJECTION, Noisy, id="auto-noisy", marks=pytest.mark.slow),
-        pytest.param(INJECTION, lambda: without_gradient, id="auto-hidden"),
-        pytest.param(MODIFICATION, lambda: without_gradient, id="modification-hidden"),
-        pytest.param(MODIFICATION, trained, id="modification-gcn", marks=pytest.mark.slow),
+        pytest.param(INJECTION, trained, INJECTED, id="auto-gcn"),
+        pytest.param(INJECTION, trained, SPARSE, id="auto-sparse"),
+        pytest.param(INJECTION, Noisy, INJECTED, id="auto-noisy", marks=pytest.mark.slow),
+        pytest.param(INJECTION, lambda: without_gradient, INJECTED, id="auto-hidden"),
+        pytest.param(MODIFICATION, lambda: without_gradient, INJECTED, id="modification-hidden"),
+        pytest.param(
+            MODIFICATION, trained, INJECTED, id="modification-gcn", marks=pytest.mark.slow
+        ),
     ],
 )
-def test_a_run_that_was_broken_off_goes_on_to_the_same_graph(
-    attack: Ensemble, model: Callable[[], Callable[..., Tensor]]
+def test_a_run_that_breaks_off_after_each_part_ends_at_the_same_graph(
+    attack: Ensemble, model: Callable[[], Callable[..., Tensor]], budget: Budget
 ) -> None:
-    whole, uninterrupted = Memory(), resumable(model(), attack=attack)
-    assert same(resumable(model(), whole, attack), uninterrupted)
-    assert len(set(whole.computed)) == len(whole.computed) > 8
-    for done in (1, len(whole.computed) // 2):
-        memory = Memory(may_compute=done)
-        with pytest.raises(KilledError):
-            resumable(model(), memory, attack)
-        memory.may_compute = 1000
-        resumed = resumable(model(), memory, attack)
-        assert memory.computed == whole.computed
-        assert same(resumed, uninterrupted)
-        assert list(resumed.part_accuracy.items()) == list(uninterrupted.part_accuracy.items())
-        assert resumed.part == uninterrupted.part
+    uninterrupted = resumable(model(), attack=attack, budget=budget)
+    memory, resumed = Memory(may_compute=0), None
+    while resumed is None:
+        memory.may_compute += 1
+        with suppress(KilledError):
+            resumed = resumable(model(), memory, attack, budget)
+    assert memory.may_compute == len(memory.computed) > 8
+    assert same(resumed, uninterrupted)
+    assert list(resumed.part_accuracy.items()) == list(uninterrupted.part_accuracy.items())
+    assert resumed.part == uninterrupted.part

@@ -64,6 +64,13 @@ def smoothed(classify: Callable[[Edges], int], noisy: dict[Edges, float]) -> NDA
     return found
 
 
+def exact_bounds(exact: NDArray[np.float64]) -> ClassBounds:
+    """The probabilities of the class of one node and of the next one, which are known."""
+    named = int(exact.argmax())
+    other = np.delete(exact, named).max()
+    return ClassBounds(np.array([named]), exact[[named]], np.array([other]))
+
+
 def injected(edges: Edges, nodes: int, new: int, most: int) -> Iterable[Edges]:
     """Every graph with so many new nodes of at most so many edges each."""
     possible = [(u, v) for u, v in combinations(range(nodes + new), 2) if v >= nodes]
@@ -118,9 +125,8 @@ def test_no_flips_of_a_tiny_graph_break_the_bound() -> None:
     for seed in range(12):
         classify = random_classifier(seed)
         exact = smoothed(classify, by_flips(edges, 4, 0.1, 0.4))
-        named = int(exact.argmax())
-        other = float(np.delete(exact, named).max())
-        bounds = ClassBounds(np.array([named]), exact[[named]], np.array([other]))
+        bounds = exact_bounds(exact)
+        (named,) = bounds.predicted
         for added, deleted in budgets:
             budget = {"additions": added, "deletions": deleted}
             sure = scheme.certified(bounds, budget)[0]
@@ -215,15 +221,14 @@ def test_no_injected_graph_of_a_tiny_instance_breaks_the_bound(new: int, most: i
             return 2 if seed % 2 and any(v >= 3 for _, v in edges) else random(edges)
 
         exact = smoothed(classify, by_deletions(EDGES, 3, p_e, p_n))
-        named = int(exact.argmax())
-        other = float(np.delete(exact, named).max())
-        bounds = ClassBounds(np.array([named]), exact[[named]], np.array([other]))
+        bounds = exact_bounds(exact)
+        (named,) = bounds.predicted
         sure = scheme.certified(bounds, {"nodes": new, "edges_per_node": most})[0]
         certified += sure
         for outcome in noisy:
             after = smoothed(classify, outcome)
             assert after[named] >= s * exact[named] - 1e-12
-            assert np.delete(after, named).max() <= s * other + 1 - s + 1e-12
+            assert np.delete(after, named).max() <= s * bounds.upper[0] + 1 - s + 1e-12
             assert not sure or after.argmax() == named
             tightest = min(tightest, after[named] - s * exact[named])
     assert tightest < 0.25  # deleted clean nodes take edges of new nodes with them

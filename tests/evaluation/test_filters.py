@@ -1,7 +1,5 @@
 """Accuracy after a filter of outliers."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
@@ -87,10 +85,7 @@ def test_nodes_of_other_features_or_many_edges_are_outliers() -> None:
     assert roc_auc_score(is_odd, outlier_scores(x, edges, 30)) > 0.99
 
 
-def test_reports_without_their_clean_graph_and_shares_of_none_are_refused() -> None:
+def test_filter_refuses_a_share_above_one() -> None:
     model = MLP(FEATURES, 8, 7)
-    report = reported(model)
-    with pytest.raises(ConfigError, match="clean"):
-        filtered(model, replace(report, clean=None))
     with pytest.raises(ConfigError, match="shares"):
-        filtered(model, report, [1.5])
+        filtered(model, reported(model), [1.5])

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import models as pyg
 
 from robust_diffusion import (
     DICE,
@@ -35,7 +34,7 @@ from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.models.checked import sorted_row
 from tests.attacks.contract import make
 from tests.drawn import CLASSES, FEATURES, drawn_data
-from tests.evaluation.test_evaluate_model import MODELS
+from tests.evaluation.test_evaluate_model import MODELS, trained
 from tests.evaluation.test_flags import RandomLogits
 from tests.graphs import without_type_checks
 
@@ -130,7 +129,7 @@ class Returning(Attack):
         return self.make(model, data.x, data.edge_index, target_nodes)  # type: ignore[no-any-return]
 
 
-def trained(model: Any, x: Tensor, edges: Tensor, _: Tensor) -> PerturbedGraph:
+def trains_it(model: Any, x: Tensor, edges: Tensor, _: Tensor) -> PerturbedGraph:
     next(model.parameters()).data.add_(1)
     return PerturbedGraph(x, edges, len(x))
 
@@ -147,7 +146,7 @@ def trained(model: Any, x: Tensor, edges: Tensor, _: Tensor) -> PerturbedGraph:
         lambda m, x, e, t: PerturbedGraph(x[:, 1:], e, len(x)),
         lambda m, x, e, t: PerturbedGraph(x, e + 1, len(x)),
         lambda m, x, e, t: PerturbedGraph(x, e - 1, len(x)),
-        trained,
+        trains_it,
     ],
 )
 def test_what_is_no_attacked_graph_or_changes_the_weights_is_refused_in_one_line(make: Any) -> None:
@@ -284,7 +283,7 @@ class Unweighted(nn.Module):
 @pytest.mark.parametrize(
     ("attack", "fake", "code"),
     [
-        (GRBCD(num_steps=1, block_size=500), lambda _: of_pyg("GAT"), "rough_edge_gradient"),
+        (GRBCD(num_steps=1, block_size=500), lambda _: trained("GAT", 0), "rough_edge_gradient"),
         (AutoInjection(num_steps=0), lambda _: Unweighted(), "no_edge_gradient"),
         (AutoModification(num_steps=1), lambda _: Unweighted(), "parts_given_up"),
         (DICE(), RandomLogits, "stochastic"),
@@ -387,15 +386,6 @@ class TrainingItsNorm(Plain):
         return self.model(self.norm(x), edge_index)
 
 
-@cache
-def of_pyg(name: str) -> nn.Module:
-    torch.manual_seed(0)
-    model: nn.Module = getattr(pyg, name)(FEATURES, 8, 2, CLASSES)
-    fit(model, DATA, max_epochs=5, accelerator="cpu", progress=False)
-    return model
-
-
-OF_THE_BATCH = {"running_mean": None, "running_var": None, "training": True}
 FOREIGN = [
     *[(name, lambda model: model, Plain) for name in ("GAT", "GIN", "GraphSAGE")],
     *[
@@ -421,11 +411,13 @@ def state_of(model: nn.Module) -> dict[str, Any]:
 def test_a_foreign_model_is_evaluated_as_a_plain_one_and_left_as_it_was(
     layers: str, build: Callable[[nn.Module], nn.Module], without: Callable[[nn.Module], nn.Module]
 ) -> None:
-    model = build(of_pyg(layers))
+    model = build(trained(layers, 0))
     before = state_of(model), [part.training for part in model.modules()], {**vars(model)}
     attacks = [PRBCD(num_steps=1), PGD(num_steps=1)]
     given = {"attacks": attacks, "budget": BUDGET, "threat": "adaptive", "progress": False}
-    found, expected = (evaluate(each, DATA, **given) for each in (model, without(of_pyg(layers))))
+    found, expected = (
+        evaluate(each, DATA, **given) for each in (model, without(trained(layers, 0)))
+    )
     assert found.clean_accuracy == expected.clean_accuracy
     for mine, plain in zip(found.attacks, expected.attacks, strict=True):
         assert (mine.name, mine.accuracy) == (plain.name, plain.accuracy)
@@ -445,6 +437,6 @@ def test_a_model_that_needs_the_edges_that_are_dropped_is_refused(
     data = drawn_data(edge_index=torch.cat([DATA.edge_index, more], 1))
     if refused or repeated == "edges":
         with pytest.raises(ConfigError, match=r"^data.edge_index: [^\n]*self-loops"):
-            run(of_pyg(layers), DICE(), data)
+            run(trained(layers, 0), DICE(), data)
     else:
-        assert run(of_pyg(layers), DICE(), data).clean_accuracy > 0
+        assert run(trained(layers, 0), DICE(), data).clean_accuracy > 0

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from torch import Tensor, nn
 from torch_geometric.nn import LayerNorm
@@ -14,7 +13,6 @@ from torch_geometric.nn.models import GCN, LINKX
 
 from robust_diffusion.attacks import Budget, GradientInjection
 from robust_diffusion.attacks.base import Problem
-from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.data.sources import citation_like_graph
@@ -30,6 +28,7 @@ from tests import (
 )
 from tests.attacks.contract import clean
 from tests.attacks.graphs import small_graph, train
+from tests.configs import composed
 from tests.drawn import FEATURES, drawn_data
 from tests.drawn import NODES as DRAWN
 from tests.graphs import CHANNELS, NODES, random_edges, random_signal
@@ -47,8 +46,7 @@ OTHER = [
 
 
 def build(overrides: list[str]) -> nn.Module:
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        cfg = compose("config", ["model.hidden_channels=16", "model.num_layers=2", *overrides])
+    cfg = composed("model.hidden_channels=16", "model.num_layers=2", *overrides)
     torch.manual_seed(0)
     return instantiate(cfg.model)(in_channels=16, out_channels=7).eval()
 

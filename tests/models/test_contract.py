@@ -8,11 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import hydra
 import pytest
 import torch
 import torch.nn.functional as F
-from hydra.core.global_hydra import GlobalHydra
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
@@ -23,6 +21,7 @@ from robust_diffusion.flows.base import ModulatedFlow
 from robust_diffusion.operators import sparse_input
 from robust_diffusion.training import NodeClassification
 from tests import oracles, tutorials
+from tests.configs import composed
 from tests.graphs import CHANNELS, CLUSTERS, clustered_edges, random_signal
 
 Case = tuple[str, ...]
@@ -75,21 +74,12 @@ EDGE_FREE = {"mlp"}
 
 
 @cache
-def composed(overrides: Case) -> DictConfig:
-    GlobalHydra.instance().clear()
-    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIG_DIR)):
-        given = [*overrides, tutorials.SEARCHED]
-        return hydra.compose("config", overrides=given).model
-
-
-@cache
 def recipe(case: Case) -> DictConfig:
-    own = composed(case[:1])
+    own = composed(case[0], tutorials.SEARCHED).model
     small = [o for o in SMALL if not o.startswith("model.") or o[6:].split("=")[0] in own]
     further = [o for part in case for o in OF_ONE_MODEL.get(part.split("=")[1], [])]
-    model = composed((*case, *small, *further))
-    OmegaConf.resolve(model)
-    return model
+    model = composed(*case, *small, *further, tutorials.SEARCHED).model
+    return OmegaConf.create(OmegaConf.to_container(model, resolve=True))
 
 
 def build(case: Case, *, seed: int = 0, **changes: object) -> nn.Module:

@@ -49,32 +49,18 @@ def test_all_that_training_and_attacks_import_counts() -> None:
     assert set(done.stdout.split()) - {"checks", "errors"} == hashed
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        ("flow.py", "x = 1", "x = 2", True),
-        ("flow.py", "def f():\n    'Doc.'\n    return 1", "def f():\n    return 2", True),
-        ("kernel.cpp", "int x = 1; // one", "int x = 2; // one", True),
-        ("rows.h", 'char* x = "//1";', 'char* x = "//2";', True),
-        ("flow.py", "'Old.'\nx = 1\n'Old.'", "'New.'\n\n# why\nx = 1\n'New.'", False),
-        ("flow.py", "class A:\n    'Old.'", "class A:\n    'New.'", False),
-        ("flow.py", "def f():\n    'Old.'\n    return 1", "def f():\n    return 1  # why", False),
-        ("kernel.cpp", "int x = 1;", "// why\n\n  int x = 1; /* because\n of */", False),
-    ],
-)
-def test_code_counts_but_no_comment_docstring_or_layout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, str, bool]
+@pytest.mark.parametrize("name", ["flow.py", "kernel.cpp", "rows.h"])
+def test_code_and_the_arithmetic_of_its_libraries_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    name, before, after, counts = case
     monkeypatch.setattr(content, "_SOURCE", tmp_path)
     monkeypatch.setattr(content, "HASHED_PATHS", (name,))
-    hashes = set()
-    for text in (before, after):
+    hashes = []
+    for text in ("x = 1;", "x = 2;"):
         (tmp_path / name).write_text(text)
-        hashes.add(code_hash.__wrapped__())
-    assert (len(hashes) == 2) is counts
+        hashes.append(code_hash.__wrapped__())
     monkeypatch.setenv("MKL_CBWR", "other arithmetic")
-    assert code_hash.__wrapped__() not in hashes
+    assert len({*hashes, code_hash.__wrapped__()}) == 3
 
 
 FLOW = """

@@ -25,10 +25,6 @@ def small() -> Artifact:
     return Artifact({"x": torch.arange(6.0).reshape(2, 3)}, {"spent": 3, "limits": (-0.5, 0.5)})
 
 
-def never() -> Artifact:
-    raise AssertionError("computed")
-
-
 def same(a: Tensor, b: Tensor) -> bool:
     """Equal to the bit, NaN and the sign of 0 included."""
     raw = [tensor.detach().contiguous().view(-1).view(torch.uint8) for tensor in (a, b)]
@@ -51,7 +47,7 @@ def test_is_computed_once_and_then_found_and_nobody_elses(store: ArtifactStore) 
     first.tensors["x"].zero_()
     first.metadata["spent"] = 99
     assert same(artifact.tensors["x"], small().tensors["x"])
-    second, found = store.get_or_compute("graph", KEY, never)
+    second, found = store.get_or_compute("graph", KEY, pytest.fail)
     assert found
     path = store.path("graph", KEY)
     for read in (second, read_artifact(path)):
@@ -60,7 +56,7 @@ def test_is_computed_once_and_then_found_and_nobody_elses(store: ArtifactStore) 
     anew = ArtifactStore(store.directory, refresh=True)
     other, found = anew.get_or_compute("graph", KEY, lambda: Artifact({}, {"version": 2}))
     assert not found
-    assert store.get_or_compute("graph", KEY, never) == (other, True)
+    assert store.get_or_compute("graph", KEY, pytest.fail) == (other, True)
     assert entries(store.directory) == [path.name]
 
 
@@ -94,7 +90,7 @@ def test_checksums_among_the_users_words_are_words(store: ArtifactStore) -> None
     key = {"sha256": "a" * 64, "text": f'"sha256":"{"b" * 64}"}}"'}
     metadata = {"z": {"sha256": "c" * 64, "said": 'naïve \\ "q" \u2028'}}
     store.get_or_compute("note", key, lambda: Artifact({}, metadata))
-    assert store.get_or_compute("note", key, never) == (Artifact({}, metadata), True)
+    assert store.get_or_compute("note", key, pytest.fail) == (Artifact({}, metadata), True)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +105,7 @@ def test_what_is_no_identity_is_refused(
     store: ArtifactStore, kind: str, key: Any, named: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        store.get_or_compute(kind, key, never)
+        store.get_or_compute(kind, key, pytest.fail)
     assert str(caught.value).startswith(named)
     assert not store.directory.exists()
 
@@ -195,8 +191,8 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_work_and_can_be_read
         ArtifactStore(tmp_path).get_or_compute("graph", {}, small)
         monkeypatch.setattr(os, "open", read_only)
     with pytest.raises(ConfigError, match=r"paths\.store="):
-        ArtifactStore(tmp_path / inside).get_or_compute("graph", KEY, never)
-    assert inside or ArtifactStore(tmp_path).get_or_compute("graph", {}, never)[1]
+        ArtifactStore(tmp_path / inside).get_or_compute("graph", KEY, pytest.fail)
+    assert inside or ArtifactStore(tmp_path).get_or_compute("graph", {}, pytest.fail)[1]
 
 
 # At the same time

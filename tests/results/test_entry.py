@@ -7,6 +7,7 @@ import pytest
 from robust_diffusion.results.entry import Reported, measure, stronger_attacks
 from robust_diffusion.results.runs import Runs, select
 from tests.paper.records import Record, finished
+from tests.results.worst_cases import with_words
 
 WHITE = {"threat": "white_box", "surrogates": []}
 TABLE = [
@@ -83,12 +84,6 @@ def test_modifications_of_edges_have_no_feature_range() -> None:
 
 
 def test_any_features_say_nothing_of_words() -> None:
-    table = [of_words(run) for run in TABLE]
-    assert marks(of_words(other()), table=table)
+    table = [with_words(run) for run in TABLE]
+    assert marks(with_words(other()), table=table)
     assert not marks(other(), table=table)
-
-
-def of_words(run: Record) -> Record:
-    """The same run with words as injected features."""
-    declared = run["budget"]["declared"] | {"features": "binary"}
-    return run | {"budget": run["budget"] | {"declared": declared}}

@@ -9,7 +9,7 @@ from robust_diffusion.results.leaderboard import (
     show_budgets,
     show_leaderboard,
 )
-from tests.results.worst_cases import record, trained_for
+from tests.results.worst_cases import record, trained_for, with_words
 
 Budgets = list[tuple[int, int]]
 SMALL = (5, 20)
@@ -39,13 +39,6 @@ def rows(records: list[Record], grid: Budgets | None = None) -> dict[str, dict[s
 
 def ranks(records: list[Record], grid: Budgets | None = None) -> dict[str, str]:
     return {model: row["rank"] for model, row in rows(records, grid).items()}
-
-
-def with_words(run: Record) -> Record:
-    """The same run with another form of injected features."""
-    declared = run["budget"]["declared"] | {"features": "binary", "max_words": 20}
-    budget = run["budget"] | {"declared": declared}
-    return run | {"run": f"words of {run['run']}", "budget": budget}
 
 
 def test_each_form_of_features_has_a_table() -> None:

@@ -138,23 +138,29 @@ def test_source_hash_is_the_same_under_every_python(tmp_path: Path, python: Path
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "counts"),
+    ("suffix", "before", "after", "counts"),
     [
-        ("f'{x}'", "f'{y}'", True),
-        ("x = 'a' 'b'", "x = 'a' 'c'", True),
-        ("f'{x}'\ny", "y", True),
-        ("if a:\n    b\nc", "if a:\n    b\n    c", True),
-        ("x = 1", "x = (1)", True),
-        ("def f():\n    'Doc.'\n    g()", "def f():\n    g()", False),
-        ("x = [1,\n     2]", "x = [1, 2]  # why", False),
-        ("if a:\n    b", "if a:\n\n  # why\n  b\n", False),
+        (".py", "f'{x}'", "f'{y}'", True),
+        (".py", "x = 'a' 'b'", "x = 'a' 'c'", True),
+        (".py", "f'{x}'\ny", "y", True),
+        (".py", "if a:\n    b\nc", "if a:\n    b\n    c", True),
+        (".py", "x = 1", "x = (1)", True),
+        (".cpp", "int x = 1; // one", "int x = 2; // one", True),
+        (".h", 'char* x = "//1";', 'char* x = "//2";', True),
+        (".py", "def f():\n    'Doc.'\n    g()", "def f():\n    g()", False),
+        (".py", "class A:\n    'Old.'", "class A:\n    'New.'", False),
+        (".py", "'Old.'\nx = 1\n'Old.'", "'New.'\n\n# why\nx = 1\n'New.'", False),
+        (".py", "x = [1,\n     2]", "x = [1, 2]  # why", False),
+        (".py", "if a:\n    b", "if a:\n\n  # why\n  b\n", False),
+        (".cpp", "int x = 1;", "// why\n\n  int x = 1; /* because\n of */", False),
     ],
 )
 def test_source_hash_ignores_only_comments_docstrings_and_layout(
-    tmp_path: Path, before: str, after: str, counts: bool
+    tmp_path: Path, suffix: str, before: str, after: str, counts: bool
 ) -> None:
+    path = tmp_path / f"module{suffix}"
     hashes = set()
     for text in (before, after):
-        (tmp_path / "module.py").write_text(text)
-        hashes.add(source_hash(tmp_path / "module.py"))
+        path.write_text(text)
+        hashes.add(source_hash(path))
     assert (len(hashes) == 2) is counts

@@ -1,9 +1,11 @@
 """Passes as CUDA graphs, with replays that the CPU stands in for; on a card: tests/test_gpu.py."""
 
 import copy
+import gc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,6 +102,22 @@ def test_attributes_changed_since_the_recording_count(changed: str) -> None:
         next(model.parameters()).requires_grad = False
     run(X, EDGES)
     assert captured(run) == [False]
+
+
+def test_a_recording_that_fails_drops_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    states: list[torch.Generator] = []
+    generator = SimpleNamespace(device=torch.device("cpu"), graphsafe_set_state=states.append)
+    monkeypatch.setattr(torch.cuda, "default_generators", [generator])
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    model = GCN(5, 8, 3)
+    run = CapturedPasses(model)
+    run(X, EDGES)
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", None)
+    assert captured(run) == [True]
+    assert run(X.clone(), EDGES).shape == (4, 3)
+    assert captured(run) == [False, False]
+    assert len(states) == 1
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("obstacle", ["hook", "error"])

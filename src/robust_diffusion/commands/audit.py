@@ -22,6 +22,7 @@ from robust_diffusion.attacks.audit import (
     write_perturbed,
 )
 from robust_diffusion.commands.evaluate import check_read
+from robust_diffusion.commands.parsers import audit_parser
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.folders import dataset_names
 from robust_diffusion.data.inventory import open_dataset
@@ -51,46 +52,7 @@ def run_audit_command(arguments: Sequence[str]) -> None:
         AttackError: A graph that GRB's files cannot hold.
         HydraException: An override that means nothing, or a budget out of range.
     """
-    parser = argparse.ArgumentParser(
-        prog="robust-diffusion audit",
-        description="Check perturbed graphs against the clean graph and a budget, counted from the "
-        "graphs themselves. The accuracies of a saved report are measured again. Nothing is "
-        "downloaded, and nothing in a file is run.",
-    )
-    parser.add_argument(
-        "given",
-        nargs="+",
-        metavar="path|key=value",
-        help="a folder with GRB's adj.pkl and features.npy, or entries of the store, and overrides "
-        "such as dataset=cora, difficulty=easy, budget.max_injected_nodes=50; or a folder of "
-        "report.save(), which has its own clean graph, targets and budget",
-    )
-    parser.add_argument(
-        "--kind",
-        choices=["injection", "modification"],
-        help="kind of attack (default: injection if there are new nodes)",
-    )
-    parser.add_argument(
-        "--merge-duplicates",
-        action="store_true",
-        help="count an edge that GRB 0.1.0 lists several times once",
-    )
-    parser.add_argument(
-        "--export",
-        metavar="FOLDER",
-        type=Path,
-        help="also write each graph as GRB's adj.pkl and features.npy, to FOLDER/<its file's name>",
-    )
-    parser.add_argument(
-        "--model", metavar="MODULE.CLASS", help="class of the model of a report, see --weights"
-    )
-    parser.add_argument(
-        "--weights",
-        metavar="FILE",
-        help="state_dict of --model, on which the accuracies of a report are measured again "
-        "(default: the model of the zoo that has the weights of the report)",
-    )
-    parser.add_argument("--zoo", type=Path, metavar="FOLDER", help="(default: the published one)")
+    parser = audit_parser()
     chosen = parser.parse_intermixed_args(arguments)
     if (chosen.model is None) != (chosen.weights is None):
         parser.error("--model and --weights: name both or neither")
@@ -130,7 +92,6 @@ def _graphs(folder: Path) -> list[Path]:
 
 
 def _reported(folder: Path, report: RobustnessReport) -> _Clean:
-    assert report.clean is not None
     name = f"the clean graph of {folder.name}, {report.num_targets} target nodes"
     return _Clean(report.clean, report.clean.target_nodes, report.budget, name)
 
@@ -154,7 +115,6 @@ def _print_accuracies(folder: Path, report: RobustnessReport, chosen: argparse.N
 
 def measured_again(report: RobustnessReport, model: nn.Module) -> pd.DataFrame:
     """Return reported and measured accuracy, in %, on the clean and each attacked graph."""
-    assert report.clean is not None
     nodes = report.clean.target_nodes
     subject = subject_of(model, report.clean, nodes, None, seed=report.seed)
     graphs = {"clean": subject.graph} | {row.name: row.graph for row in report.attacks}
@@ -167,7 +127,6 @@ def measured_again(report: RobustnessReport, model: nn.Module) -> pd.DataFrame:
 
 def _model(report: RobustnessReport, chosen: argparse.Namespace) -> nn.Module | None:
     """Load the model of a report: the named one, or that of the zoo; `None` if there is none."""
-    assert report.clean is not None
     if chosen.model:
         sizes = report.clean.x.size(1), int(report.clean.y.max()) + 1
         model = build_model({"_target_": chosen.model}, *sizes)
@@ -182,7 +141,6 @@ def _model(report: RobustnessReport, chosen: argparse.Namespace) -> nn.Module | 
 
 def _compared_with_dataset(report: RobustnessReport) -> tuple[str, bool]:
     """Describe the dataset of a report; false if the clean graph is not that of its name."""
-    assert report.clean is not None
     if report.dataset not in dataset_names():
         return f"{report.dataset or 'of your own'}, whose graph is not checked", True
     datamodule, nodes = open_dataset(report.dataset), report.clean.target_nodes

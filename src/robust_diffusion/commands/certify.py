@@ -1,6 +1,5 @@
 """`robust-diffusion certify`: what no attack within a budget can change."""
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from robust_diffusion.certificates.report import certificate_tables, read_certif
 from robust_diffusion.checks import Natural, check_value
 from robust_diffusion.commands.evaluate import READ as OF_EVALUATE
 from robust_diffusion.commands.evaluate import composed_model, plain_limits
+from robust_diffusion.commands.parsers import certify_parser
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.load import (
@@ -39,37 +39,7 @@ def run_certify_command(arguments: Sequence[str]) -> None:
         TrainingError: The loss is not finite.
         HydraException: An override that means nothing.
     """
-    parser = argparse.ArgumentParser(
-        prog="robust-diffusion certify",
-        description="Certify the smoothed form of a model at the target nodes, and attack that "
-        "form if attacks are named. Without a checkpoint the model is first trained on noisy "
-        "graphs. model is an option of conf/model/, or a class with arguments model.KEY=VALUE.",
-    )
-    parser.add_argument(
-        "given",
-        nargs="*",
-        metavar="key=value",
-        help="certificate=sparse (default) or bi_smoothing, certificate.samples=10000, model=..., "
-        "dataset=..., attack=[auto] or [prbcd,grbcd], checkpoint=weights.safetensors, training...",
-    )
-    parser.add_argument(
-        "--clean-training", action="store_true", help="train on the clean graph, without noise"
-    )
-    parser.add_argument(
-        "--local",
-        metavar="N",
-        type=int,
-        default=0,
-        help="certify a sample of N targets, and attack each separately with the whole budget",
-    )
-    parser.add_argument("--save", metavar="FOLDER", help="write certificate.json there")
-    parser.add_argument(
-        "--show",
-        metavar="FOLDER",
-        action="append",
-        help="only print the saved reports in this folder, as one table per scheme",
-    )
-    chosen = parser.parse_intermixed_args(arguments)
+    chosen = certify_parser().parse_intermixed_args(arguments)
     if chosen.show:
         for title, frame in certificate_tables(read_certificates(chosen.show)).items():
             print_table(title, frame, ["model"])

@@ -10,13 +10,11 @@ from importlib.machinery import ModuleSpec
 from importlib.util import resolve_name
 from inspect import getdoc
 from pathlib import Path
-from pkgutil import resolve_name as resolve_object
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from robust_diffusion.errors import ConfigError
-from robust_diffusion.experiment.overrides import composed
+from robust_diffusion.experiment.overrides import composed, imported
 from robust_diffusion.records.content import modules_of, targets_of
 
 BIBLIOGRAPHY = Path(__file__).parents[1] / "references.bib"
@@ -74,13 +72,7 @@ def reference_of(target: str) -> str:
     """
     text = _docstring(target)
     if text is None:
-        try:
-            text = getdoc(resolve_object(target)) or ""
-        except Exception as error:  # importing a module of the user's may raise anything
-            raise ConfigError(
-                f"_target_={target}: cannot be imported ({error}); check the name, and that Python "
-                "finds its module"
-            ) from error
+        text = getdoc(imported(target)) or ""
     match = re.search(r"^Reference:(.*?)(?:\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
     return " ".join(match[1].split()) if match else ""
 

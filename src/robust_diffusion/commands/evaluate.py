@@ -15,6 +15,7 @@ from torch import nn
 
 from robust_diffusion.attacks import Budget
 from robust_diffusion.attacks.named import attack_names
+from robust_diffusion.commands.parsers import evaluate_parser
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import evaluate
@@ -44,7 +45,7 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         DataError: A file that cannot be read, or not without running code.
         HydraException: An override that means nothing.
     """
-    chosen = _parser().parse_intermixed_args(arguments)
+    chosen = evaluate_parser().parse_intermixed_args(arguments)
     defaults = ["attack=auto", "threat=white_box"]
     path, own_class, cfg, choices = composed_model(chosen.given, defaults, *_read_by(chosen))
     if not path:
@@ -98,49 +99,6 @@ def _read_by(chosen: argparse.Namespace) -> tuple[frozenset[str], str]:
     if chosen.save:
         raise ConfigError("--save: evaluate --unit-test writes no report; drop one of them")
     return READ - {"attack", "attacks", "budget", "threat"}, "evaluate --unit-test"
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="robust-diffusion evaluate",
-        description="Attack a trained model (by default attack=auto threat=white_box). "
-        "model is an option of conf/model/ or a class such as my_code.MyModel, whose "
-        "arguments are given as model.KEY=VALUE. Nothing in the checkpoint is run.",
-    )
-    parser.add_argument(
-        "given",
-        nargs="*",
-        metavar="key=value",
-        help="checkpoint=weights.safetensors (or .pt, .ckpt), model=..., and overrides such as "
-        "dataset=custom dataset.source.path=graph.npz attack=[auto,pgd] threat.labels=true; "
-        "+data.normalize=null leaves the features as they are",
-    )
-    parser.add_argument("--save", metavar="FOLDER", help="write report.json and the graphs there")
-    reports = parser.add_mutually_exclusive_group()
-    reports.add_argument(
-        "--each",
-        type=int,
-        metavar="EDGES",
-        help="attack every target separately with up to this number of edges: flips, or "
-        "edges of new nodes if the attack injects",
-    )
-    reports.add_argument(
-        "--unit-test",
-        action="store_true",
-        help="only test the model on the most harmful graph of each model of the zoo",
-    )
-    parser.add_argument(
-        "--graphs",
-        metavar="PATH",
-        help="with --unit-test: graphs of a file or folder in place of the zoo's, unit_test.npz of "
-        "arXiv:2301.13694 or attacked graphs that GRB or DeepRobust wrote",
-    )
-    reports.add_argument(
-        "--filtered",
-        action="store_true",
-        help="also print the accuracy after an outlier filter has cut off 3 and 15 %% of the nodes",
-    )
-    return parser
 
 
 def _print_each(

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch_geometric.data import Data
 
 from robust_diffusion.checks import Count, Natural, validated
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, needs_extra
 
 
 @runtime_checkable
@@ -113,12 +113,8 @@ def metis_parts(adjacency: sp.csr_array, num_parts: int, seed: int) -> NDArray[n
             f"batching.num_parts={num_parts}: the training graph has only {adjacency.shape[0]} "
             "nodes; use fewer"
         )
-    try:
-        import pymetis  # only for clusters
-    except ImportError as error:
-        raise ConfigError(
-            "batching=clusters: needs pymetis; pip install 'robust-diffusion[clusters]'"
-        ) from error
+    with needs_extra("clusters", "batching=clusters"):
+        import pymetis
     partition = pymetis.part_graph(
         num_parts,
         pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices),

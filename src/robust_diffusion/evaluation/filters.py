@@ -15,7 +15,7 @@ from torch_geometric.utils import degree, scatter
 
 from robust_diffusion.attacks import PerturbedGraph
 from robust_diffusion.checks import Count, PositiveShare, Seed, validated
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, needs_extra
 from robust_diffusion.evaluation.evaluate_model import subject_of
 from robust_diffusion.evaluation.report import RobustnessReport
 from robust_diffusion.models.checked import own_context
@@ -53,7 +53,7 @@ def filtered(
         that was cut off, NaN where none was injected.
 
     Raises:
-        ConfigError: The report has no clean graph, or the model does not suit it.
+        ConfigError: The model does not suit the clean graph, or there is nothing to compare.
 
     Examples:
         >>> from robust_diffusion import GCN, Budget, evaluate, filtered
@@ -64,8 +64,6 @@ def filtered(
         >>> filtered(model, report, [0.1])["attack"].tolist()
         ['clean', 'random']
     """
-    if report.clean is None:
-        raise ConfigError("report: has no clean graph; save it by this version, or evaluate again")
     grows = any(attack.kind == "injection" for attack in report.attacks)
     targets = report.clean.target_nodes
     subject = subject_of(model, report.clean, targets, None, seed=seed, grows=grows)
@@ -104,13 +102,9 @@ def outlier_scores(
     Reference: Breunig, Kriegel, Ng and Sander, "LOF: identifying density-based local outliers",
     SIGMOD 2000.
     """
-    # Late, since they need an extra.
-    try:
+    with needs_extra("report", "filtered"):
         from sklearn.decomposition import PCA
         from sklearn.neighbors import LocalOutlierFactor
-    except ModuleNotFoundError as error:
-        remedy = "pip install 'robust-diffusion[report]'"
-        raise ConfigError(f"filtered: needs scikit-learn; {remedy}") from error
 
     n, (src, dst) = len(x), edge_index
     if n < 2:

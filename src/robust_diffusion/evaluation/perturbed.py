@@ -99,11 +99,8 @@ class Effort:
             of_targets = logits.detach()[task.targets.to(logits.device)].cpu()
             self.reach(task.accuracy(of_targets))
 
-        handle = model.register_forward_hook(note, with_kwargs=True)
-        try:
+        with model.register_forward_hook(note, with_kwargs=True):
             yield
-        finally:
-            handle.remove()
 
     def keep(self, name: str, compute: Callable[[], Artifact]) -> Artifact:
         """Return a part of this name, from the cache or computed; see `attacks.ensemble.Keep`."""

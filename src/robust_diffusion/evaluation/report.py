@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 from robust_diffusion import __version__
 from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
 from robust_diffusion.attacks.base import Kind
-from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.errors import ConfigError, DataError, needs_extra
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
 from robust_diffusion.evaluation.flags import Flag, graph_hash
 from robust_diffusion.evaluation.threat import Labels
@@ -205,7 +205,7 @@ class RobustnessReport:
     clean_graph: str = ""
     weights: str = ""
     notes: Sequence[str] = ()
-    clean: Data | None = None
+    clean: Data = field(kw_only=True)
 
     def __repr__(self) -> str:
         """Model, clean accuracy and worst case in a line; `print` shows the table."""
@@ -408,9 +408,8 @@ class RobustnessReport:
         write_whole(folder / REPORT, self.to_json() + "\n", option="report.save")
         for attack in self.attacks:
             attack.write(folder)
-        if self.clean is not None:
-            about = {"clean_graph": self.clean_graph}
-            write_artifact(folder / _CLEAN, Artifact(self.clean.to_dict(), about))
+        about = {"clean_graph": self.clean_graph}
+        write_artifact(folder / _CLEAN, Artifact(self.clean.to_dict(), about))
         for name in older - {graph_file(attack.name) for attack in self.attacks}:
             (folder / name).unlink(missing_ok=True)
         return folder
@@ -509,11 +508,8 @@ def interval(accuracy: float, count: int) -> str:
 
 
 def _new_axes() -> "Axes":
-    try:
+    with needs_extra("report", "report.plot"):
         from matplotlib import pyplot as plt
-    except ModuleNotFoundError as error:
-        remedy = "pip install 'robust-diffusion[report]'"
-        raise ConfigError(f"report.plot: needs Matplotlib; {remedy}") from error
     axes: Axes = plt.subplots(layout="constrained")[1]
     return axes
 

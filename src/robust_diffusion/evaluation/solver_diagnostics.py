@@ -164,8 +164,8 @@ def _watched(model: nn.Module) -> Iterator[list[_LayerSolve]]:
                 vars(flow)["narrowed"] = partial(Flow.narrowed, flow)
                 stack.callback(vars(flow).pop, "narrowed", None)
                 hook = flow.register_forward_pre_hook(layer.evaluated, with_kwargs=True)
-                stack.callback(hook.remove)
-                stack.callback(module.register_forward_hook(layer.ended).remove)
+                stack.enter_context(hook)
+                stack.enter_context(module.register_forward_hook(layer.ended))
         yield layers
 
 

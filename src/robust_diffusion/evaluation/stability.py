@@ -69,10 +69,9 @@ def motion(
             "flow of first order"
         )
     entered: list[tuple[Tensor, Graph]] = []
-    handle = watched.register_forward_pre_hook(lambda _, inputs: entered.append(inputs))
-    with torch.no_grad():
+    hook = watched.register_forward_pre_hook(lambda _, inputs: entered.append(inputs))
+    with torch.no_grad(), hook:
         model(x.double(), edge_index)
-        handle.remove()
         z, graph, _ = watched.enter(*entered[0])
         graph = watched.flow.prepare(z, graph)
         return Motion(watched.flow, graph, watched.flow.initial_state(z, graph))

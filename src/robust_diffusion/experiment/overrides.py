@@ -4,7 +4,6 @@ import logging
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from inspect import Parameter
 from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
@@ -239,7 +238,7 @@ def _is_read(cfg: DictConfig, key: str) -> bool:
 def check_keys(node: DictConfig, path: str) -> None:
     """Refuse a key that the node's target does not take, and a value that it cannot."""
     target = node.get("_target_")
-    parameters = {} if target is None else _parameters(target, path)
+    parameters = {} if target is None else parameters_of(imported(target, path))
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for name, child in ((str(name), child) for name, child in node.items()):
         key = f"{path}{name}"
@@ -261,9 +260,14 @@ def check_keys(node: DictConfig, path: str) -> None:
             check_keys(child, f"{key}.")
 
 
-def _parameters(target: str, path: str) -> Mapping[str, Parameter]:
+def imported(target: str, path: str = "") -> Any:
+    """Return what a `_target_` at a path names.
+
+    Raises:
+        ConfigError: It cannot be imported.
+    """
     try:
-        return parameters_of(resolve_name(target))
+        return resolve_name(target)
     except Exception as error:  # importing a module of the user's may raise anything
         raise ConfigError(
             f"{path}_target_={target}: cannot be imported ({error}); check the name, and that "

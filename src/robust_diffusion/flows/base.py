@@ -308,5 +308,5 @@ def count_evaluations(model: nn.Module) -> Iterator[EvaluationCount]:
     with ExitStack() as hooks:
         for module in model.modules():
             if isinstance(module, Flow):
-                hooks.callback(module.register_forward_hook(add_one).remove)
+                hooks.enter_context(module.register_forward_hook(add_one))
         yield count

@@ -215,10 +215,9 @@ class TriedModel:
         """Sort the edges that the model gets as those of the graph; copy what it writes into."""
         with ExitStack() as stack:
             if self.writes_in_place:
-                hook = self.model.register_forward_pre_hook(_copied, prepend=True)
-                stack.callback(hook.remove)
+                stack.enter_context(self.model.register_forward_pre_hook(_copied, prepend=True))
             if self.row is not None:
-                stack.callback(sort_inputs(self.model, self.row).remove)
+                stack.enter_context(sort_inputs(self.model, self.row))
             yield
 
     @contextmanager
@@ -228,9 +227,9 @@ class TriedModel:
             stack.enter_context(self.safe_inputs())
             if not is_of_this_package(self.model):
                 hook = self.model.register_forward_hook(_check_output, with_kwargs=True)
-                stack.callback(hook.remove)
+                stack.enter_context(hook)
             if self.gives_probabilities:
-                stack.callback(self.model.register_forward_hook(_logarithm).remove)
+                stack.enter_context(self.model.register_forward_hook(_logarithm))
             yield
 
 
@@ -431,15 +430,13 @@ def weighted_edges(
                 continue
             if "edge_weight" in inspect.signature(layer.forward).parameters:
                 passing = partial(_pass_weight, edge_index, weight)
-                hook = layer.register_forward_pre_hook(passing, with_kwargs=True)
-                stack.callback(hook.remove)
+                stack.enter_context(layer.register_forward_pre_hook(passing, with_kwargs=True))
             else:
                 set_masks(layer, weight, edge_index, apply_sigmoid=False)
                 stack.callback(clear_masks, layer)
             if isinstance(layer.aggr_module, MeanAggregation):
                 mean = partial(_divide_by_weight, edge_index, weight)
-                hook = layer.aggr_module.register_forward_hook(mean, with_kwargs=True)
-                stack.callback(hook.remove)
+                stack.enter_context(layer.aggr_module.register_forward_hook(mean, with_kwargs=True))
         yield
 
 

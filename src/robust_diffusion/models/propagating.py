@@ -221,7 +221,8 @@ class ElasticGNN(PropagatingMLP):
         for _ in range(self.num_iterations):
             y = gamma * local + (1 - gamma) * spmm(weights, z, graph)
             ahead = scale * (y - gamma * at_nodes(dual))
-            dual = self._clipped(dual + _differences(ahead, graph) / (2 * gamma))
+            apart = gather_dst(ahead, graph) - gather_src(ahead, graph)
+            dual = self._clipped(dual + apart / (2 * gamma))
             z = y - gamma * at_nodes(dual)
         return z
 
@@ -233,10 +234,6 @@ class ElasticGNN(PropagatingMLP):
         return dual * torch.where(
             outside, self.lambda1 * torch.where(outside, squared, 1).rsqrt(), 1
         )
-
-
-def _differences(z: Float[Tensor, "n c"], graph: Graph) -> Float[Tensor, "e c"]:
-    return gather_dst(z, graph) - gather_src(z, graph)
 
 
 class GPRGNN(PropagatingMLP):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
 import torch
@@ -179,7 +179,8 @@ class Graph:
         Raises:
             DataError: An edge of no node, or not as many weights as edges.
         """
-        layout = _layout(edge_index, num_nodes, self_loops=self_loops)
+        make = partial(_Layout, edge_index, num_nodes, self_loops=self_loops)
+        layout = _LAYOUTS.kept(edge_index, (num_nodes, self_loops), make)
         if edge_weight is None:
             ones = torch.ones(layout.src.numel(), dtype=dtype, device=edge_index.device)
             return cls(layout.src, layout.dst, ones, num_nodes, layout.indexes, ones)
@@ -233,7 +234,7 @@ class _Layout:
     """Order of the edges of one `edge_index` in a `Graph`."""
 
     def __init__(self, edge_index: Tensor, num_nodes: int, *, self_loops: bool) -> None:
-        _check_edges(edge_index, num_nodes)
+        check_edges(edge_index, num_nodes)
         is_loop = edge_index[0] == edge_index[1]
         nodes = torch.arange(num_nodes, device=edge_index.device)
         if self_loops:
@@ -271,14 +272,8 @@ class _Layout:
 _LAYOUTS = ByTensor()
 
 
-def _layout(edge_index: Tensor, num_nodes: int, *, self_loops: bool) -> _Layout:
-    def compute() -> _Layout:
-        return _Layout(edge_index, num_nodes, self_loops=self_loops)
-
-    return _LAYOUTS.kept(edge_index, (num_nodes, self_loops), compute)
-
-
-def _check_edges(edge_index: Tensor, num_nodes: int) -> None:
+def check_edges(edge_index: Tensor, num_nodes: int) -> None:
+    """Refuse edges of another shape, or of nodes that do not exist."""
     if edge_index.ndim != 2 or edge_index.size(0) != 2:
         shape = " x ".join(map(str, edge_index.shape))
         raise DataError(f"edge_index: expected shape 2 x e, got {shape}; see `to_undirected`")

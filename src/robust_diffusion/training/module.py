@@ -1,6 +1,7 @@
 """The one LightningModule, around any model, and the interface of its adversary."""
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from copy import copy
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -222,13 +223,10 @@ def first_non_finite(model: nn.Module, forward: Any) -> str:
         if isinstance(output, Tensor) and not torch.isfinite(output).all():
             layers.append(name)
 
-    named = [(name, module) for name, module in model.named_modules() if name]
-    handles = [module.register_forward_hook(partial(look, name)) for name, module in named]
-    try:
-        with torch.no_grad():
-            forward()
-    finally:
-        for handle in handles:
-            handle.remove()
+    with torch.no_grad(), ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if name:
+                hooks.enter_context(module.register_forward_hook(partial(look, name)))
+        forward()
     # Inner layers finish before the layers that hold them, so the first found is the innermost.
     return f"the output of {layers[0]} is not finite" if layers else "the logits are not finite"

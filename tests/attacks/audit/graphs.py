@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from robust_diffusion.attacks.audit import Violation, audit
+from tests.graphs import both_ways
 
 N, WIDTH = 40, 4
 TARGETS = torch.arange(0, N, 2)
@@ -28,11 +29,6 @@ MODIFICATION = {
 class G:
     x: Tensor
     edge_index: Tensor
-
-
-def both_ways(edges: list[tuple[int, int]]) -> Tensor:
-    forward = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).t()
-    return torch.cat([forward, forward.flip(0)], 1)
 
 
 # A ring with chords, features within 0.8 of 0.
@@ -58,14 +54,14 @@ def modified() -> G:
 
 
 def without_edges(edge_index: Tensor, *edges: tuple[int, int]) -> Tensor:
-    gone = both_ways(list(edges))
+    gone = both_ways(edges)
     drop = (edge_index[:, :, None] == gone[:, None]).all(0).any(1)
     assert drop.sum() == gone.size(1)
     return edge_index[:, ~drop]
 
 
 def with_edges(edge_index: Tensor, *edges: tuple[int, int]) -> Tensor:
-    return torch.cat([edge_index, both_ways(list(edges))], 1)
+    return torch.cat([edge_index, both_ways(edges)], 1)
 
 
 def inject_audit(graph: G, **limits: Any) -> list[Violation]:

@@ -1,17 +1,29 @@
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
+from torch_geometric import nn as pyg
 from torch_geometric.data import Data
 from torch_geometric.utils import to_dense_adj
 
+from robust_diffusion import GAT, GCN, BeltramiGuard, GNNGuard, GraphPDE, Solver
 from robust_diffusion.attacks.base import Problem
+from robust_diffusion.attacks.injection import edge_placement
 from robust_diffusion.attacks.injection.base import STARTS
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS
 from robust_diffusion.attacks.injection.edge_placement import Placement
 from robust_diffusion.attacks.injection.features import neighbourhood, similarity
-from tests.attacks.contract import clean, graph, problem, trained
+from robust_diffusion.errors import TrainingError
+from robust_diffusion.models.adaptive import MeanOverDraws, adaptive_form
+from tests.attacks.contract import clean, graph, problem, state, trained
+from tests.attacks.graphs import mean_of_neighbours, nan_gradient, without_gradient
+from tests.graphs import both_ways
 
 
 def placed() -> tuple[Problem, torch.Tensor, Placement]:
@@ -39,10 +51,172 @@ def test_allotted_edges_stay_within_each_nodes_capacity(keep: bool) -> None:
     assert not keep or (after.chosen | ~placement.chosen).all()
 
 
+class Unweighted(nn.Module):
+    """Two layers of PyG, whose messages are weighed by a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([pyg.GraphConv(16, 8), pyg.GraphConv(8, 7)])
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, edge_index).tanh()
+        return x
+
+
+euler = partial(GraphPDE, solver=Solver("euler", num_steps=1), num_layers=2)
+FORMS: dict[str, Callable[[], nn.Module]] = {
+    "gcn": partial(GCN, 16, 8, 7, num_layers=2),
+    "gat": partial(GAT, 16, 8, 7, num_layers=2),
+    "guard": partial(GNNGuard, 16, 8, 7, num_layers=2),
+    "beltrami": partial(euler, 16, 8, 7),
+    "grand": partial(euler, 16, 8, 7, flow="grand"),
+    "adjoint": partial(
+        GraphPDE, 16, 8, 7, flow="heat", num_layers=1, solver=Solver("rk4", adjoint=True)
+    ),
+    "beltrami_guard": partial(
+        BeltramiGuard, 16, 8, 7, solver=Solver("euler", num_steps=1), num_layers=2
+    ),
+    "mean": lambda: MeanOverDraws(GCN(16, 8, 7, num_layers=2), draws=2),
+    "unweighted": Unweighted,
+}
+
+
+def doubled(model: nn.Module) -> tuple[Problem, Tensor, Placement]:
+    """A model in double precision, and four nodes with edges, two of which are linked."""
+    data = clean(graph())
+    data.x = data.x.double()
+    targets = graph().index_test[:20]
+    tried = Problem("any", model.double().eval().requires_grad_(requires_grad=False), data, targets)
+    rows = [targets[:5], targets[3:9], targets[:0], targets[15:]]
+    placement = replace(Placement.of(tried, rows, [6] * 4, 0), links=torch.tensor([[0], [2]]))
+    return tried, data.x[:4] + 0.1 * data.x[4:8], placement
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_slopes_are_the_difference_quotients_of_all_targets_margins(name: str) -> None:
+    torch.manual_seed(0)
+    tried, features, placement = doubled(FORMS[name]())
+    slopes = placement.slopes(tried, features)
+    assert slopes is not None
+    assert slopes.dtype == torch.float64
+
+    def total(weight: Tensor) -> float:
+        every = replace(placement, chosen=torch.ones_like(placement.chosen))
+        edges = every.edges(tried.edge_index)
+        ones = weight.new_ones(tried.edge_index.size(1))
+        weights = torch.cat([ones, weight.flatten(), weight.flatten(), weight.new_ones(2)])
+        with torch.no_grad():
+            logits = tried.logits(torch.cat([tried.x, features]), edges, weights)
+        return edge_placement.margins(logits, tried.labels).tanh().sum().item()
+
+    present, step = placement.chosen.double(), 1e-6
+    for i, j in ((0, 0), (0, 12), (1, 4), (2, 7), (3, 19)):  # there or not, of a node without any
+        inward = torch.zeros_like(present)
+        inward[i, j] = -step if placement.chosen[i, j] else step
+        # Of second order, to one side: a weight is neither below 0 nor above 1.
+        values = [total(present + n * inward) for n in range(3)]
+        quotient = (4 * values[1] - 3 * values[0] - values[2]) / (2 * inward[i, j].item())
+        assert slopes[i, j].item() == pytest.approx(quotient, rel=1e-3, abs=1e-6)
+
+
+def test_slopes_of_the_adaptive_form_see_edges_that_a_guard_prunes() -> None:
+    torch.manual_seed(0)
+    model = GNNGuard(16, 8, 7, num_layers=2)
+    own, features, placement = doubled(model)
+    other = replace(own, model=adaptive_form(model))
+    exact, through = (placement.slopes(form, features) for form in (own, other))
+    assert exact is not None
+    assert through is not None
+    assert (exact == 0).sum() > (through == 0).sum()
+
+
+def test_slopes_leave_model_and_gradient_mode_as_they_are() -> None:
+    model = GCN(16, 8, 7)
+    tried, features, placement = doubled(model)
+    before = state(model)
+    for mode in (True, False):
+        with torch.set_grad_enabled(mode):
+            assert (placement.slopes(tried, features) is None) != mode
+            assert torch.is_grad_enabled() == mode
+    assert state(model) == before
+    assert not features.requires_grad
+
+
+class FailsBackwards(torch.autograd.Function):
+    """The adjoint's solver may need more steps backwards if there are absent edges as well."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor) -> Tensor:
+        ctx.fails = bool((weight == 0).any())
+        return weight.clone()
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Tensor:
+        if ctx.fails:
+            raise TrainingError("solver.max_nfe=100: dopri5 was at t=0.5 of 1")
+        return slope
+
+
+def fails_backwards(x: Tensor, edges: Tensor, weight: Tensor | None = None) -> Tensor:
+    given = None if weight is None else FailsBackwards.apply(weight)  # type: ignore[no-untyped-call]
+    return mean_of_neighbours(x, edges, given)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda x, edges: mean_of_neighbours(x, edges),
+        without_gradient,
+        nan_gradient,
+        fails_backwards,
+    ],
+    ids=["weightless", "without", "nan", "failing"],
+)
+def test_without_slopes_edges_move_by_measured_gains(model: Callable[..., Tensor]) -> None:
+    tried, (_, features, placement) = problem(model), placed()
+    assert placement.slopes(tried, features) is None
+    generator = torch.Generator().manual_seed(0)
+    after = placement.allotted(tried, features, 0.0, generator, keep=True)
+    assert (after.chosen & ~placement.chosen).any()
+
+
+def test_slopes_of_too_many_edges_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, features, placement = placed()
+    monkeypatch.setattr(edge_placement, "MOST_SLOPES", 6 * 60)
+    assert placement.slopes(tried, features) is not None
+    monkeypatch.setattr(edge_placement, "MOST_SLOPES", 6 * 60 - 1)
+    assert placement.slopes(tried, features) is None
+
+
+@pytest.mark.parametrize(("is_weighed", "end"), [(True, 1), (False, 0)])
+def test_an_edge_goes_where_it_harms_most_targets_if_weights_say_so(
+    is_weighed: bool, end: int
+) -> None:
+    """Two targets can be had; behind the second, which falls less far, are two more."""
+    share = torch.tensor([1.0, 0.9, 0.0, 0.0])
+    behind = torch.tensor([[1, 1], [2, 3]])
+
+    def model(x: Tensor, edges: Tensor, weight: Tensor | None = None) -> Tensor:
+        weight = x.new_ones(edges.size(1)) if weight is None else weight
+        sent = x.new_zeros(len(x)).index_add(0, edges[1], weight * x[edges[0], 0])
+        sent = torch.cat([share, x.new_zeros(len(x) - 4)]) * sent
+        sent = sent.index_add(0, behind[1], 0.8 * sent[behind[0]])
+        return torch.stack([x.new_full((len(x),), 0.5), sent], 1)
+
+    def weightless(x: Tensor, edges: Tensor) -> Tensor:
+        return model(x, edges)
+
+    data = Data(x=torch.zeros(4, 1), edge_index=torch.empty(2, 0, dtype=torch.long))
+    tried = Problem("any", model if is_weighed else weightless, data, torch.arange(4))
+    placement = Placement.of(tried, [torch.empty(0, dtype=torch.long)], [1], 0)
+    after = placement.allotted(tried, torch.ones(1, 1), 0.0, torch.Generator(), keep=True)
+    assert after.chosen.nonzero().tolist() == [[0, end]]
+
+
 def test_neighbourhood_is_the_normalised_sum_over_the_neighbours() -> None:
     # Nodes 0 - 1 - 2 and 3; new 4 at 0 and 1, new 5 alone, new 6 at 3.
-    half = torch.tensor([(0, 1), (1, 2), (4, 0), (4, 1), (6, 3)]).T
-    edges = torch.cat([half, half.flip(0)], 1)
+    edges = both_ways([(0, 1), (1, 2), (4, 0), (4, 1), (6, 3)])
     x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     dense = to_dense_adj(edges, max_num_nodes=7)[0]
     scale = dense.sum(1).clamp(min=1).rsqrt()

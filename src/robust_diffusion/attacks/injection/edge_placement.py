@@ -13,7 +13,7 @@ from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
 from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.losses import margins
-from robust_diffusion.errors import AttackError
+from robust_diffusion.errors import RobustDiffusionError
 
 MOST_TRIMMED = 8
 """Most edges that a lost target gives up in one reallocation."""
@@ -126,7 +126,8 @@ class Placement:
         """Gradient of the sum of all targets' margins in the weight of each possible edge.
 
         An edge may harm other targets than the one at its end, which `gains` does not see. `None`
-        without a gradient in edge weights, or if there are too many possible edges.
+        if the model has no finite gradient in edge weights, its solver fails to find it, or there
+        are too many possible edges.
         """
         if self.chosen.numel() > MOST_SLOPES:
             return None
@@ -139,7 +140,7 @@ class Placement:
             logits = problem.logits(torch.cat([problem.x, features]), every.edges(old), weights)
             margin = margins(logits, problem.labels).tanh().sum()
             return problem.slope(margin, weight, "edge weights").view_as(self.chosen)
-        except AttackError:
+        except RobustDiffusionError:
             return None
 
     def allotted(

@@ -165,18 +165,13 @@ class AutoModification(Ensemble):
             moved = partial(moved_features, problem, *args, num_steps, start)
             return _run(parts, name, problem, moved)
 
-        able = {}
+        able, few = {}, max(1, round(TRIAL * self.num_steps))
         for by in _FEATURES:
-            if parts.lowest > 0 and (moved := move(by, self._few)):
+            if parts.lowest > 0 and (moved := move(by, few)):
                 able[by] = moved
         for by in sorted(able, key=lambda by: able[by].metadata["right"])[:LAST]:
             if parts.lowest > 0 and not able[by].metadata["is_flat"]:
                 move(by, self.num_steps, able[by])
-
-    @property
-    def _few(self) -> int:
-        """Steps of a first try."""
-        return max(1, round(TRIAL * self.num_steps))
 
 
 def _run(

@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from robust_diffusion.errors import DataError
-from robust_diffusion.operators.graph import EdgeIndexes, Graph
+from robust_diffusion.operators.graph import EdgeIndexes, Graph, check_edges
 from robust_diffusion.operators.kernels.build import load_library
 from robust_diffusion.operators.kernels.pure import (
     Attended,
@@ -218,7 +217,7 @@ class CompiledKernels(Kernels):
         """The edges as the C++ side sees them."""
         edges = self._structures.get(graph.indexes)
         if edges is None:
-            _check_nodes(graph)
+            check_edges(graph.edge_index, graph.num_nodes)  # pointers would lead out of the tensors
             compact = graph.indexes.compact()  # kept alive by the indexes themselves
             by_dst = compact.rowptr, compact.src, compact.dst
             by_src = compact.colptr, compact.dst_by_source, compact.order_by_source
@@ -226,13 +225,6 @@ class CompiledKernels(Kernels):
             self._structures[graph.indexes] = edges
         edges.threads = torch.get_num_threads()
         return edges
-
-
-def _check_nodes(graph: Graph) -> None:
-    """Refuse edges of nodes that there are not: pointers would lead out of the tensors."""
-    for nodes in (graph.src, graph.dst):
-        if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < graph.num_nodes:
-            raise DataError(f"edge_index: its nodes must lie in 0..{graph.num_nodes - 1}")
 
 
 def _projections(padded: Tensor, width: int) -> Projections:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from robust_diffusion.checks import Backend as Backend
 from robust_diffusion.checks import check_choice
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, needs_extra
 from robust_diffusion.operators.kernels.build import BuildError
 from robust_diffusion.operators.kernels.compiled import HEADS, CompiledKernels
 from robust_diffusion.operators.kernels.pure import Kernels
@@ -115,11 +115,8 @@ def _compiled() -> CompiledKernels:
 def _triton() -> Kernels:
     if not (_interpreted() or torch.cuda.is_available()):
         raise ConfigError("backend=triton: needs a CUDA device; use backend=auto on a CPU")
-    try:
+    with needs_extra("triton", "backend=triton"):
         from robust_diffusion.operators.kernels.triton_kernels import TritonKernels
-    except ImportError as error:
-        remedy = "pip install 'robust-diffusion[triton]'"
-        raise ConfigError(f"backend=triton: needs triton; {remedy}") from error
     return TritonKernels()
 
 
