@@ -182,6 +182,8 @@ COMMANDS: dict[str, tuple[list[str], int, str]] = {
     "attack of another kind": ([*CERTIFY, "attack=pgd"], 1, "attacks: pgd is of kind injection"),
     "no certificate": ([*CERTIFY, "certificate=none"], 1, "certificate=none: .*sparse"),
     "accuracy in %": (["table", "3", "--records", "odd.jsonl"], 1, "odd.jsonl: line 2, .*clean"),
+    "dashes": (["--flow=heat"], 1, "--flow=heat: .* without dashes; write flow=heat"),
+    "dashes and a space": (["--seed", "1"], 1, "--seed: .* without dashes; write seed="),
     "several values": ([*RUN, "flow=heat,grand"], 1, "flow=heat,grand: .* one value; add -m"),
     "several of a command": ([*CERTIFY, "seed=0,1"], 1, r"seed=0,1: .* one value; write seed=\["),
     "bare word": (["certify", "gcn.pt"], 1, "gcn.pt: expected key=value; .*checkpoint=gcn.pt"),
