@@ -192,6 +192,16 @@ COMMANDS: dict[str, tuple[list[str], int, str]] = {
     "own abstract class": ([*OWN, "flow=abstract"], 1, "model: cannot be built .*abstract class"),
     "own class built": ([*OWN, "flow=built"], 1, ".*model.flow.*channels.*_partial_: true"),
     "no name": (["table", "3", "--out", "/"], 1, "--out /: cannot be written"),
+    "project of runs": (
+        [*RUN, "logger=wandb", "logger.wandb.mode=offline", "logger.wandb.project=a/b"],
+        1,
+        "logger.wandb.project=a/b: expected a name without /",
+    ),
+    "project of records": (
+        ["wandb-import", "odd.jsonl", "--project", "a/b"],
+        1,
+        "--project=a/b: expected a name without /",
+    ),
     "no folder": (
         ["records", "repair", "--records", "/proc/cpuinfo"],
         1,
