@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Any, Literal
 
 from hydra.core.plugins import Plugins
@@ -45,6 +46,9 @@ class _LaunchingSweeper(Sweeper):
         """Take what Hydra hands to a sweeper, and open the launcher."""
         self.hydra_context, self.config = hydra_context, config
         self.report = SweepReport(config, **self.batches)
+        if "SlurmLauncher" in config.hydra.launcher._target_ and which("srun") is None:
+            remedy = "run on a login node of the cluster, or take hydra/launcher=local"
+            raise ConfigError(f"hydra/launcher=slurm: srun not found; {remedy}")
         if "hydra_ray_launcher" in config.hydra.launcher._target_:
             if find_spec("hydra_plugins.hydra_ray_launcher") is None:
                 remedy = "pip install 'robust-diffusion[ray]'"

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from torch_geometric.nn import models as pyg
 
 from robust_diffusion import GCN, Budget, evaluate, load_model, open_dataset
 from robust_diffusion.data.normalize import feature_scale
@@ -155,6 +156,16 @@ def test_a_report_is_measured_again_on_a_model_of_the_user(
     outcome = cli(*given, "--weights=other.safetensors")
     assert (outcome.status, "not the weights of the report" in outcome.err) == (1, True)
     assert cli(*given).status == 2
+
+
+def test_arguments_of_the_users_model_are_given(cli: Cli) -> None:
+    model = pyg.GCN(FEATURES, 8, 2, CLASSES)
+    evaluate(model, drawn_data(), budget=Budget(2, 3), attacks="random", progress=False).save("r")
+    save_file(model.state_dict(), "own.safetensors")
+    named = ["--model=torch_geometric.nn.models.GCN", "--weights=own.safetensors"]
+    options = ["model.hidden_channels=8", "model.num_layers=2"]
+    outcome = cli("audit", "r", *named, *options)
+    assert (outcome.status, "accuracy in %" in outcome.out) == (0, True)
 
 
 MODULE = """

@@ -86,7 +86,8 @@ def test_what_cannot_be_is_told_in_a_line(cli: Cli, tmp_path: Path) -> None:
         ([], "checkpoint"),
         ([*PYG[:2], checkpoint], "model=torch_geometric.nn.models.GCN"),
         (["model=no.such.Class", checkpoint], "model=no.such.Class"),
-        ([*PYG[:2], "model.num_layers=3", checkpoint], "does not fit the model"),
+        ([*PYG[:2], "model.num_layers=3", checkpoint], "does not fit the model, a GCN ("),
+        ([*PYG, "checkpoint=no.pt"], "checkpoint=no.pt: not found"),
         *(([*PYG, checkpoint, of], of) for of in ("training.max_epochs=3", "threat=black_box")),
     ]
     for given, key in wrong:

@@ -34,6 +34,15 @@ def test_a_failed_cell_ends_a_sweep_in_status_1(capsys: pytest.CaptureFixture[st
     assert "failed" in capsys.readouterr().out
 
 
+def test_the_next_command_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    cfg = config()
+    cfg.paths.records = path = "my out/records.jsonl"
+    append_record(path, finished(directory="multirun/1/0", job=0))
+    cfg.hydra.sweep.dir = "my out/multirun/1"
+    PrintResults().on_multirun_end(cfg)
+    assert f"--records '{path}'" in capsys.readouterr().out
+
+
 def test_records_of_no_table_reach_the_command_line() -> None:
     append_record(RECORDS, finished(directory="multirun/1/0", accuracy={"clean": None}))
     for show in (PrintResults().on_run_end, PrintResults().on_multirun_end):

@@ -110,6 +110,13 @@ def test_a_cluster_that_is_gone_is_named_with_what_to_do() -> None:
         sweeper.launch([["seed=0"]])
 
 
+def test_slurm_without_a_cluster_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", "")
+    outcome = cli("-m", "seed=0,1", "hydra/launcher=slurm", "threads=1")
+    assert "hydra/launcher=slurm: srun not found" in outcome.error
+
+
 @pytest.mark.parametrize("preset", NEEDED)
 def test_a_preset_is_a_launcher_or_names_its_extra(cli: Cli, compose: Any, preset: str) -> None:
     module, extra, expected = NEEDED[preset]

@@ -38,6 +38,7 @@ BOWL = ["x=interval(-4.0, 4.0)", "rate=tag(log, interval(0.0001, 1.0))"]
     ("named", "given", "options"),
     [
         *((of, [of], {}) for of in ("k=glob(*)", "k=interval(2.0,1.0)", "k=range(1,1)")),
+        ("hydra/sweeper=tune", ["k=1"], {}),
         ("k=tag(log,interval(0.0,1.0))", ["k=tag(log,interval(0.0,1.0))"], {}),
         ("hydra.sweeper.sampler.seed=null", BOWL, {"seed": None}),
         ("hydra.sweeper.sampler.n_startup_trials=-1", BOWL, {"n_startup_trials": -1}),

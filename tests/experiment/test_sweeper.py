@@ -1,6 +1,7 @@
 """Which runs a sweep consists of, and the keys that some of them lack."""
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.experiment.overrides import compose_all
 from robust_diffusion.experiment.sweeper import covering, plan, without_lacking_keys
 
@@ -124,6 +126,12 @@ def test_a_plan(params: str, grids: list[dict[str, str]], typed: str, expected: 
     given = {"params": fixed, "grids": grids, "typed": typed.split()}
     cells = plan(**given, stand_ins={"citeseer": "planetoid"})
     assert ", ".join(" ".join(o.partition("=")[2] for o in cell) for cell in cells) == expected
+
+
+@pytest.mark.parametrize("typed", ["k=range(0)", "k=interval(0,1)"])
+def test_a_sweep_without_values_is_named(typed: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"{typed}: expected")):
+        plan(params={}, grids=[{}], typed=[typed])
 
 
 @pytest.mark.parametrize(("most", "cells", "seeds"), [(24, 24, 2), (23, 12, 1), (60, 24, 2)])

@@ -182,6 +182,8 @@ COMMANDS: dict[str, tuple[list[str], int, str]] = {
     "attack of another kind": ([*CERTIFY, "attack=pgd"], 1, "attacks: pgd is of kind injection"),
     "no certificate": ([*CERTIFY, "certificate=none"], 1, "certificate=none: .*sparse"),
     "accuracy in %": (["table", "3", "--records", "odd.jsonl"], 1, "odd.jsonl: line 2, .*clean"),
+    "dashes": (["--flow=heat"], 1, "--flow=heat: .* without dashes; write flow=heat"),
+    "dashes and a space": (["--seed", "1"], 1, "--seed: .* without dashes; write seed="),
     "several values": ([*RUN, "flow=heat,grand"], 1, "flow=heat,grand: .* one value; add -m"),
     "several of a command": ([*CERTIFY, "seed=0,1"], 1, r"seed=0,1: .* one value; write seed=\["),
     "bare word": (["certify", "gcn.pt"], 1, "gcn.pt: expected key=value; .*checkpoint=gcn.pt"),
@@ -190,6 +192,16 @@ COMMANDS: dict[str, tuple[list[str], int, str]] = {
     "own abstract class": ([*OWN, "flow=abstract"], 1, "model: cannot be built .*abstract class"),
     "own class built": ([*OWN, "flow=built"], 1, ".*model.flow.*channels.*_partial_: true"),
     "no name": (["table", "3", "--out", "/"], 1, "--out /: cannot be written"),
+    "project of runs": (
+        [*RUN, "logger=wandb", "logger.wandb.mode=offline", "logger.wandb.project=a/b"],
+        1,
+        "logger.wandb.project=a/b: expected a name without /",
+    ),
+    "project of records": (
+        ["wandb-import", "odd.jsonl", "--project", "a/b"],
+        1,
+        "--project=a/b: expected a name without /",
+    ),
     "no folder": (
         ["records", "repair", "--records", "/proc/cpuinfo"],
         1,

@@ -21,7 +21,7 @@ from robust_diffusion.attacks.audit import (
     read_perturbed,
     write_perturbed,
 )
-from robust_diffusion.commands.evaluate import check_read
+from robust_diffusion.commands.evaluate import check_read, own_model
 from robust_diffusion.commands.parsers import audit_parser
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.folders import dataset_names
@@ -60,6 +60,8 @@ def run_audit_command(arguments: Sequence[str]) -> None:
     if not paths:
         parser.error("name a file or a folder")
     overrides = [arg for arg in chosen.given if arg not in paths]
+    chosen.options = [arg for arg in overrides if chosen.model and arg.startswith("model.")]
+    overrides = [arg for arg in overrides if arg not in chosen.options]
     reports = {arg for arg in paths if not overrides and (Path(arg) / REPORT).is_file()}
     files = {arg: (_graphs if arg in reports else perturbed_files)(Path(arg)) for arg in paths}
     names = [file.stem for members in files.values() for file in members]
@@ -129,7 +131,7 @@ def _model(report: RobustnessReport, chosen: argparse.Namespace) -> nn.Module | 
     """Load the model of a report: the named one, or that of the zoo; `None` if there is none."""
     if chosen.model:
         sizes = report.clean.x.size(1), int(report.clean.y.max()) + 1
-        model = build_model({"_target_": chosen.model}, *sizes)
+        model = build_model(own_model(chosen.model, chosen.options), *sizes)
         load_weights(model, Path(chosen.weights), where=f"--weights {chosen.weights}")
         if state_hash(model.state_dict()) != report.weights:
             raise DataError(f"--weights {chosen.weights}: not the weights of the report")

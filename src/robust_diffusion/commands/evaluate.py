@@ -156,10 +156,14 @@ def composed_model(
         values["attack"] = re.sub(r"\w+", _known_attack, attacks)
     rest = [item for item in (f"{k}={v}" for k, v in values.items()) if item not in args]
     check_read(rest, read, command, "checkpoint", *sorted(read))
-    options: Any = OmegaConf.from_dotlist([o.lstrip("+").removeprefix("model.") for o in args])
     cfg, choices = composed([*defaults, *rest], {*read} - ({"model"} if target else set()))
-    model = {"_target_": target, **options} if target else {}
-    return path, model, cfg, choices
+    return path, own_model(target, args) if target else {}, cfg, choices
+
+
+def own_model(target: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the configuration of a class whose arguments are given as `model.KEY=VALUE`."""
+    options: Any = OmegaConf.from_dotlist([a.lstrip("+").removeprefix("model.") for a in arguments])
+    return {"_target_": target, **options}
 
 
 def _known_attack(name: re.Match[str]) -> str:

@@ -40,7 +40,9 @@ def audit_parser() -> argparse.ArgumentParser:
         help="also write each graph as GRB's adj.pkl and features.npy, to FOLDER/<its file's name>",
     )
     parser.add_argument(
-        "--model", metavar="MODULE.CLASS", help="class of the model of a report, see --weights"
+        "--model",
+        metavar="MODULE.CLASS",
+        help="class of the model of a report, see --weights; model.KEY=VALUE gives its arguments",
     )
     parser.add_argument(
         "--weights",

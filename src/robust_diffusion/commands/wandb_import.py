@@ -38,6 +38,7 @@ def run_wandb_import_command(arguments: Sequence[str]) -> None:
         raise ConfigError(f"--limit: expected at least 0, got {chosen.limit}")
     if (mode := wandb_log.chosen_mode(chosen.mode)) == "disabled":
         raise ConfigError("WANDB_MODE=disabled: nothing would be imported; unset it")
+    wandb_log.check_project("--project", chosen.project)
     place = {"project": chosen.project, "directory": str(chosen.directory), "mode": mode}
     items = list(_items(read_chosen(chosen.records or None, required=True, option=""), chosen))
     counts: Counter[str] = Counter()

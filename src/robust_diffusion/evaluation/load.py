@@ -257,15 +257,20 @@ def load_weights(model: nn.Module, weights: Any, *, where: Any) -> None:
     try:
         model.load_state_dict(dict(state))
     except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"{where}: does not fit the model ({reason[:300]})") from error
+        reason = " ".join(str(error).split()).partition(": ")[2][:200]
+        remedy = "name the class and the arguments of its training"
+        raise DataError(
+            f"{where}: does not fit the model, a {type(model).__name__} ({reason}); {remedy}"
+        ) from error
 
 
 def _read(path: Path, where: Any) -> Any:
     try:
         return load_file(path) if path.suffix == ".safetensors" else read_torch(path)
-    except (OSError, SafetensorError, DataError) as error:
-        reason = str(error).splitlines()[0].removeprefix(f"{path}: ")
+    except DataError as error:
+        raise DataError(f"{where}: {str(error).removeprefix(f'{path}: ')}") from error
+    except (OSError, SafetensorError) as error:
+        reason = str(error).splitlines()[0]
         raise DataError(
             f"{where}: cannot be read ({reason}); give a state_dict as .safetensors, .pt or .ckpt"
         ) from error

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pandas as pd
@@ -111,7 +112,7 @@ def _log_tables(config: DictConfig, tables: Sequence[Tagged]) -> None:
 def _print_places(config: DictConfig, directory: str, records: Sequence[Record]) -> None:
     """Print where the results are, and what to do next."""
     path, wandb = config.paths.records, (config.get("logger") or {}).get("wandb")
-    flag = "" if path == DEFAULT_RECORDS else f" --records {path}"
+    flag = "" if path == DEFAULT_RECORDS else f" --records {quote(path)}"
     failed = any("error" in record for record in records)
     places = {
         "records": path,

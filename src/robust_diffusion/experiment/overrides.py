@@ -127,9 +127,13 @@ def check_arguments(arguments: Sequence[str]) -> None:
     if len(flags) > 1:
         raise ConfigError(f"{' '.join(flags)}: do not go together; leave out all but one")
     for argument in arguments:
+        name, _, value = argument.removeprefix("--").partition("=")
+        if argument.startswith("--") and name.partition(".")[0] in _known_keys():
+            remedy = f"write {name}={value or '...'}"
+            raise ConfigError(f"{argument}: expected an option without dashes; {remedy}")
         key, equals, value = argument.lstrip("+~").partition("=")
         if not key or (key.startswith("@") and not equals):
-            raise ConfigError(f"{argument}: names no key; write key=value")
+            raise ConfigError(f"{argument}: names no key; write key=value, without spaces")
         if equals and key.startswith("paths.") and value in ("", "null", "''", '""'):
             raise ConfigError(f"{argument}: names no folder; give one, or leave it out")
         if (key, value.lower()) == ("hydra.job.chdir", "true"):
@@ -169,11 +173,14 @@ def check_parts(cfg: DictConfig) -> None:
             raise ConfigError(f"{path}={shown}: has no _target_; leave it as its option has it")
 
 
+def _known_keys() -> set[str]:
+    groups = {path.name for path in CONFIG_DIR.iterdir() if path.is_dir()}
+    return groups | set(OmegaConf.load(CONFIG_DIR / "config.yaml")) | {"attacks", "surrogates"}
+
+
 def check_overrides(cfg: DictConfig, hydra: Any, read: Collection[str]) -> None:
     """Refuse an override that nothing reads; in a sweep, where other runs may read it, warn."""
-    groups = {path.name for path in CONFIG_DIR.iterdir() if path.is_dir()}
-    known = groups | set(OmegaConf.load(CONFIG_DIR / "config.yaml"))
-    known |= {"attacks", "surrogates", "table"}
+    known = _known_keys() | {"table"}
     for key in cfg:
         if key not in known:
             raise ConfigError(f"{key!s}={cfg[key]}: unknown key; nothing reads it")

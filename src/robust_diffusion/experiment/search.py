@@ -51,6 +51,9 @@ class Search:
         last = {override.get_key_element(): override for override in parsed}
         self._fixed = [str(o.input_line) for o in last.values() if not o.is_sweep_override()]
         self._searched = {k: _distribution(o) for k, o in last.items() if o.is_sweep_override()}
+        if not self._searched:
+            remedy = "give a range, such as training.learning_rate=interval(0.001,0.1)"
+            raise ConfigError(f"hydra/sweeper=tune: nothing to search; {remedy}")
         # Its own log of each trial would repeat what the runs log.
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=n_startup_trials)

@@ -13,6 +13,8 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from robust_diffusion.errors import ConfigError
+
 log = logging.getLogger(__name__)
 
 _Cell = dict[str, str]
@@ -147,8 +149,13 @@ def _each(override: Override) -> list[str]:
     if not override.is_sweep_override():
         assert override.input_line is not None
         return [override.input_line]
+    if override.is_interval_sweep():
+        remedy = "add hydra/sweeper=tune, which searches it"
+        raise ConfigError(f"{override.input_line}: expected values, got an interval; {remedy}")
     key = override.get_key_element()
-    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+    if not (values := [f"{key}={value}" for value in override.sweep_string_iterator()]):
+        raise ConfigError(f"{override.input_line}: expected a value at least, got none")
+    return values
 
 
 def _narrowed(

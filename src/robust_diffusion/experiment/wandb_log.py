@@ -14,6 +14,7 @@ import pandas as pd
 from requests.utils import get_netrc_auth
 
 from robust_diffusion.checks import check_choice
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.records.records import Record, model_name
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def _start(
     finished: bool = False,
     **about: Any,
 ) -> "wandb.Run":
+    check_project("logger.wandb.project", str(about.get("project")))
     package, mode = _wandb(), chosen_mode(mode)
     folder, labels = Path(directory).resolve(), tuple(dict.fromkeys(filter(None, tags)))
     folder.mkdir(parents=True, exist_ok=True)
@@ -228,6 +230,13 @@ def where_logged(project: str, mode: Mode, directory: str | Path) -> str:
         folders = " ".join(f"{place}/{'*/' * depth}wandb/offline-run-*" for depth in depths)
         return f"offline; `wandb sync {folders}` uploads the runs"
     return "" if chosen_mode(mode) == "disabled" else f"project {project}"
+
+
+def check_project(key: str, project: str) -> None:
+    """Refuse a name that no project of W&B can have, such as `team/project`."""
+    if sign := re.search(r"[/\\#?%:]", project):
+        remedy = "name a team by the environment variable WANDB_ENTITY"
+        raise ConfigError(f"{key}={project}: expected a name without {sign[0]}; {remedy}")
 
 
 def chosen_mode(mode: Mode) -> Mode:
