@@ -2,6 +2,7 @@
 
 import copy
 import logging
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -22,8 +23,10 @@ from robust_diffusion.attacks import (
 )
 from robust_diffusion.attacks.audit import audit
 from robust_diffusion.attacks.ensemble import Ensemble, Keep, Parts
+from robust_diffusion.attacks.injection import auto
 from robust_diffusion.attacks.injection.edge_placement import Placement
 from robust_diffusion.models import GNNGuard
+from robust_diffusion.models.adaptive import StraightThrough
 from robust_diffusion.system.artifact import Artifact
 from tests.attacks.contract import clean, graph, make, names, problem, run, same, trained
 from tests.attacks.graphs import nan_gradient, rounded, without_gradient
@@ -133,6 +136,32 @@ def test_it_stops_where_no_target_is_left() -> None:
     )
     assert found.part_accuracy[found.part] == 0
     assert len(found.part_accuracy) < 14
+
+
+class Rounded(StraightThrough, nn.Module):
+    """Its own gradient is 0, which its adaptive form passes through."""
+
+    gradient = "exact"
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        logits: Tensor = trained()(x, edge_index)
+        if self.gradient == "straight_through":
+            return logits + ((50 * logits).round() / 50 - logits).detach()
+        return (50 * logits).round() / 50
+
+
+def test_a_form_without_gradient_leaves_few_edges_to_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(auto, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(auto, "EXCHANGE_SHARE", 0)
+    memory, budget = Memory(), Budget(2, 6, (-0.94, 0.94))
+    found = resumable(Rounded(), memory, AutoInjection(num_steps=24), budget)
+    assert found.part.startswith("adaptive")
+    runs = Counter(name.split(": ")[1] for name in memory.computed)
+    assert runs["white box"] == 1 + 4  # a cover, then four ascents, each once
+    assert runs["adaptive"] > 1 + 4 * 3
+    assert len(found.part_accuracy) == 2 * (1 + 4) + 1
 
 
 class Noisy(nn.Module):
@@ -261,8 +290,12 @@ SPARSE = Budget(2, 6, (-0.94, 0.94))
     ],
 )
 def test_a_run_that_breaks_off_after_each_part_ends_at_the_same_graph(
-    attack: Ensemble, model: Callable[[], Callable[..., Tensor]], budget: Budget
+    attack: Ensemble,
+    model: Callable[[], Callable[..., Tensor]],
+    budget: Budget,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(auto, "MOST_ROUNDS", 1)
     uninterrupted = resumable(model(), attack=attack, budget=budget)
     memory, resumed = Memory(may_compute=0), None
     while resumed is None:

@@ -299,6 +299,13 @@ def test_a_flag_of_the_model_rises_and_stays_down(
     assert not raised or row.accuracy == 0 or not row.is_bound
 
 
+def test_covers_ask_for_no_gradient_of_edges() -> None:
+    """They alone are tried if the budget has fewer edges than a fifth of the targets."""
+    flags = partial(evaluate, Unweighted(), DATA, attacks=AutoInjection(num_steps=0))
+    rows = [flags(budget=budget, progress=False)["auto"] for budget in (Budget(1, 1), Budget(4, 5))]
+    assert ["no_edge_gradient" in codes(row) for row in rows] == [False, True]
+
+
 def test_a_budget_that_allows_nothing_is_named() -> None:
     data = drawn_data(edge_index=torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]))
     data.y = gcn()(data.x, data.edge_index).argmax(1)

@@ -112,7 +112,7 @@ class AutoInjection(Ensemble):
 
     Args:
         num_steps: Gradient steps, at least 0. The longest parts take a third as many before edges
-            move; each round after that takes up to three quarters as many of each part.
+            move; each round after that takes up to eleven twelfths as many of each part.
 
     Examples:
         >>> from robust_diffusion import GCN, AutoInjection, Budget, attack

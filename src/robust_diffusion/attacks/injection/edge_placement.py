@@ -154,7 +154,7 @@ class Placement:
     ) -> "Placement":
         """With more edges at the targets still right.
 
-        Their present edges stay if `keep` says so, and gradients tell what one edge more gains;
+        Their present edges stay if `keep` says so, and gradients give what one edge more gains;
         otherwise these are free as well, and gains are measured. Free edges are assigned to the
         targets, at most one to each, so that most are misclassified; then again to those that are
         not, as far as gains add up. A share of the targets, drawn at random, is `left_out`.
@@ -203,8 +203,8 @@ def reallocate(
 ) -> tuple[Placement, Found]:
     """Move edges from lost targets to those nearest to being lost, round by round.
 
-    After each round the features are fitted again, by the given loss and by `tanh_margin`. A round
-    that leaves more targets right than the best is walked on from if it is close, so that edges
+    After each round the features are fitted again, by `tanh_margin` and by `masked`. A round that
+    leaves more targets right than the best is walked on from if it is close, so that edges
     which are wrong together can change together.
     """
     best = now = (placement, fitted)
