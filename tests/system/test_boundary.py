@@ -182,6 +182,7 @@ COMMANDS: dict[str, tuple[list[str], int, str]] = {
     "attack of another kind": ([*CERTIFY, "attack=pgd"], 1, "attacks: pgd is of kind injection"),
     "no certificate": ([*CERTIFY, "certificate=none"], 1, "certificate=none: .*sparse"),
     "accuracy in %": (["table", "3", "--records", "odd.jsonl"], 1, "odd.jsonl: line 2, .*clean"),
+    "further argument": ([*RUN, "data.normalize=null"], 1, r".* or \+data.normalize=null if"),
     "dashes": (["--flow=heat"], 1, "--flow=heat: .* without dashes; write flow=heat"),
     "dashes and a space": (["--seed", "1"], 1, "--seed: .* without dashes; write seed="),
     "several values": ([*RUN, "flow=heat,grand"], 1, "flow=heat,grand: .* one value; add -m"),

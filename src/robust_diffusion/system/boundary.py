@@ -201,6 +201,8 @@ def describe(error: BaseException, words: Collection[str] = ()) -> str:
             override = lines[-1].partition(" use +")[2]
             known = sorted(k for k in map(str, cause.parent_node or ()) if not k.startswith("_"))
             remedy = f"; use one of {', '.join(known)}" if known else ""
+            takes_more = "_target_" in (cause.parent_node or ())
+            remedy += f", or +{override} if its class takes that" * takes_more
             return f"{override}: unknown key{remedy}"
         case HydraException(__cause__=BaseException() as cause):
             lacks = isinstance(cause, TypeError) and "missing" in str(cause)
