@@ -163,15 +163,28 @@ def fails_backwards(x: Tensor, edges: Tensor, weight: Tensor | None = None) -> T
     return mean_of_neighbours(x, edges, given)
 
 
+def singular(x: Tensor, edges: Tensor, weight: Tensor | None = None) -> Tensor:
+    """As steep where an edge is absent as attention, whose slopes there are of 1e16 and more."""
+    return mean_of_neighbours(x, edges, None if weight is None else (weight + 1e-20).sqrt())
+
+
+def diluted(x: Tensor, edges: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Normalised over all edges, those of weight 0 among them."""
+    degree = x.new_ones(len(x)).index_add(0, edges[1], x.new_ones(edges.size(1)))
+    return mean_of_neighbours(x, edges, weight) / degree[:, None]
+
+
 @pytest.mark.parametrize(
     "model",
     [
         lambda x, edges: mean_of_neighbours(x, edges),
+        singular,
+        diluted,
         without_gradient,
         nan_gradient,
         fails_backwards,
     ],
-    ids=["weightless", "without", "nan", "failing"],
+    ids=["weightless", "singular", "diluted", "without", "nan", "failing"],
 )
 def test_without_slopes_edges_move_by_measured_gains(model: Callable[..., Tensor]) -> None:
     tried, (_, features, placement) = problem(model), placed()

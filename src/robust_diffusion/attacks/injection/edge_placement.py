@@ -127,7 +127,8 @@ class Placement:
 
         An edge may harm other targets than the one at its end, which `gains` does not see. `None`
         if the model has no finite gradient in edge weights, its solver fails to find it, or there
-        are too many possible edges.
+        are too many possible edges. Nor is there any if edges of weight 0 change the logits, or a
+        slope exceeds what the sum can change by: attention is singular where an edge is absent.
         """
         if self.chosen.numel() > MOST_SLOPES:
             return None
@@ -137,9 +138,12 @@ class Placement:
         weights = torch.cat([weight.new_ones(old.size(1)), weight, weight, linked])
         try:
             problem.check_edge_weights()
+            if not problem.drops_edges_of_weight_0:
+                return None
             logits = problem.logits(torch.cat([problem.x, features]), every.edges(old), weights)
             margin = margins(logits, problem.labels).tanh().sum()
-            return problem.slope(margin, weight, "edge weights").view_as(self.chosen)
+            slopes = problem.slope(margin, weight, "edge weights").view_as(self.chosen)
+            return slopes if slopes.abs().max() <= 2 * len(logits) else None
         except RobustDiffusionError:
             return None
 
