@@ -94,6 +94,7 @@ class CapturedPasses:
         before do not draw from: they are dropped.
         """
         gc.collect()
+        was_enabled = gc.isenabled()
         gc.disable()
         try:
             with torch.cuda.stream(torch.cuda.current_stream()):
@@ -104,7 +105,8 @@ class CapturedPasses:
             generator.graphsafe_set_state(torch.Generator(generator.device))
             raise
         finally:
-            gc.enable()
+            if was_enabled:
+                gc.enable()
 
 
 class _View(nn.Module):
