@@ -257,8 +257,9 @@ def main() -> None:
     for name in names:
         recorded[name] = CASES[name]()
         if ON_CARD:
-            path.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")
-            path.with_suffix(".md").write_text(card_page(recorded))
+            text = json.dumps(recorded, indent=1, sort_keys=True)
+            path.write_text(text + "\n")
+            path.with_suffix(".md").write_text(card_page(json.loads(text)))
 
 
 if __name__ == "__main__":
