@@ -36,7 +36,8 @@ def placed() -> tuple[Problem, torch.Tensor, Placement]:
 def test_gains_try_each_node_at_each_open_target() -> None:
     tried, features, placement = placed()
     open_ = torch.arange(60) % 2 == 0
-    gains = placement.gains(tried, features, open_)
+    before = placement.margins(tried, features)
+    gains = placement.gains(tried, features, open_, before)
     assert torch.equal(gains.isfinite(), open_ & ~placement.chosen)
 
 

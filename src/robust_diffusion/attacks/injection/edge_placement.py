@@ -101,13 +101,17 @@ class Placement:
         return placement
 
     def gains(
-        self, problem: Problem, features: Float[Tensor, "k f"], tried: Bool[Tensor, " t"]
+        self,
+        problem: Problem,
+        features: Float[Tensor, "k f"],
+        tried: Bool[Tensor, " t"],
+        before: Float[Tensor, " t"],
     ) -> Float[Tensor, "k t"]:
-        """What one edge more changes in a target's margin, measured; -inf where not tried.
+        """What one edge more changes in a target's margin `before`; -inf where not tried.
 
         Each pass tries one node at every target, another one at each.
         """
-        before, (k, t) = self.margins(problem, features), self.chosen.shape
+        k, t = self.chosen.shape
         gains = before.new_full((k, t), -torch.inf)
         count = min(k, MOST_PASSES)
         places = torch.arange(t, device=before.device)
@@ -163,12 +167,15 @@ class Placement:
         targets, at most one to each, so that most are misclassified; then again to those that are
         not, as far as gains add up. A share of the targets, drawn at random, is `left_out`.
         """
-        right = self.margins(problem, features) <= 0
-        free = self if keep else replace(self, chosen=self.chosen & ~right)
-        slopes = free.slopes(problem, features) if keep else None
-        gains = free.gains(problem, features, right) if slopes is None else slopes
-        gains = gains.masked_fill(free.chosen | ~right, -torch.inf)
-        reached, chosen = free.margins(problem, features), free.chosen.clone()
+        reached = self.margins(problem, features)
+        right, free = reached <= 0, self
+        if not keep:
+            free = replace(self, chosen=self.chosen & ~right)
+            reached = free.margins(problem, features)
+        gains = self.slopes(problem, features) if keep else None
+        if gains is None:
+            gains = free.gains(problem, features, right, reached)
+        gains, chosen = gains.masked_fill(free.chosen | ~right, -torch.inf), free.chosen.clone()
         drawn = _drawn((right.numel(),), generator).to(features.device)
         open_ = right & (drawn >= left_out) & (reached <= 0)
         while (room := self.capacity - chosen.sum(1)).any() and open_.any():
