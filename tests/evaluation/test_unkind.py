@@ -30,6 +30,8 @@ from robust_diffusion import (
     evaluate,
     fit,
 )
+from robust_diffusion.attacks.injection.base import InjectionAttack
+from robust_diffusion.attacks.modification.base import ModificationAttack
 from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.models.checked import sorted_row
 from tests.attacks.contract import make
@@ -152,6 +154,20 @@ def trains_it(model: Any, x: Tensor, edges: Tensor, _: Tensor) -> PerturbedGraph
 def test_what_is_no_attacked_graph_or_changes_the_weights_is_refused_in_one_line(make: Any) -> None:
     with without_type_checks(), pytest.raises(AttackError, match=r"^Returning: [^\n]*$"):
         run(gcn(), Returning(make))
+
+
+@pytest.mark.parametrize("base", [Attack, InjectionAttack, ModificationAttack])
+@pytest.mark.parametrize(
+    "returned", [None, DATA.x, DATA, (DATA.x,), (DATA.x, DATA.edge_index, 1), (DATA.x, None)]
+)
+def test_an_attack_that_returns_no_pair_is_told_what_to_return(base: Any, returned: Any) -> None:
+    made = dict.fromkeys(("perturb", "inject", "modify"), lambda *_: returned)
+    if base is not Attack:
+        del made["perturb"]
+    attack = type("Mine", (base,), {"name": "mine", "kind": "injection", **made})()
+    told = r"^Mine: returns [^\n]+; it must return a pair of tensors, features and edges$"
+    with without_type_checks(), pytest.raises(AttackError, match=told):
+        run(gcn(), attack)
 
 
 def test_what_an_attack_writes_in_place_is_counted() -> None:

@@ -503,8 +503,22 @@ class Attack(ABC):
         budget = budget.within(target_nodes.numel())
         with frozen(model):
             problem = Problem(self.name, model, data, target_nodes)
-            x, edge_index = self.perturb(problem, budget, generator)
+            x, edge_index = self.paired(self.perturb(problem, budget, generator))
         return PerturbedGraph(x, edge_index, problem.x.size(0))
+
+    def paired(self, returned: object) -> FeaturesAndEdges:
+        """What the attack returned, if it is a pair of tensors; else an `AttackError`."""
+        match returned:
+            case (Tensor() as x, Tensor() as edge_index):
+                return x, edge_index
+            case tuple() | list():
+                found = f"({', '.join(type(item).__name__ for item in returned)})"
+            case _:
+                found = "nothing" if returned is None else f"a {type(returned).__name__}"
+        raise AttackError(
+            f"{type(self).__name__}: returns {found}; it must return a pair of tensors, features "
+            "and edges"
+        )
 
     def perturb(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Features and edges of the attacked graph; the model is frozen meanwhile."""

@@ -25,7 +25,7 @@ class InjectionAttack(Attack):
         """Run the attack if a node may be injected; see `Attack`."""
         if not budget.max_injected_nodes:
             return problem.x, problem.edge_index
-        x, edge_index = self.inject(problem, budget, generator)
+        x, edge_index = self.paired(self.inject(problem, budget, generator))
         if budget.features is None:
             return x, edge_index
         n = problem.x.size(0)
