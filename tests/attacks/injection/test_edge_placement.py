@@ -14,10 +14,13 @@ from torch_geometric.utils import to_dense_adj
 
 from robust_diffusion import GAT, GCN, BeltramiGuard, GNNGuard, GraphPDE, Solver
 from robust_diffusion.attacks.base import Problem
+from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.feature_set import feature_set
+from robust_diffusion.attacks.gradient_ascent import Found, StepRule
 from robust_diffusion.attacks.injection import edge_placement
 from robust_diffusion.attacks.injection.base import STARTS
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS
-from robust_diffusion.attacks.injection.edge_placement import Placement
+from robust_diffusion.attacks.injection.edge_placement import Placement, reallocate
 from robust_diffusion.attacks.injection.features import neighbourhood, similarity
 from robust_diffusion.errors import TrainingError
 from robust_diffusion.models.adaptive import MeanOverDraws, adaptive_form
@@ -46,7 +49,7 @@ def test_allotted_edges_stay_within_each_nodes_capacity(keep: bool) -> None:
     tried, features, placement = placed()
     right = placement.margins(tried, features) <= 0
     generator = torch.Generator().manual_seed(0)
-    after = placement.allotted(tried, features, 0.0, generator, keep=keep)
+    after = placement.allotted(tried, features, 0.0, generator, keep=keep, by_slopes=keep)
     assert (after.chosen.sum(1) <= 20).all()
     assert torch.equal(after.chosen[:, ~right], placement.chosen[:, ~right])
     assert not keep or (after.chosen | ~placement.chosen).all()
@@ -191,7 +194,7 @@ def test_without_slopes_edges_move_by_measured_gains(model: Callable[..., Tensor
     tried, (_, features, placement) = problem(model), placed()
     assert placement.slopes(tried, features) is None
     generator = torch.Generator().manual_seed(0)
-    after = placement.allotted(tried, features, 0.0, generator, keep=True)
+    after = placement.allotted(tried, features, 0.0, generator, keep=True, by_slopes=True)
     assert (after.chosen & ~placement.chosen).any()
 
 
@@ -208,9 +211,29 @@ def test_no_edge_goes_where_the_model_diverges() -> None:
 
     generator = torch.Generator().manual_seed(0)
     tried = replace(tried, model=diverges)
-    after = placement.allotted(tried, features, 0.0, generator, keep=True)
+    after = placement.allotted(tried, features, 0.0, generator, keep=True, by_slopes=True)
     assert torch.equal(after.chosen[:, end], placement.chosen[:, end])
     assert (after.chosen & ~placement.chosen).any()
+
+
+def test_a_kind_of_move_is_repeated_as_long_as_it_gains(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, features, placement = placed()
+    moves: list[tuple[bool, bool]] = []
+    left = iter([40, 35, 35, 35, 35, 30, 30])  # targets still right after each move
+
+    def allotted(self: Placement, *_: Any, keep: bool, by_slopes: bool) -> Placement:
+        moves.append((keep, by_slopes))
+        return self
+
+    found = Found(features, 50, 0.0)
+    monkeypatch.setattr(Placement, "allotted", allotted)
+    fits = (replace(found, right=right) for right in left for _ in range(2))
+    monkeypatch.setattr(edge_placement, "climb", lambda *_: next(fits))
+    allowed = feature_set(Budget(6, 20, feature_limits=(-9.0, 9.0)))
+    steps, generator = StepRule(loss="masked"), torch.Generator()
+    reallocate(tried, placement, found, steps, allowed, 7, 1, generator)
+    first, second, third, fourth = edge_placement.MOVES
+    assert moves == [first, first, first, second, third, fourth, fourth]
 
 
 def test_slopes_of_too_many_edges_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +265,8 @@ def test_an_edge_goes_where_it_harms_most_targets_if_weights_say_so(
     data = Data(x=torch.zeros(4, 1), edge_index=torch.empty(2, 0, dtype=torch.long))
     tried = Problem("any", model if is_weighed else weightless, data, torch.arange(4))
     placement = Placement.of(tried, [torch.empty(0, dtype=torch.long)], [1], 0)
-    after = placement.allotted(tried, torch.ones(1, 1), 0.0, torch.Generator(), keep=True)
+    features, generator = torch.ones(1, 1), torch.Generator()
+    after = placement.allotted(tried, features, 0.0, generator, keep=True, by_slopes=True)
     assert after.chosen.nonzero().tolist() == [[0, end]]
 
 

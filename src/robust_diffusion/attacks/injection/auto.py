@@ -124,7 +124,7 @@ class AutoInjection(Ensemble):
     """
 
     name = "auto"
-    version = 9
+    version = 10
     kind: ClassVar[Kind] = "injection"
 
     def __init__(self, *, num_steps: Steps = 120) -> None:

@@ -31,6 +31,10 @@ NEAR, PATIENCE = 0.01, 3
 """Share of the targets by which a round may be worse than the last and still be walked on from, and
 tries without a gain after which the walk goes back to the best."""
 
+MOVES = ((True, True), (False, False), (False, True), (True, False))
+"""Kinds of moves of edges: whether those at targets still right stay, and whether gradients say
+what an edge gains. None is the best for all models and budgets."""
+
 LEFT_OUT = (0.0, 0.3, 0.6, 0.15, 0.45, 0.8)
 """Share of the targets still right that get no edge, by the tries since the last gain."""
 
@@ -159,20 +163,22 @@ class Placement:
         generator: torch.Generator,
         *,
         keep: bool,
+        by_slopes: bool,
     ) -> "Placement":
         """With more edges at the targets still right.
 
-        Their present edges stay if `keep` says so, and gradients give what one edge more gains;
-        otherwise these are free as well, and gains are measured. Free edges are assigned to the
-        targets, at most one to each, so that most are misclassified; then again to those that are
-        not, as far as gains add up. A share of the targets, drawn at random, is `left_out`.
+        Their present edges stay if `keep` says so; otherwise these are free as well. What one edge
+        more gains is the gradient, if `by_slopes` says so and there is one, or else measured. Free
+        edges are assigned to the targets, at most one to each, so that most are misclassified; then
+        again to those that are not, as far as gains add up. A share of the targets, drawn at
+        random, is `left_out`.
         """
         reached = self.margins(problem, features)
         right, free = reached <= 0, self
         if not keep:
             free = replace(self, chosen=self.chosen & ~right)
             reached = free.margins(problem, features)
-        gains = self.slopes(problem, features) if keep else None
+        gains = free.slopes(problem, features) if by_slopes else None
         if gains is None:
             gains = free.gains(problem, features, right, reached)
         gains, chosen = gains.masked_fill(free.chosen | ~right, -torch.inf), free.chosen.clone()
@@ -215,19 +221,23 @@ def reallocate(
 ) -> tuple[Placement, Found]:
     """Move edges from lost targets to those nearest to being lost, round by round.
 
-    After each round the features are fitted again, by `tanh_margin` and by `masked`. A round that
-    leaves more targets right than the best is walked on from if it is close, so that edges
-    which are wrong together can change together.
+    A kind of move is repeated as long as it gains; then comes the next of `MOVES`. After each
+    round the features are fitted again, by `tanh_margin` and by `masked`. A round that leaves more
+    targets right than the best is walked on from if it is close, so that edges which are wrong
+    together can change together.
     """
     best = now = (placement, fitted)
-    tries = 0
-    for turn in range(num_rounds):
+    tries = idle = 0
+    for _ in range(num_rounds):
         if best[1].right == 0:
             break
         edges, features = now[0], now[1].features
         edges = edges.trimmed(problem, features, generator)
         left_out = LEFT_OUT[tries % len(LEFT_OUT)]
-        edges = edges.allotted(problem, features, left_out, generator, keep=turn % 2 == 0)
+        keep, by_slopes = MOVES[idle % len(MOVES)]
+        edges = edges.allotted(
+            problem, features, left_out, generator, keep=keep, by_slopes=by_slopes
+        )
         index = edges.edges(problem.edge_index)
         fits = [
             climb(
@@ -236,6 +246,7 @@ def reallocate(
             for rule in (replace(steps, loss="tanh_margin"), replace(steps, loss="masked"))
         ]
         new = min(fits, key=lambda fit: fit.right)
+        idle += new.right >= now[1].right
         tries = 0 if new.right < best[1].right else tries + 1
         if new.right < best[1].right:
             best = edges, new
