@@ -306,3 +306,10 @@ def test_a_run_that_breaks_off_after_each_part_ends_at_the_same_graph(
     assert same(resumed, uninterrupted)
     assert list(resumed.part_accuracy.items()) == list(uninterrupted.part_accuracy.items())
     assert resumed.part == uninterrupted.part
+
+
+def test_most_passes_are_expected_of_a_cover_and_ascents_together() -> None:
+    attack = AutoInjection()
+    cover, both, ascents = (attack.expected_passes(Budget(2, k), 100) or 0 for k in (5, 50, 200))
+    assert 0 < ascents < cover < both
+    assert AutoInjection(num_steps=0).expected_passes(Budget(2, 5), 100) is None

@@ -471,6 +471,13 @@ class Attack(ABC):
         """
         return {}
 
+    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
+        """Forward passes that the attack takes, roughly, from which the time left follows.
+
+        By default one per step; `None` if that is unknown.
+        """
+        return getattr(self, "num_steps", None) or None
+
     def __call__(
         self,
         model: Classifier,

@@ -43,9 +43,6 @@ from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 log = logging.getLogger(__name__)
 
-PASSES_PER_STEP = {"auto": 8, "auto_modification": 6}
-"""Forward passes of attacks of many parts, for the time left; others take about one."""
-
 Cache = Callable[[Mapping[str, Any], Callable[[], Artifact]], tuple[Artifact, bool]]
 
 _Step = Sequence[float]
@@ -354,8 +351,7 @@ class Attacker:
 
     def _timed(self, run: AttackRun, effort: Effort) -> PerturbedGraph:
         """Return the attacked graph, and show and count what it takes."""
-        steps, attack = getattr(run.attack, "num_steps", None), run.attack
-        passes = round(PASSES_PER_STEP.get(attack.name, 1) * steps) if steps else None
+        attack, passes = run.attack, run.attack.expected_passes(self.budget, len(self.task.reach))
         perturb = partial(attack.run, keep=effort.keep) if isinstance(attack, Ensemble) else attack
         with (
             Progress(run.label, passes, "forward passes", shown=self.shows_progress) as effort.tell,

@@ -79,6 +79,10 @@ class AutoModification(Ensemble):
     def __init__(self, *, num_steps: SomeSteps = 125) -> None:
         self.num_steps = num_steps
 
+    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
+        """See `Attack`."""
+        return 6 * self.num_steps
+
     def has_budget(self, problem: Problem, budget: Budget) -> bool:
         """True if an edge may be flipped or a feature changed."""
         changes = budget.max_changed_nodes(problem.targets.numel())
