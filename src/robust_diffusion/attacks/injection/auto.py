@@ -135,10 +135,12 @@ class AutoInjection(Ensemble):
         return budget.max_injected_nodes > 0
 
     def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
-        """See `Attack`; most where both a cover and ascents run, fewest where ascents alone do."""
+        """See `Attack`; a cover reads an edge at every target, and edges that are few move long."""
         edges = sum(budget.injected_degrees) / num_targets
-        per_step = 8 if edges > COVERED else 12 if edges < ASCENDED else 40
-        return per_step * self.num_steps or None
+        per_step = 8.0
+        if edges <= COVERED:
+            per_step += num_targets / 60 + (28 if edges >= ASCENDED else 0)
+        return round(per_step * self.num_steps) or None
 
     def run_parts(self, parts: Parts) -> None:
         """Covers by few edges; if there are more, the ascents rung by rung, then reallocations."""
