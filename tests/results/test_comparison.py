@@ -70,6 +70,31 @@ def test_effects_of_a_half_fraction_are_those_it_was_made_of() -> None:
     assert "(p < 0.001)" in table.cells["effect on tdgia"][1]
 
 
+def factorial(**overrides: str) -> list[dict[str, Any]]:
+    """Records of two options with effects of 10 and 5 points, on three seeds."""
+    return [
+        {
+            "seed": seed,
+            "overrides": {"seed": str(seed), "x.a": str(a), "x.b": str(b), **overrides},
+            "accuracy": {"clean": 0.5 + 0.1 * a + 0.05 * b + 0.001 * (seed * (a + 2 * b) % 3)},
+        }
+        for seed, a, b in product(range(3), (0, 1), (0, 1))
+    ]
+
+
+def test_a_setting_run_twice_does_not_stand_in_for_one_that_is_missing() -> None:
+    *records, _ = factorial()
+    again = records[-1] | {"accuracy": {"clean": 0.9}}
+    assert "and 2 seeds" in show_effects([*records, again]).title
+
+
+def test_options_that_change_no_result_are_no_settings_of_their_own() -> None:
+    plain = show_effects(factorial())
+    mixed = show_effects([*factorial()[:5], *factorial(logger="wandb")[5:]])
+    assert mixed.title == plain.title
+    assert mixed.cells.equals(plain.cells)
+
+
 @pytest.mark.parametrize(
     ("constant", "text"), [(0.0, "0.00 (p -)"), (0.1, "0.00 (p -)"), (math.nan, "- (p -)")]
 )

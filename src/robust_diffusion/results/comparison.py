@@ -109,11 +109,7 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
 
 def _results(runs: Sequence[Record], on: str) -> tuple[list[Setting], list[Accuracies]]:
     """Return the settings without the overrides that all share, and the accuracies of each."""
-    # Runs of one setting can differ in what has changed in `conf/`; the last ones count.
-    chosen = {
-        (frozenset(_compared(run).items()), run["seed"]): run
-        for run in first_asked(filter(is_tested, runs))
-    }
+    chosen = _latest(runs)
     accuracy: dict[frozenset[tuple[str, str]], Accuracies] = {}
     settings: dict[frozenset[tuple[str, str]], Setting] = {}
     # Parallel runs are recorded as they finish.
@@ -128,6 +124,15 @@ def _results(runs: Sequence[Record], on: str) -> tuple[list[Setting], list[Accur
         for setting in settings.values()
     ]
     return own, list(accuracy.values())
+
+
+def _latest(runs: Sequence[Record]) -> dict[tuple[frozenset[tuple[str, str]], int], Record]:
+    """Return one finished run per setting and seed."""
+    # Runs of one setting can differ in what has changed in `conf/`; the last ones count.
+    return {
+        (frozenset(_compared(run).items()), run["seed"]): run
+        for run in first_asked(filter(is_tested, runs))
+    }
 
 
 def _compared(run: Record) -> Setting:
@@ -224,10 +229,10 @@ def show_effects(records: Sequence[Record]) -> ResultTable:
         residual variance. While runs are missing without which no effect can be told, the accuracy
         of each setting.
     """
-    tested = [record for record in records if is_tested(record)]
+    tested = list(_latest(records).values())
     if not tested:
         return summarize(records)
-    settings = pd.DataFrame([r["overrides"] for r in tested]).drop(columns="seed", errors="ignore")
+    settings = pd.DataFrame([_compared(record) for record in tested])
     if settings.columns.empty:
         return summarize(records)
     seeds = pd.Series([record["seed"] for record in tested])
