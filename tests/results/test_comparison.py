@@ -148,6 +148,30 @@ def test_pairs_attacked_by_several_versions_are_not_averaged() -> None:
     assert seeds == {"clean": 3, f"worst, auto {NEW}": 1, "worst, auto 4": 2}
 
 
+def test_models_attacked_by_two_versions_are_not_compared_without_a_word() -> None:
+    def worst(other: list[dict[str, Any]]) -> str:
+        found = compare_worst_cases([*BOTH[:3], *other], "beltrami", other[0]["flow"] or "mlp")
+        return str(found.cells["accuracy"].iloc[-1])
+
+    assert worst([run | OLD for run in BOTH[3:]]) == f"worst, auto {NEW} and 4"
+    unknown = [record("graph_pde", "white_box", seed, "grand", pgd=0.1) for seed in range(3)]
+    assert worst(unknown) == f"worst, auto {NEW} and none"
+    assert worst([record("mlp", seed=seed, auto=0.7) for seed in range(3)]) == "worst"
+
+
+def test_the_newest_version_stands_first() -> None:
+    newest = {"attack_versions": {"auto": 10}}
+    found = rows([run | (newest if run["seed"] else OLD) for run in BOTH])
+    assert list(found)[1:] == ["worst, auto 10", "worst, auto 4"]
+
+
+def test_flags_of_a_seed_of_one_model_alone_mark_no_comparison() -> None:
+    alone = against("beltrami", (*OWN, 0.5))[-1] | {"flags": {"auto": ["no_effect"]}}
+    table = compare_worst_cases([*BOTH, alone], "beltrami", "uniform_modulation")
+    assert table.cells.equals(compare_worst_cases(BOTH, "beltrami", "uniform_modulation").cells)
+    assert not table.notes
+
+
 def test_without_an_option_the_accuracies_are_shown() -> None:
     shown = show_effects([finished(0.5, 0.4, seed=seed, overrides={}) for seed in range(2)])
     assert "effect" not in " ".join(shown.cells)

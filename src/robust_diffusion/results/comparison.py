@@ -291,18 +291,19 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
     Returns:
         One row per dataset, variant and budget under which both were tried, and accuracy; none if
         there is no seed of both. Pairs of the lowest accuracy stand by the version of `auto` if
-        there are several. A lowest accuracy that is no bound is marked.
+        there are several, of either model. A lowest accuracy that is no bound on one of these seeds
+        is marked.
     """
     models = worst_cases(named_by_settings(narrow_frame(records)), all_versions=True)
     sides = [models[models["model"] == name] for name in (first, second)]
     both = sides[0].merge(sides[1], on=PAIRED, suffixes=("", " of other"))
-    marks = [side.groupby(_NAMES, sort=False)["flags"].agg(all_of).to_dict() for side in sides]
     rows, changes, notes = [], [], []
-    for key, of_both in both.groupby(_NAMES, sort=False):
+    for _, of_both in both.groupby(_NAMES, sort=False):
         dataset, variant, budget = of_both.iloc[0][_NAMES]
         named = {"dataset": dataset, "variant": variant, "budget": limits_in_words(budget)}
         flags = {
-            name: sorted(codes[key]) for name, codes in zip((first, second), marks, strict=True)
+            first: sorted(all_of(of_both["flags"])),
+            second: sorted(all_of(of_both["flags of other"])),
         }
         by_seed = of_both.sort_values(["draw", "split"]).to_dict("records")
         for kind, pairs in _accuracies(by_seed).items():
@@ -348,12 +349,15 @@ def _accuracies(pairs: Sequence[Mapping[Any, Any]]) -> dict[str, list[tuple[floa
     for name in sorted(set.intersection(*shared)):
         kind = f"transfer from {name}" if name else "transfer"
         kinds[kind] = [(a.get(name, math.nan), b.get(name, math.nan)) for a, b in transfers]
+    sides = ("", " of other")
     versions = [
-        " and ".join(dict.fromkeys(str(v) for v in (row["version"], row["version of other"]) if v))
+        tuple(dict.fromkeys(row[f"version{x}"] for x in sides if not row[f"control{x}"]))
         for row in pairs
     ]
+    several = len({*chain(*versions)}) > 1
     for version in sorted(set(versions), reverse=True):
-        kind = f"worst, {THOROUGH} {version}" if len(set(versions)) > 1 else "worst"
+        named = " and ".join(str(v or "none") for v in version)
+        kind = f"worst, {THOROUGH} {named}" if several else "worst"
         alike = (pair for pair, v in zip(pairs, versions, strict=True) if v == version)
         kinds[kind] = [(pair["worst"], pair["worst of other"]) for pair in alike]
     known = {k: [(100 * a, 100 * b) for a, b in ab if a >= 0 and b >= 0] for k, ab in kinds.items()}
