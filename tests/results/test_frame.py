@@ -61,6 +61,11 @@ def test_a_setting_in_which_runs_differ_is_a_column_of_its_type() -> None:
         ({"model": {"num_layers": 4}}, "model.num_layers=2", "model.num_layers=4"),
         ({"batching": {"num_parts": 9}}, "batching.num_parts=none", "batching.num_parts=9"),
         ({"degree_leak": True}, "data.degree_leak=none", "data.degree_leak=True"),
+        (
+            {"source": {"homophily": 0.2, "split_seed": 1}},
+            "dataset.source.homophily=none",
+            "dataset.source.homophily=0.2",
+        ),
     ],
 )
 def test_what_differs_is_named_as_it_is_typed(

@@ -64,6 +64,9 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
 
 _BUDGETS: dict[str, Budget] = {}
 
+_NO_OPTIONS = frozenset(["_target_", "folder", "name", "path", "seed", "split", "split_seed"])
+"""Keys of a dataset's source that its name or the hash of its files stands for, or that draw it."""
+
 
 def frame(records: Iterable[Record]) -> pd.DataFrame:
     """Return recorded results: one row per run and test graph, clean or attacked.
@@ -183,7 +186,9 @@ def named_by_settings(rows: pd.DataFrame) -> pd.DataFrame:
 @once_per_configuration
 def _settings(record: Record) -> dict[str, Any]:
     parts = trained_parts(recorded_settings(record))
-    parts["data"] = {k: v for k, v in (parts["data"] or {}).items() if k != "source"}
+    data = dict(parts["data"] or {})
+    source = {k: v for k, v in (data.pop("source", None) or {}).items() if k not in _NO_OPTIONS}
+    parts |= {"data": data, "dataset": {"source": source}}
     return dict(_leaves(without_trainer(parts)))
 
 
