@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robust_diffusion.records.records import by_experiment
+from robust_diffusion.results.comparison import compare_worst_cases
 from robust_diffusion.results.frame import frame
 from robust_diffusion.results.worst_case import (
     SHOWN,
@@ -187,6 +188,23 @@ def test_parts_of_an_attack_tell_white_box_from_adaptive() -> None:
     assert found["by"] == "auto (adaptive: a)"
 
 
+def with_feature_limits(run: dict[str, Any], most: float) -> dict[str, Any]:
+    """The same run whose attacks may write other features."""
+    declared = run["budget"]["declared"] | {"feature_limits": [-most, most]}
+    return run | {"run": f"{run['run']} {most}", "budget": run["budget"] | {"declared": declared}}
+
+
+def test_budgets_that_read_the_same_are_told_apart_by_what_differs() -> None:
+    runs = [record(model, auto=0.4) for model in ("gcn", "gat")]
+    both = [with_feature_limits(run, most) for run in runs for most in (0.5, 5.0)]
+    elsewhere = [run | {"dataset": "citeseer", "run": f"{run['run']} there"} for run in runs]
+    for shown in (show_worst_cases(both), compare_worst_cases(both, "gcn", "gat")):
+        (few, more) = shown.cells["budget"].unique()
+        assert few == "50 nodes, 50 edges each, feature_limits=(-0.5, 0.5)"
+        assert more == "50 nodes, 50 edges each, feature_limits=(-5.0, 5.0)"
+    assert "budget" not in show_worst_cases([*both[::2], *elsewhere]).cells
+
+
 def test_a_table_of_modifications_names_what_they_may_spend() -> None:
     cells = [
         record(model, threat, budget=(0, 0), **found)
@@ -228,6 +246,16 @@ def test_models_run_at_some_targets_only_are_shown() -> None:
     assert list(cells["seeds"]) == ["1", "1", ""]
     assert dict(cells["easy"]) == {"a": "90.0 to 40.0", "b": "- to -", "Kendall's tau": "- to -"}
     assert dict(cells["hard"]) == {"a": "- to -", "b": "50.0 to 20.0", "Kendall's tau": "- to -"}
+
+
+def test_variants_and_budgets_at_targets_have_rows_of_their_own() -> None:
+    runs = [at("a", easy, 0.9, 0.4) for easy in ("easy", "hard")]
+    released = [run | {"fidelity": "released", "run": f"{run['run']} released"} for run in runs]
+    cells = show_targets([*runs, *released]).cells
+    assert list(cells["model"])[:-1] == ["a, paper", "a, released"]
+    budgets = show_targets([*runs, *(with_feature_limits(run, 5.0) for run in runs)])
+    assert len(cells) == len(budgets.cells) == 3
+    assert "within" not in budgets.title
 
 
 def test_flags_at_targets_are_shown_and_no_run_is_no_error() -> None:

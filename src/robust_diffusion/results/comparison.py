@@ -32,7 +32,7 @@ from robust_diffusion.results.worst_case import (
     PAIRED,
     all_of,
     differing,
-    limits_in_words,
+    named_budgets,
     worst_cases,
 )
 
@@ -297,10 +297,11 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
     models = worst_cases(named_by_settings(narrow_frame(records)), all_versions=True)
     sides = [models[models["model"] == name] for name in (first, second)]
     both = sides[0].merge(sides[1], on=PAIRED, suffixes=("", " of other"))
+    both["limits"] = named_budgets(both)
     rows, changes, notes = [], [], []
     for _, of_both in both.groupby(_NAMES, sort=False):
-        dataset, variant, budget = of_both.iloc[0][_NAMES]
-        named = {"dataset": dataset, "variant": variant, "budget": limits_in_words(budget)}
+        dataset, variant, limits = of_both.iloc[0][["dataset", "variant", "limits"]]
+        named = {"dataset": dataset, "variant": variant, "budget": limits}
         flags = {
             first: sorted(all_of(of_both["flags"])),
             second: sorted(all_of(of_both["flags of other"])),

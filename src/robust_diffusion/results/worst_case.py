@@ -13,7 +13,7 @@ import pandas as pd
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import settings_of
 from robust_diffusion.records.records import CLEAN, Record, is_tested, latest_by_run, model_name
-from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
+from robust_diffusion.results.captions import describe_cuts, describe_limits, differing_keys, ranges
 from robust_diffusion.results.evidence import ENSEMBLES, SEEN, THOROUGH, knows_model
 from robust_diffusion.results.frame import (
     declared_budget,
@@ -276,7 +276,7 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     if table.empty:
         return NOTHING
     headings = HEADINGS | ({} if table["nodes"].any() else {"chance": "random flips"})
-    table["budget"] = table["budget"].map(limits_in_words)
+    table["budget"] = named_budgets(table)
     keys = [*differing(table, ["dataset", "variant", "budget"]), "model"]
     draws = ["seeds", "splits"] if table["splits"].max() > 1 else ["seeds"]
     shown = table[[*keys, *draws]].copy()
@@ -312,14 +312,18 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
     where at least two models differ in both. Target choice can change a ranking, arXiv:2605.05534.
 
     Args:
-        records: Runs of one dataset and budget; failed ones count for nothing.
+        records: Runs of any targets; failed ones count for nothing. A model's name says its
+            dataset, variant or budget where there are several.
     """
     rows = narrow_frame(latest_by_run(records).values())
     # A model has one name at all sets of targets.
     rows["settings"] = rows["settings"].map(
         lambda own: {k: v for k, v in own.items() if k != "data.difficulty"}
     )
-    named = named_by_settings(rows)
+    named = named_by_settings(rows[rows["accuracy"].notna()])
+    named["limits"] = named_budgets(named)
+    apart = differing(named, ["dataset", "variant", "limits"])
+    named["model"] = [", ".join(texts) for texts in named[["model", *apart]].to_numpy()]
     targets = [str(record.get("difficulty")) for record in named["record"]]
     tables = {}
     for name, runs in named.groupby(targets, sort=False):
@@ -351,8 +355,9 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
     cells.insert(0, "seeds", [*models["seeds"].astype(str), ""])
     title = (
         f"{', '.join(first['dataset'].unique())}: clean accuracy and the lowest that any attack "
-        f"reached, in %, by targets, within {limits_in_words(first['budget'].iloc[0])}"
+        "reached, in %, by targets"
     )
+    title += "" if "limits" in apart else f", within {limits_in_words(first['budget'].iloc[0])}"
     cells = cells.rename_axis("model").reset_index()
     return ResultTable("; ".join([title, *describe_cuts(records)]), cells, ["model"], notes)
 
@@ -370,6 +375,19 @@ def limits_in_words(budget: Budget) -> str:
     kind = "injected_nodes" if budget.max_injected_nodes else "changed_nodes"
     limits = describe_limits(ranges([asdict(budget)]), [kind])
     return ", ".join(filter(None, [limits, budget.form]))
+
+
+def named_budgets(rows: pd.DataFrame) -> "pd.Series[str]":
+    """Describe the budget of each row; those of a dataset that read the same, by all that differs.
+
+    Limits of features differ between datasets, and are named within one alone.
+    """
+    words = rows["budget"].map(limits_in_words)
+    for _, alike in rows["budget"].groupby([rows["dataset"], words]):
+        limits = [{key: str(value) for key, value in asdict(b).items()} for b in alike]
+        keys = differing_keys(limits)
+        words[alike.index] += [", ".join(["", *(f"{k}={own[k]}" for k in keys)]) for own in limits]
+    return words
 
 
 def differing(frame: pd.DataFrame, columns: Iterable[str]) -> list[str]:
