@@ -61,6 +61,17 @@ def test_models_stand_above_and_below_the_mlp() -> None:
     assert ranks(ties) == {"gcn": "1", "gin": "1", "gat": "3"}
 
 
+def test_a_seed_without_an_mlp_has_the_mean_of_those_of_its_variant() -> None:
+    def released(run: Record) -> Record:
+        return run | {"fidelity": "released", "run": f"{run['run']} released"}
+
+    of_paper = [record("gcn", seed=seed, budget=SMALL, auto=0.5) for seed in (0, 1)]
+    other = released(record("mlp", budget=SMALL, clean=0.3, auto=0.3))
+    (board,) = show_leaderboard([*of_paper, MLP, *map(released, of_paper), other])
+    above = board.cells[board.cells["model"] == "gcn"].set_index("variant")["above MLP"]
+    assert dict(above) == {"paper": "−10.00", "released": "+20.00"}
+
+
 def test_the_board_and_budgets_keep_the_best_of_several_mlps_as_control() -> None:
     weaker = [trained_for(record("mlp", budget=SMALL, clean=0.5, auto=0.5), 10)]
     board = rows([*RECORDS, *weaker])

@@ -69,7 +69,7 @@ def show_leaderboard(
     edges. It may be negative: clipping at 0 would tie all models that fail early. A curve is the
     mean over the seeds that were attacked at every budget. If there are none, it is over all seeds,
     and the model has no rank. The MLP counts with its clean accuracy on the same seed and split, or
-    else with its mean.
+    else with its mean in that variant, or in all.
 
     Args:
         records: Of any runs.
@@ -98,7 +98,9 @@ def _table(models: pd.DataFrame, points: list[Point], limits: str) -> ResultTabl
     alike = ["variant", *TRAINED]
     mlp = models[models["control"]].groupby(alike)["clean"].max().rename("mlp")
     # Without an MLP, the area is that below the curve.
-    paired = models.join(mlp, on=alike)["mlp"].fillna(mlp.mean() if len(mlp) else 0)
+    paired = models.join(mlp, on=alike)["mlp"]
+    paired = paired.fillna(models["variant"].map(mlp.groupby("variant").mean()))
+    paired = paired.fillna(mlp.mean() if len(mlp) else 0)
     models = models.assign(height=100 * (models["worst"] - paired))
     rows = pd.DataFrame([_row(group, points) for _, group in models.groupby(["variant", "model"])])
     ranked = rows["rank"] == ""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -77,8 +78,8 @@ def rank(records: Sequence[Record]) -> ResultTable:
         mean, _ = mean_and_std(values)
         lines.append(line | {"validation": _cell(values, failed), "mean": mean})
     table = pd.DataFrame(lines).sort_values("mean", ascending=False, kind="stable")
-    title = f"{records[0]['dataset']}: accuracy on clean validation nodes in %, best first"
-    title += f"; fidelity={records[0]['fidelity']}"
+    title = f"{_common(records, 'dataset')}: accuracy on clean validation nodes in %, best first"
+    title += f"; fidelity={_common(records, 'fidelity')}"
     return ResultTable(title, table.drop(columns="mean").reset_index(drop=True), keys, [])
 
 
@@ -176,10 +177,12 @@ def _with_failures(text: str, failed: int) -> str:
     return f"{text} ({failed} failed)" if failed else text
 
 
-def _title(records: Sequence[Record]) -> str:
-    def common(key: str) -> str:
-        return ", ".join(dict.fromkeys(str(r[key]) for r in records if r.get(key) is not None))
+def _common(records: Sequence[Record], key: str) -> str:
+    return ", ".join(dict.fromkeys(str(r[key]) for r in records if r.get(key) is not None))
 
+
+def _title(records: Sequence[Record]) -> str:
+    common = partial(_common, records)
     parts = [f"{common('dataset')}, {common('difficulty')} test nodes: accuracy in %"]
     if all(map(is_timing, records)):
         timings = [r["timing"] for r in records if "timing" in r]
