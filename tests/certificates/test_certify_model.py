@@ -18,6 +18,7 @@ from robust_diffusion.certificates.report import (
     certificate_tables,
     read_certificates,
 )
+from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.models import MLP
 from tests.attacks.contract import graph, make, names, trained
@@ -175,6 +176,22 @@ def record(**changes: Any) -> dict[str, Any]:
 def saved(folder: Path, report: dict[str, Any]) -> None:
     folder.mkdir(parents=True)
     (folder / "certificate.json").write_text(json.dumps(report))
+
+
+class MeanOfNeighbours(nn.Module):
+    """A model that divides by the degree, which noise makes 0."""
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        src, dst = edge_index
+        degrees = torch.bincount(dst, minlength=len(x)).to(x)
+        return torch.zeros_like(x).index_add(0, dst, x[src])[:, :7] / degrees[:, None]
+
+
+@pytest.mark.parametrize("scheme", ["sparse", "bi_smoothing"])
+def test_logits_that_are_no_numbers_are_no_votes_for_the_first_class(scheme: str) -> None:
+    joined = citation_like_graph(num_nodes=120, num_edges=240, num_features=8)
+    with pytest.raises(ConfigError, match=f"^certificate={scheme}: .* NaN of MeanOfNeighbours"):
+        certify(MeanOfNeighbours(), joined, certificate=scheme, progress=False)
 
 
 def test_folders_of_one_name_are_told_apart_by_their_parents(tmp_path: Path) -> None:

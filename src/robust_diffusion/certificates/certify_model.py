@@ -178,7 +178,8 @@ def certify(
         progress: Show bars on a terminal, or log a line a minute.
 
     Raises:
-        ConfigError: An argument that is not as above, or a model that the scheme cannot certify.
+        ConfigError: An argument that is not as above, or a model that the scheme cannot certify, or
+            whose logits are NaN on a noisy graph.
         DataError: No graph can be like `data`, or `nodes` are none of its nodes.
         AttackError: The smoothed classifier cannot be attacked so.
     """

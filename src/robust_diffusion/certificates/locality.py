@@ -1,6 +1,7 @@
 """Check that nodes have no influence on others that no path joins them to."""
 
 import copy
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,12 +60,22 @@ def check_locality(
     edges, _ = scheme.sample(edge_index, x.size(0), Noise(0, "training"), [0])
     locality = measure_locality(model, x, edges)
     if scheme.kind == "injection" and not locality.isolated:
+        if locality.change is not None and math.isnan(locality.change):
+            raise no_numbers(model, scheme)
         raise ConfigError(
             f"certificate={scheme.name}: expected a model in which {ISOLATION}, got "
             f"{type(model).__name__} ({locality}); use a model without statistics over all nodes "
             "and a solver of fixed steps, or certificate=sparse"
         )
     return locality
+
+
+def no_numbers(model: nn.Module, scheme: Smoothing) -> ConfigError:
+    """Return the error of a model whose logits are NaN, which are no votes."""
+    return ConfigError(
+        f"certificate={scheme.name}: expected a model with logits on every noisy graph, got NaN of "
+        f"{type(model).__name__}; let it return numbers at nodes without edges, too"
+    )
 
 
 def measure_locality(
@@ -99,7 +110,8 @@ def measure_locality(
             """Largest change of a logit on another graph, per unit of the largest logit."""
             with torch.no_grad():
                 apart = (model(x, edges)[ids] - logits)[nodes].abs()
-            return float(apart.max() / logits.abs().max()) if apart.numel() else 0.0
+            largest = logits.abs().max().clamp(torch.finfo(logits.dtype).tiny)
+            return float(apart.max() / largest) if apart.numel() else 0.0
 
         # Rounding costs a model half of its digits at most. In double precision that is 1.5e-8 of
         # the largest logit, less than votes, counted in single precision, tell apart. Sums in

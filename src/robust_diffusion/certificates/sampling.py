@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from robust_diffusion.certificates.base import Noise, Purpose, Smoothing
-from robust_diffusion.certificates.locality import Locality
+from robust_diffusion.certificates.locality import Locality, no_numbers
 from robust_diffusion.models.adaptive import DRAWS
 from robust_diffusion.models.checked import seeded
 from robust_diffusion.records.content import by_content, computed_by
@@ -144,8 +144,10 @@ class VoteCounter:
         parts, args = [], (self.model, *graph, self.scheme, Noise(self.seed, purpose))
         for some in batched(draws, self.per_pass):
             with torch.no_grad(), seeded(self.seed + some[0]):  # a model may sample
-                logits = noisy_logits(*args, some, edgeless=edgeless())
-            parts.append(logits[:, self.targets].argmax(2).cpu())
+                logits = noisy_logits(*args, some, edgeless=edgeless())[:, self.targets]
+            if logits.isnan().any():
+                raise no_numbers(self.model, self.scheme)
+            parts.append(logits.argmax(2).cpu())
             tell(len(some))
         predicted, classes = torch.cat(parts), range(logits.size(2))
         return Artifact({"votes": torch.stack([(predicted == c).sum(0) for c in classes], 1)})
