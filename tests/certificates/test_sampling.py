@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,27 @@ def test_votes_do_not_depend_on_how_they_are_counted(scheme: Any, tmp_path: Path
     selection = counter(trained(), tmp_path / "a", scheme=scheme)("selection", 130, *given)
     assert not torch.equal(votes, other)
     assert not torch.equal(votes, selection)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfHubs(SparseSmoothing):
+    """A scheme of one's own, that spares some nodes."""
+
+    spared: int = 0
+
+    def sample(self, edge_index: Tensor, *args: Any, **options: Any) -> Any:
+        return super().sample(edge_index[:, (edge_index >= self.spared).all(0)], *args, **options)
+
+
+def test_votes_of_a_scheme_with_other_code_or_options_are_others(tmp_path: Path) -> None:
+    given = (graph().x, graph().edge_index)
+    schemes = [SparseSmoothing(), OfHubs(spared=30), OfHubs(spared=60)]
+    for scheme in schemes:
+        votes, fresh = (
+            counter(trained(), tmp_path / folder, scheme=scheme, per_pass=50)("votes", 50, *given)
+            for folder in ("shared", str(schemes.index(scheme)))
+        )
+        assert torch.equal(votes, fresh)
 
 
 def test_a_count_that_was_cut_off_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from robust_diffusion.certificates.base import Noise, Purpose, Smoothing
 from robust_diffusion.certificates.locality import Locality, no_numbers
 from robust_diffusion.models.adaptive import DRAWS
 from robust_diffusion.models.checked import seeded
-from robust_diffusion.records.content import by_content, computed_by
+from robust_diffusion.records.content import by_content, computed_by, object_key
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import Artifact
 from robust_diffusion.system.hashes import source_hash
@@ -30,6 +30,14 @@ PART = 100
 
 NUMBERS_PER_PASS = {"cpu": 2**20, "cuda": 2**24}
 """Features of all nodes with edges, or edges of all copies, of one pass: what a cache holds."""
+
+NO_NOISE = frozenset(
+    [
+        *("samples", "selection_samples", "alpha", "budgets"),
+        *("max_additions", "max_deletions", "max_nodes", "edges"),
+    ]
+)
+"""Options of a scheme that change no draw; any other one may, also of a scheme of yours."""
 
 OWN_CODE = sorted(Path(__file__).parent.glob("*.py"))
 """Files that votes may depend on."""
@@ -123,14 +131,16 @@ class VoteCounter:
         return total
 
     def _key(self, purpose: Purpose, draws: range, x: Tensor, edge_index: Tensor) -> dict[str, Any]:
+        names = {field.name for field in fields(self.scheme)} - NO_NOISE
+        options = {name: object_key(getattr(self.scheme, name)) for name in sorted(names)}
         return {
             "graph": tensor_hash(x, edge_index, self.targets),
-            "noise": [self.scheme.name, dict(self.scheme.probabilities), purpose],
+            "purpose": purpose,
             "draws": [draws.start, draws.stop],
             "seed": self.seed,
             "certificates": [source_hash(path)[:8] for path in OWN_CODE],
             **computed_by(),
-            **by_content(self.key),
+            **by_content(self.key | {"noise": object_key(type(self.scheme)), "options": options}),
         }
 
     def _count(
