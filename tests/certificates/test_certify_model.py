@@ -124,6 +124,12 @@ def test_a_model_without_edges_has_the_largest_radius_and_its_attacks_check_noth
     assert str(report).endswith(NOTHING_FELL)
 
 
+def test_the_end_of_the_search_is_no_limit_of_every_model() -> None:
+    report = call(replace(INJECTION, p_n=0.999, samples=100), MLP(16, 8, 7))
+    assert report.certified_accuracy(report.largest + 1) == report.clean_accuracy > 0
+    assert "of any model at most" not in str(report)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "attack"), ATTACKS, ids=["sparse", "bi_smoothing"])
 def test_attacked_accuracy_is_above_certified_one(scheme: Any, attack: Any, tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def _filled(
     return filled
 
 
-_LARGEST = 50
+SEARCHED = 50
 """Totals at which the search for the largest certified one ends."""
 
 
@@ -278,10 +278,10 @@ class Smoothing(ABC):
         return certified
 
     def largest(self, classes: int) -> int:
-        """Largest total at which any model is certified: all draws agree; at most LARGEST."""
+        """Largest total at which any model is certified: all draws agree; at most SEARCHED."""
         votes = self.samples * torch.eye(1, classes, dtype=torch.long)
         bounds = class_bounds(votes, votes, self.alpha)
-        return next((k for k in range(_LARGEST) if not self.certified_at(bounds, k + 1)), _LARGEST)
+        return next((k for k in range(SEARCHED) if not self.certified_at(bounds, k + 1)), SEARCHED)
 
 
 def copied(

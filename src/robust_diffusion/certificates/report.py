@@ -15,7 +15,7 @@ from pydantic_core import from_json
 from torch import Tensor
 
 from robust_diffusion import __version__
-from robust_diffusion.certificates.base import ClassBounds, Smoothing
+from robust_diffusion.certificates.base import SEARCHED, ClassBounds, Smoothing
 from robust_diffusion.certificates.collective import Collective
 from robust_diffusion.certificates.locality import ISOLATION, Locality
 from robust_diffusion.checks import Natural, check_value
@@ -131,12 +131,18 @@ class CertificateReport:
 
     @property
     def largest(self) -> int:
-        """Largest total at which the scheme certifies any node of any model, all draws agreeing."""
+        """Largest total at which the scheme certifies any node of any model, all draws agreeing.
+
+        No more than 50 are tried.
+        """
         return self.scheme.largest(self.votes.size(1))
 
     @property
     def radius(self) -> float:
-        """Average certified radius: the largest certified total of each target, 0 if wrong."""
+        """Average certified radius: the largest certified total of each target, 0 if wrong.
+
+        Totals above `largest` do not count.
+        """
         return sum(self.certified_accuracy(total) for total in range(1, self.largest + 1))
 
     def certified(self, **budget: int) -> Bool[np.ndarray, " t"]:
@@ -195,6 +201,9 @@ class CertificateReport:
         empty = nothing_fell(frame.to_dict(orient="records"))
         for column in {"certified", "collective", "attacked"} & set(frame):
             frame[column] = frame[column].map(_percent)
+        limit = f"of any model at most {self.largest}"
+        if self.largest == SEARCHED:
+            limit = f"of at most {SEARCHED}, beyond which none are tried"
         noise = ", ".join(f"{key}={value:g}" for key, value in self.scheme.probabilities.items())
         lines = [
             f"{self.model}, {len(self.labels)} target nodes, {self.scheme.name} ({noise}), "
@@ -204,7 +213,7 @@ class CertificateReport:
             f"{_percent(self.clean_accuracy)} % smoothed; abstained {_percent(self.abstained)} %",
             f"noise leaves {100 * self.scheme.survival(1):.3g} % of {self.num_edges} edges, and "
             f"none at {100 * self.sees_no_edge:.1f} % of the targets",
-            f"average certified radius {self.radius:.2f}, of any model at most {self.largest}",
+            f"average certified radius {self.radius:.2f}, {limit}",
             *[f"assumed: {ISOLATION}; checked: {self.locality}"][: int(self._needs_isolation)],
             f"accuracy in % by {self.scheme.unit}{', of one node at a time' if self.local else ''}",
         ]
