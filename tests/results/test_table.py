@@ -29,6 +29,12 @@ def test_a_failed_seed_is_counted_beside_the_mean() -> None:
     assert (row["clean"], row["seeds"]) == ("50.00", 1)
 
 
+def test_a_sweep_of_which_no_run_finished_shows_its_failures() -> None:
+    assert rows([broken(seed=seed) for seed in range(2)]) == [
+        {"flow": "heat", "seeds": 0, "clean": "failed"}
+    ]
+
+
 def test_a_warning_names_its_model_where_there_are_several() -> None:
     told = {"flags": {"speit": ["diverged"]}, "warnings": {"speit": ["it blows up"]}}
     warned = record("hang", **told)

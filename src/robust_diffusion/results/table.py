@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
-from robust_diffusion.records.records import Record, is_timing, latest_by_run, model_name
+from robust_diffusion.records.records import CLEAN, Record, is_timing, latest_by_run, model_name
 from robust_diffusion.results.captions import (
     NUMBER,
     describe_budget,
@@ -46,6 +46,7 @@ def summarize(records: Sequence[Record]) -> ResultTable:
     by_setting, keys = _by_setting(records)
     graphs = list(dict.fromkeys(g for record in records for g in record.get("accuracy", {})))
     timed = any(map(is_timing, records))
+    graphs = graphs or [CLEAN] * (not timed)  # a column for the failures if no run finished
     lines = []
     for setting, runs in by_setting.items():
         line, failed = _line(keys, setting, runs)
