@@ -104,3 +104,16 @@ def test_results_are_compared_by_callbacks_and_by_the_contents_of_files() -> Non
     files = {"data.source.path": {"own.pt": "hash"}}
     typed = [{"config": changed("data.source.path", path), "user_files": files} for path in "ab"]
     assert settings_of(typed[0], "clean") == settings_of(typed[1], "clean")
+
+
+def test_code_and_files_of_attacks_are_no_part_of_the_model() -> None:
+    def settings(target: str, graph: str, **content: Any) -> str:
+        config = CONFIG | {"attacks": {"pgd": {"_target_": target}}}
+        return settings_of({"config": config, **content}, graph)
+
+    own = {"user_code": {"mine": "a"}, "user_files": {"attacks.pgd.path": {".npz": "b"}}}
+    assert settings("mine.Attack", "clean", **own) == settings("attacks.PGD", "clean")
+    other = own | {"user_code": {"mine": "c"}}
+    assert settings("mine.Attack", "pgd", **own) != settings("mine.Attack", "pgd", **other)
+    of_model = {"config": changed("model._target_", "mine.Net")}
+    assert settings_of(of_model | own, "clean") != settings_of(of_model | other, "clean")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import cache, cached_property, wraps
 from typing import Any, TypeVar
 
-from robust_diffusion.records.content import with_content
+from robust_diffusion.records.content import targets_of, with_content
 from robust_diffusion.system.hashes import canonical_json
 
 _T = TypeVar("_T")
@@ -96,12 +96,20 @@ def once_per_configuration(function: Callable[..., _T]) -> Callable[..., _T]:
 def recorded_settings(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a record, with the user's code and files as part of the model.
 
-    Tables never average over records that differ in these.
+    Tables never average over records that differ in these. Files of attacks are no part of it, nor
+    is code in which no class of the model, its data or its training lies.
     """
     settings = settings_of_config(record.get("config", {}))
     # A file counts by its content, not by the path that was typed.
     settings = with_content(settings, record.get("user_files") or {}, {})
-    content = {key: record[key] for key in ("user_code", "user_files") if record.get(key)}
+    files, code = record.get("user_files") or {}, record.get("user_code") or {}
+    files = {
+        key: digest for key, digest in files.items() if key.split(".")[0] not in ATTACKED_PARTS
+    }
+    targets = targets_of(trained_parts(settings))
+    of_model = any(target.startswith(f"{name}.") for target in targets for name in code)
+    content = {"user_code": code} if of_model else {}
+    content |= {"user_files": files} if files else {}
     if content or "threads" in settings:
         content |= {"threads": settings.get("threads", 1)}
         settings = settings | {"model": settings.get("model", {}) | content}
@@ -138,6 +146,7 @@ def settings_of(record: Mapping[str, Any], graph: str) -> str:
     if graph != "clean":
         chosen |= {part: config.get(part) for part in ("threat", "budget")}
         chosen["attack"] = config.get("attacks", {}).get(graph)
+        chosen |= {key: record.get(key) for key in ("user_code", "user_files")}
     return canonical_json(without_trainer(chosen), "config")
 
 
