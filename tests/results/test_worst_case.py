@@ -61,6 +61,14 @@ def test_accuracy_above_the_mlp_is_paired() -> None:
     assert math.isnan(table(FLOW)["above_mlp"].iloc[0])  # without a control
 
 
+def test_an_mlp_that_was_attacked_less_is_a_control_all_the_same() -> None:
+    models = [record("gcn", seed=seed, auto=0.4) for seed in (0, 1)]
+    mlps = [record("mlp", seed=0, clean=0.6, auto=0.6)]
+    mlps += [record("mlp", "black_box", seed=1, clean=0.5, auto=0.5)]
+    found = table([*models, *mlps]).set_index("model")
+    assert found.loc["gcn", "above_mlp"] == pytest.approx(-15)
+
+
 def test_the_best_of_several_mlps_is_the_control() -> None:
     weaker = trained_for(record("mlp", "black_box", clean=0.5, speit=0.5), 10)
     adversary = record("mlp", "black_box", clean=0.7, speit=0.7)

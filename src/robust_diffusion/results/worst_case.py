@@ -108,11 +108,11 @@ def worst_cases(results: pd.DataFrame, *, all_versions: bool = False) -> pd.Data
         [dict(zip(MODEL, model, strict=True)) | _tried(rows) for model, rows in alike.items()]
         for alike in trained.values()
     ]
-    groups = [_deepest(group, lambda model: model["seen"] + model["thorough"]) for group in groups]
     line: dict[tuple[Any, ...], float] = {}
     for control in (model for group in groups for model in group if model["control"]):
         pair = _at(control, PAIRED)
         line[pair] = float(np.fmax(control["clean"], line.get(pair, math.nan)))
+    groups = [_deepest(group, lambda model: model["seen"] + model["thorough"]) for group in groups]
     for models in groups:
         for model in models:
             model["tried"] = len({other["draw"] for other in models})
