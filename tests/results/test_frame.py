@@ -52,6 +52,8 @@ def test_a_setting_in_which_runs_differ_is_a_column_of_its_type() -> None:
     found = frame(runs)
     assert found.columns.difference(list(COLUMNS)).tolist() == ["data.degree_leak", "flow.rate"]
     assert found.groupby("flow.rate")["run"].nunique().to_dict() == {0.5: 1, 1.0: 2}
+    listed = frame([runs[0], record("d", model={"flow": {"order": [2, 1]}})])
+    assert listed.groupby("flow.order")["run"].nunique().to_dict() == {(2, 1): 1}
 
 
 @pytest.mark.parametrize(

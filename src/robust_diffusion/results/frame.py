@@ -96,11 +96,16 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
     """
     rows = narrow_frame(records)
     paths = sorted({path for row in rows["settings"] for path in row} - COLUMNS.keys())
-    columns = {path: [row.get(path) for row in rows["settings"]] for path in paths}
+    columns = {path: [_hashable(row.get(path)) for row in rows["settings"]] for path in paths}
     differing = {path: values for path, values in columns.items() if len({*map(str, values)}) > 1}
     # Missing where a row lacks the setting.
     settings = pd.DataFrame(differing, index=rows.index, dtype=object).infer_objects()
     return pd.concat([rows, settings], axis=1)
+
+
+def _hashable(value: Any) -> Any:
+    """Return lists as tuples, by which rows can be grouped."""
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def narrow_frame(records: Iterable[Record]) -> pd.DataFrame:
