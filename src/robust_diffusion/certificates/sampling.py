@@ -140,7 +140,7 @@ class VoteCounter:
             "seed": self.seed,
             "certificates": [source_hash(path)[:8] for path in OWN_CODE],
             **computed_by(),
-            **by_content(self.key | {"noise": object_key(type(self.scheme)), "options": options}),
+            **by_content({**self.key, "noise": object_key(type(self.scheme)), "options": options}),
         }
 
     def _count(
