@@ -61,3 +61,11 @@ def test_options_have_the_defaults_of_the_scheme_and_others_are_refused(
         assert given.strip("]").split("[")[-1] in error
     assert "local=1000" in run(f"certificate={name}", "--local", "1000", *TRAINING).error
     assert not models(tmp_path)  # refused before anything is trained
+
+
+@pytest.mark.parametrize("given", [("other",), ("--save", "other")])
+def test_show_drops_no_folder_or_option_without_a_word(
+    cli: Callable[..., Any], given: tuple[str, ...]
+) -> None:
+    outcome = cli("certify", "--show", "reports", *given)
+    assert "other: certify --show" in outcome.error

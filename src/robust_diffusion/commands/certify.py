@@ -41,6 +41,11 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     """
     chosen = certify_parser().parse_intermixed_args(arguments)
     if chosen.show:
+        if ignored := [*chosen.given, *filter(None, [chosen.save])]:
+            raise ConfigError(
+                f"{ignored[0]}: certify --show only prints saved reports; repeat --show for each "
+                "folder, and drop all else"
+            )
         for title, frame in certificate_tables(read_certificates(chosen.show)).items():
             print_table(title, frame, ["model"])
         return
