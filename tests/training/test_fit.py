@@ -287,6 +287,19 @@ def test_double_precision_is_kept(build: Callable[..., nn.Module], way: str) -> 
     assert data.x.dtype == torch.float32
 
 
+class Subclass(GCN):
+    """A user's own, which gets its edges sorted."""
+
+
+@pytest.mark.parametrize("build", [GCN, Subclass])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_leaked_degrees_suit_any_model(build: type[GCN], dtype: torch.dtype) -> None:
+    source = partial(GRAPH, num_features=FEATURES)
+    datamodule = GraphDataModule(source, name="toy", degree_leak=True)
+    model = build(FEATURES, 8, CLASSES).to(dtype)
+    assert fit(model, datamodule, max_epochs=1, accelerator="cpu", progress=False).epochs == 1
+
+
 def test_a_checkpoint_is_read_into_a_model_and_runs_no_code(
     make_datamodule: Callable[..., Any], tmp_path: Path
 ) -> None:

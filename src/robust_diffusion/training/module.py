@@ -177,7 +177,7 @@ class NodeClassification(pl.LightningModule):
         )
 
     def _cast(self, data: Data) -> Data:
-        """Cast the features of a view to the type of the weights, which may be double."""
+        """Cast features and degrees of a view to the type of the weights, which may be double."""
         x = data.x
         assert x is not None
         dtype = dtype_of(self.model, x.dtype)
@@ -185,6 +185,8 @@ class NodeClassification(pl.LightningModule):
             data = copy(data)
             # Once per tensor, since prepared features are found by the identity of theirs.
             data.x = _CAST.kept(x, dtype, lambda: x.to(dtype))
+            if "degree" in data:
+                data.degree = data.degree.to(dtype)
         return data
 
     def _score(self, data: Data) -> tuple[Tensor, Tensor]:
