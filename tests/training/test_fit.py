@@ -173,6 +173,22 @@ def test_an_infinite_loss_names_the_layer(
         fit(Overflowing(), make_datamodule(), directory=tmp_path)
 
 
+def test_an_epoch_whose_logits_are_nan_is_not_the_best(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path
+) -> None:
+    class Broken(Scripted):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            is_broken = not self.training and self.epoch in (1, 3)
+            return super().forward(x, edge_index) * (math.nan if is_broken else 1)
+
+    fit, datamodule = make_fit(), make_datamodule()
+    model = Broken(datamodule.view("val"), [0.0, 0.0, 0.0])
+    result = fit(model, datamodule, directory=tmp_path)
+    assert (result.best_epoch, result.val_accuracy) == (2, 0.0)
+    with pytest.raises(TrainingError, match=r"NaN .* training\.learning_rate=1e\+30"):
+        make_fit(max_epochs=1, learning_rate=1e30)(GCN(16, 8, 7), datamodule, directory=tmp_path)
+
+
 def fit_of(**options: Any) -> Fit:
     """A Fit of few epochs whose trainer has the given options."""
     quiet = {"enable_model_summary": False, "num_sanity_val_steps": 0}

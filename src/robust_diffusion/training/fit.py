@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import re
 import time
 import warnings
@@ -245,6 +246,11 @@ class Fit:
                 "must let at least one be"
             )
         (path,), (epochs, score) = paths, summary
+        if not math.isfinite(score):
+            raise TrainingError(
+                "the loss of the validation nodes is NaN after every epoch; lower "
+                f"{self.key}.learning_rate={self.learning_rate} or check the features"
+            )
         best = torch.load(path, map_location="cpu", weights_only=True)
         module.load_state_dict(best["state_dict"])
         best_epoch = best["epoch"] + 1

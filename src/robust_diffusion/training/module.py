@@ -160,7 +160,9 @@ class NodeClassification(pl.LightningModule):
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
         """Loss and accuracy on the validation nodes."""
-        self._log("val", *self._score(batch))
+        loss, accuracy = self._score(batch)
+        # NaN as logits have an accuracy, too, which must not be the best one.
+        self._log("val", loss, accuracy.where(~loss.isnan(), torch.nan))
 
     def test_step(self, batch: Data, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Loss and accuracy on the target nodes."""
