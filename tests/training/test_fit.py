@@ -243,6 +243,7 @@ def gcn(out_channels: int = CLASSES, **options: Any) -> pyg.GCN:
         ({"model": gcn(3)}, ConfigError, "model: "),
         ({"model": pyg.GCN}, ConfigError, "model: "),
         ({"data": drawn_data(val_mask=None)}, DataError, "data.val_mask: "),
+        ({"data": drawn_data(y=torch.zeros(120)), "model": gcn(2)}, DataError, "data.y: "),
         ({"max_epochs": 0}, ConfigError, "fit.max_epochs=0"),
         ({"accelerator": "gpus"}, ConfigError, "trainer.accelerator=gpus"),
     ],

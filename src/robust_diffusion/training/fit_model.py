@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data
 
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.models.checked import (
     TriedModel,
     check_model,
@@ -110,6 +110,8 @@ def fit(
 def _tried(model: nn.Module, datamodule: GraphDataModule) -> TriedModel:
     """Return the model tried on the validation view, whose classes it must tell."""
     view, classes = datamodule.view("val"), datamodule.num_classes
+    if classes < 2:
+        raise DataError("data.y: expected two classes or more, got 1; there is nothing to learn")
     assert view.x is not None
     assert view.edge_index is not None
     device, dtype = device_of(model), dtype_of(model, view.x.dtype)
