@@ -264,6 +264,21 @@ def test_a_model_that_was_tested_is_trained_with_dropout(
     assert modes[:2] == [True, False]
 
 
+def test_a_norm_behind_a_lazy_layer_sees_no_validation_node() -> None:
+    class Lazy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm = nn.LazyLinear(CLASSES), nn.BatchNorm1d(CLASSES)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.norm(self.first(x))  # type: ignore[no-any-return]
+
+    model = Lazy()
+    fit(model, drawn_data(), max_epochs=1, accelerator="cpu", progress=False)
+    assert model.norm.num_batches_tracked == 1
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
 def trainer(folder: Path, **options: Any) -> pl.Trainer:
     return pl.Trainer(
         accelerator="cpu",

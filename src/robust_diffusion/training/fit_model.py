@@ -118,7 +118,7 @@ def _tried(model: nn.Module, datamodule: GraphDataModule) -> TriedModel:
     x, edge_index = view.x.to(device, dtype), view.edge_index.to(device)
     if isinstance(model, nn.Module) and any(map(is_lazy, model.parameters())):
         with torch.no_grad(), suppress(Exception):  # of anyone's forward; the check names it
-            model(x, edge_index)
+            model.eval()(x, edge_index)  # in train mode, norms would count validation nodes
     tried = check_model(model, x, edge_index, classes, grows=False)
     if tried.logits.size(1) != classes:
         raise ConfigError(
