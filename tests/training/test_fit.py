@@ -279,6 +279,21 @@ def test_a_norm_behind_a_lazy_layer_sees_no_validation_node() -> None:
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
+def test_an_extra_state_may_be_any_object() -> None:
+    class Dated(Linear):
+        state: Any = Path("today")
+
+        def get_extra_state(self) -> Any:
+            return self.state
+
+        def set_extra_state(self, state: Any) -> None:
+            self.restored = state
+
+    model = Dated(FEATURES, CLASSES)
+    fit(model, drawn_data(), max_epochs=1, accelerator="cpu", progress=False)
+    assert model.restored == Path("today")
+
+
 def trainer(folder: Path, **options: Any) -> pl.Trainer:
     return pl.Trainer(
         accelerator="cpu",
