@@ -207,6 +207,7 @@ def fit_of(**options: Any) -> Fit:
         ({"max_epochs": 50}, None, "training.max_epochs"),
         ({"logger": True}, None, "trainer.logger=True"),
         ({"limit_val_batches": 0}, None, "trainer.limit_val_batches"),
+        ({"limit_val_batches": 0.5}, None, "trainer: "),
         # Devices without a batch each.
         ({"devices": 2}, None, "trainer.devices=2: batching=full"),
         ({"devices": 3}, Clusters(4, 2), "trainer.devices=3: "),

@@ -82,10 +82,13 @@ class FitResult:
 
 
 @contextmanager
-def _checkpoint_errors(directory: Path) -> Iterator[None]:
-    """Name the folder of a checkpoint that cannot be written."""
+def _lightning_errors(directory: Path) -> Iterator[None]:
+    """Name an option that cannot be, or the folder of a checkpoint that cannot be written."""
     try:
         yield
+    except MisconfigurationException as error:  # of what only a training shows
+        reason = " ".join(str(error).split()).rstrip(".!")
+        raise ConfigError(f"trainer: {reason}; check the options and callbacks") from error
     except OSError as error:
         if error.errno not in UNWRITABLE:
             raise
@@ -236,7 +239,7 @@ class Fit:
             )
             trainer = on_several(build, build(), datamodule)
             start = time.perf_counter()
-            with _checkpoint_errors(directory), _emptied(folder) as paths:
+            with _lightning_errors(directory), _emptied(folder) as paths:
                 trainer.fit(module, datamodule)
                 seconds = time.perf_counter() - start
                 summary = outcome.read()
