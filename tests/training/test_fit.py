@@ -4,7 +4,9 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import partial
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from robust_diffusion.errors import ConfigError, DataError, TrainingError
 from robust_diffusion.models import GCN, GraphPDE
 from robust_diffusion.operators import current_backend, set_backend, sparse_input
 from robust_diffusion.training import Adversary, Fit, NodeClassification
-from robust_diffusion.training.fit import Outcome
+from robust_diffusion.training.fit import Outcome, let_pass
 from robust_diffusion.training.fit_model import fit
 from tests.drawn import CLASSES, FEATURES, drawn_data
 from tests.graphs import without_type_checks
@@ -363,6 +365,19 @@ def test_a_checkpoint_is_read_into_a_model_and_runs_no_code(
     torch.save({"state_dict": {}, "hyper_parameters": Linear()}, path)
     with pytest.raises(pickle.UnpicklingError):
         NodeClassification.load_from_checkpoint(path, model=Linear())
+
+
+def test_a_spectral_norm_passes_to_a_process() -> None:
+    data, model = drawn_data(), GraphPDE(FEATURES, 8, CLASSES)
+    model(data.x, data.edge_index)
+    let_pass(model)
+    passed = pickle.loads(ForkingPickler.dumps(model))
+    logits = []
+    for copy in (deepcopy(model), passed):  # which shares its memory with the model
+        torch.manual_seed(0)
+        copy(data.x, data.edge_index)  # steps the power iteration
+        logits.append(copy.eval()(data.x, data.edge_index))
+    assert torch.equal(*logits)
 
 
 @pytest.mark.slow

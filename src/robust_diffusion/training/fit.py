@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from shutil import rmtree
 from tempfile import gettempdir
@@ -24,6 +25,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from pytorch_lightning.loggers import Logger
 from torch import nn
+from torch.nn.utils import parametrize
 
 from robust_diffusion.checks import Count, NonNegative, check_choice, validated
 from robust_diffusion.data import GraphDataModule
@@ -237,7 +239,7 @@ class Fit:
                 logger=logger,
                 callbacks=[checkpoint, stopping, outcome, *bar, *callbacks],
             )
-            trainer = on_several(build, build(), datamodule)
+            trainer = on_several(build, build(), model, datamodule)
             start = time.perf_counter()
             with _lightning_errors(directory), _emptied(folder) as paths:
                 trainer.fit(module, datamodule)
@@ -383,7 +385,10 @@ class EpochProgressBar(pl.Callback):
 
 
 def on_several(
-    build: Callable[..., pl.Trainer], trainer: pl.Trainer, datamodule: GraphDataModule
+    build: Callable[..., pl.Trainer],
+    trainer: pl.Trainer,
+    model: nn.Module,
+    datamodule: GraphDataModule,
 ) -> pl.Trainer:
     """The trainer, or one of its devices' processes if it has several devices.
 
@@ -412,7 +417,31 @@ def on_several(
     if not isinstance(trainer.strategy, pl.strategies.DDPStrategy):
         raise ConfigError(f"trainer.strategy: {devices} needs ddp; use trainer.strategy=ddp")
     datamodule.train_dataloader()  # cut once, not by each process
+    let_pass(model)
     return build(strategy="ddp_spawn")
+
+
+def let_pass(model: nn.Module) -> None:
+    """Let parametrized layers pass to processes, such as those of a spectral norm.
+
+    PyTorch gives each of them a class of its own, which cannot be pickled.
+    """
+    for layer in model.modules():
+        if parametrize.is_parametrized(layer):
+            ForkingPickler.register(type(layer), _parts_of)
+
+
+def _parts_of(layer: nn.Module) -> tuple[Any, ...]:
+    return _parametrized, (type(layer).__base__, vars(layer))
+
+
+def _parametrized(kind: type[nn.Module], parts: Mapping[str, Any]) -> nn.Module:
+    layer = kind.__new__(kind)
+    vars(layer).update(parts)
+    parametrize._inject_new_class(layer)  # type: ignore[no-untyped-call]
+    for name in cast(nn.ModuleDict, layer.parametrizations):
+        parametrize._inject_property(layer, name)  # type: ignore[no-untyped-call]
+    return layer
 
 
 def on_one(build: Callable[..., pl.Trainer], trainer: pl.Trainer) -> pl.Trainer:
