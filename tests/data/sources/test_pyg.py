@@ -52,6 +52,11 @@ def test_sorted_edges_stay_sorted(row: int) -> None:
     assert torch.equal(checked(edge_index=edges).edge_index, edges)
 
 
+def test_weights_of_other_edges_are_not_read(caplog: pytest.LogCaptureFixture) -> None:
+    checked(edge_weight=torch.rand(EDGES.size(1) // 2))
+    assert "not read: edge_weight" in caplog.text
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no x": ({"x": None}, "data.x: "),
     "x a list": ({"x": X.tolist()}, "data.x: "),
