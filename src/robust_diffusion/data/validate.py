@@ -97,9 +97,10 @@ def check_edge_index(edges: NDArray[np.generic], num_nodes: int, *, where: str |
 def node_numbers(nodes: object, n: int, name: str) -> Int[Tensor, "_"]:
     """Sorted numbers of the nodes that a boolean mask or a list of numbers names."""
     try:
-        # torch takes no negative strides.
-        held = nodes.copy() if isinstance(nodes, np.ndarray) else nodes
-        tensor = torch.as_tensor(held).detach().cpu()
+        # torch takes no negative strides, and no other byte order.
+        if isinstance(nodes, np.ndarray):
+            nodes = nodes.astype(nodes.dtype.newbyteorder("="))
+        tensor = torch.as_tensor(nodes).detach().cpu()
     except (TypeError, ValueError, RuntimeError):
         raise DataError(
             f"{name}: is a {type(nodes).__name__}; give a mask, node numbers, or a name like test"

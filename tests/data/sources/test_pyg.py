@@ -37,6 +37,7 @@ def checked(**changes: Any) -> Data:
         pytest.param({"test_mask": None, "test_idx": TEST.flip(0)}, id="test_idx"),
         pytest.param({"test_mask": None, "index_test": TEST}, id="index_test"),
         pytest.param({"test_mask": None, "test_idx": TEST.numpy()}, id="numpy"),
+        pytest.param({"test_mask": None, "test_idx": TEST.numpy().astype(">i4")}, id="big endian"),
     ],
 )
 def test_one_graph_in_many_forms(changes: dict[str, Any]) -> None:
