@@ -438,9 +438,9 @@ def _parts_of(layer: nn.Module) -> tuple[Any, ...]:
 def _parametrized(kind: type[nn.Module], parts: Mapping[str, Any]) -> nn.Module:
     layer = kind.__new__(kind)
     vars(layer).update(parts)
-    parametrize._inject_new_class(layer)  # type: ignore[no-untyped-call]
+    parametrize._inject_new_class(layer)
     for name in cast(nn.ModuleDict, layer.parametrizations):
-        parametrize._inject_property(layer, name)  # type: ignore[no-untyped-call]
+        parametrize._inject_property(layer, name)
     return layer
 
 
