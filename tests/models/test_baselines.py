@@ -74,6 +74,14 @@ def test_a_step_is_that_of_the_second_layer(name: str) -> None:
     assert (step.kind, step.width) == ("aggregation", HIDDEN * (2 if name == "GAT" else 1))
 
 
+@pytest.mark.parametrize("name", ["APPNP", "ElasticGNN", "GPRGNN", "RUNG"])
+def test_a_step_of_a_propagation_sees_the_edges(name: str) -> None:
+    model, (edge_index, _) = build_model(getattr(models, name)), edges()
+    step, alone = (model.hidden_step(random_signal(), e) for e in (edge_index, edge_index[:, :0]))
+    assert (step.run() - alone.run()).abs().max() > 1e-3
+    assert (step.kind, step.width) == ("aggregation", HIDDEN)
+
+
 GUARDED = partial(
     BeltramiGuard,
     flow=partial(Beltrami, heads=2, attention_channels=6),
