@@ -152,6 +152,7 @@ class Growing(Protocol):
     ("kind", "value", "expected"),
     [
         (tuple[int, int], [1, 2], (1, 2)),  # as YAML has it
+        (bool, np.float64(1) > 0, True),
         (Growing, 3, 3),
         ("Missing", 3, 3),
         (Callable[["Missing"], int], len, len),

@@ -179,7 +179,8 @@ def _is_plain(kind: Any) -> bool:
 
 def _plain(value: Any) -> Any:
     """The value, numbers of numpy and lists of OmegaConf as Python's own."""
-    if isinstance(value, Number):
+    # A boolean of numpy's is no Number.
+    if isinstance(value, Number) or type(value).__name__ in ("bool", "bool_"):
         return value.item() if hasattr(value, "item") else value
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return (tuple if isinstance(value, tuple) else list)(map(_plain, value))

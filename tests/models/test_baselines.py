@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion import models
 from robust_diffusion.data.datamodule import induced_view
+from robust_diffusion.errors import TrainingError
 from robust_diffusion.flows import Beltrami
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN, GCNSVD, BeltramiGuard, RobustGCN
@@ -72,6 +73,22 @@ def test_a_step_is_that_of_the_second_layer(name: str) -> None:
     torch.testing.assert_close(activation(step.run()), seen[0])
     assert torch.equal(step.run(), step.run())
     assert (step.kind, step.width) == ("aggregation", HIDDEN * (2 if name == "GAT" else 1))
+
+
+def test_a_batch_norm_refuses_one_node() -> None:
+    x, none = random_signal()[:1], edges()[0][:, :0]
+    with pytest.raises(TrainingError, match="batch_norm"):
+        build_model(models.GIN).train()(x, none)
+    for options in ({"num_layers": 1}, {"batch_norm": False}):
+        assert build_model(models.GIN, **options).train()(x, none).isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["APPNP", "ElasticGNN", "GPRGNN", "RUNG"])
+def test_a_step_of_a_propagation_sees_the_edges(name: str) -> None:
+    model, (edge_index, _) = build_model(getattr(models, name)), edges()
+    step, alone = (model.hidden_step(random_signal(), e) for e in (edge_index, edge_index[:, :0]))
+    assert (step.run() - alone.run()).abs().max() > 1e-3
+    assert (step.kind, step.width) == ("aggregation", HIDDEN)
 
 
 GUARDED = partial(

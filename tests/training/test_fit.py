@@ -4,7 +4,9 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import partial
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from robust_diffusion.errors import ConfigError, DataError, TrainingError
 from robust_diffusion.models import GCN, GraphPDE
 from robust_diffusion.operators import current_backend, set_backend, sparse_input
 from robust_diffusion.training import Adversary, Fit, NodeClassification
-from robust_diffusion.training.fit import Outcome
+from robust_diffusion.training.fit import Outcome, let_pass
 from robust_diffusion.training.fit_model import fit
 from tests.drawn import CLASSES, FEATURES, drawn_data
 from tests.graphs import without_type_checks
@@ -173,6 +175,22 @@ def test_an_infinite_loss_names_the_layer(
         fit(Overflowing(), make_datamodule(), directory=tmp_path)
 
 
+def test_an_epoch_whose_logits_are_nan_is_not_the_best(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path
+) -> None:
+    class Broken(Scripted):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            is_broken = not self.training and self.epoch in (1, 3)
+            return super().forward(x, edge_index) * (math.nan if is_broken else 1)
+
+    fit, datamodule = make_fit(), make_datamodule()
+    model = Broken(datamodule.view("val"), [0.0, 0.0, 0.0])
+    result = fit(model, datamodule, directory=tmp_path)
+    assert (result.best_epoch, result.val_accuracy) == (2, 0.0)
+    with pytest.raises(TrainingError, match=r"NaN .* training\.learning_rate=1e\+30"):
+        make_fit(max_epochs=1, learning_rate=1e30)(GCN(16, 8, 7), datamodule, directory=tmp_path)
+
+
 def fit_of(**options: Any) -> Fit:
     """A Fit of few epochs whose trainer has the given options."""
     quiet = {"enable_model_summary": False, "num_sanity_val_steps": 0}
@@ -191,6 +209,7 @@ def fit_of(**options: Any) -> Fit:
         ({"max_epochs": 50}, None, "training.max_epochs"),
         ({"logger": True}, None, "trainer.logger=True"),
         ({"limit_val_batches": 0}, None, "trainer.limit_val_batches"),
+        ({"limit_val_batches": 0.5}, None, "trainer: "),
         # Devices without a batch each.
         ({"devices": 2}, None, "trainer.devices=2: batching=full"),
         ({"devices": 3}, Clusters(4, 2), "trainer.devices=3: "),
@@ -227,6 +246,7 @@ def gcn(out_channels: int = CLASSES, **options: Any) -> pyg.GCN:
         ({"model": gcn(3)}, ConfigError, "model: "),
         ({"model": pyg.GCN}, ConfigError, "model: "),
         ({"data": drawn_data(val_mask=None)}, DataError, "data.val_mask: "),
+        ({"data": drawn_data(y=torch.zeros(120)), "model": gcn(2)}, DataError, "data.y: "),
         ({"max_epochs": 0}, ConfigError, "fit.max_epochs=0"),
         ({"accelerator": "gpus"}, ConfigError, "trainer.accelerator=gpus"),
     ],
@@ -245,6 +265,36 @@ def test_a_model_that_was_tested_is_trained_with_dropout(
     modes: list[bool] = []
     fit_of()(model, make_datamodule(), directory=tmp_path)
     assert modes[:2] == [True, False]
+
+
+def test_a_norm_behind_a_lazy_layer_sees_no_validation_node() -> None:
+    class Lazy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm = nn.LazyLinear(CLASSES), nn.BatchNorm1d(CLASSES)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.norm(self.first(x))  # type: ignore[no-any-return]
+
+    model = Lazy()
+    fit(model, drawn_data(), max_epochs=1, accelerator="cpu", progress=False)
+    assert model.norm.num_batches_tracked == 1
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_an_extra_state_may_be_any_object() -> None:
+    class Dated(Linear):
+        state: Any = Path("today")
+
+        def get_extra_state(self) -> Any:
+            return self.state
+
+        def set_extra_state(self, state: Any) -> None:
+            self.restored = state
+
+    model = Dated(FEATURES, CLASSES)
+    fit(model, drawn_data(), max_epochs=1, accelerator="cpu", progress=False)
+    assert model.restored == Path("today")
 
 
 def trainer(folder: Path, **options: Any) -> pl.Trainer:
@@ -287,6 +337,19 @@ def test_double_precision_is_kept(build: Callable[..., nn.Module], way: str) -> 
     assert data.x.dtype == torch.float32
 
 
+class Subclass(GCN):
+    """A user's own, which gets its edges sorted."""
+
+
+@pytest.mark.parametrize("build", [GCN, Subclass])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_leaked_degrees_suit_any_model(build: type[GCN], dtype: torch.dtype) -> None:
+    source = partial(GRAPH, num_features=FEATURES)
+    datamodule = GraphDataModule(source, name="toy", degree_leak=True)
+    model = build(FEATURES, 8, CLASSES).to(dtype)
+    assert fit(model, datamodule, max_epochs=1, accelerator="cpu", progress=False).epochs == 1
+
+
 def test_a_checkpoint_is_read_into_a_model_and_runs_no_code(
     make_datamodule: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -302,6 +365,19 @@ def test_a_checkpoint_is_read_into_a_model_and_runs_no_code(
     torch.save({"state_dict": {}, "hyper_parameters": Linear()}, path)
     with pytest.raises(pickle.UnpicklingError):
         NodeClassification.load_from_checkpoint(path, model=Linear())
+
+
+def test_a_spectral_norm_passes_to_a_process() -> None:
+    data, model = drawn_data(), GraphPDE(FEATURES, 8, CLASSES)
+    model(data.x, data.edge_index)
+    let_pass(model)
+    passed = pickle.loads(ForkingPickler.dumps(model))
+    logits = []
+    for copy in (deepcopy(model), passed):  # which shares its memory with the model
+        torch.manual_seed(0)
+        copy(data.x, data.edge_index)  # steps the power iteration
+        logits.append(copy.eval()(data.x, data.edge_index))
+    assert torch.equal(*logits)
 
 
 @pytest.mark.slow

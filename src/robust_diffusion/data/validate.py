@@ -97,9 +97,10 @@ def check_edge_index(edges: NDArray[np.generic], num_nodes: int, *, where: str |
 def node_numbers(nodes: object, n: int, name: str) -> Int[Tensor, "_"]:
     """Sorted numbers of the nodes that a boolean mask or a list of numbers names."""
     try:
-        # torch takes no negative strides.
-        held = nodes.copy() if isinstance(nodes, np.ndarray) else nodes
-        tensor = torch.as_tensor(held).detach().cpu()
+        # torch takes no negative strides, and no other byte order.
+        if isinstance(nodes, np.ndarray):
+            nodes = nodes.astype(nodes.dtype.newbyteorder("="))
+        tensor = torch.as_tensor(nodes).detach().cpu()
     except (TypeError, ValueError, RuntimeError):
         raise DataError(
             f"{name}: is a {type(nodes).__name__}; give a mask, node numbers, or a name like test"
@@ -334,8 +335,9 @@ def _adjacency(data: Data, num_nodes: int) -> sp.csr_array:
     edges = _array(data, "edge_index")
     check_edge_index(edges, num_nodes, where="data")
     num_edges = edges.shape[1]
-    held = data.to_dict().items()
-    per_edge = {k: v for k, v in held if getattr(v, "shape", ())[:1] == (num_edges,)}
+    shapes = {k: (v, v.shape) for k, v in data.to_dict().items() if hasattr(v, "shape")}
+    # Weights of another number of edges are left over from before these were changed.
+    per_edge = {k: v for k, (v, s) in shapes.items() if s[:1] == (num_edges,) or k in WEIGHTS}
     for key in [key for key in WEIGHTS if key in per_edge]:
         one_each = per_edge[key].shape in ((num_edges,), (num_edges, 1))
         if one_each and bool((per_edge.pop(key) != 1).any()):

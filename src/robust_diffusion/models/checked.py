@@ -64,7 +64,7 @@ def _sorted_inputs(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Sort edges and their weights, whether the model is called by position or by name."""
     edges = args[1] if len(args) > 1 else named["edge_index"]
-    weights = {name: named[name] for name in named.keys() - {"x", "edge_index"}}
+    weights = {name: named[name] for name in named.keys() - {"x", "edge_index", "degree"}}
     edges, *values = sorted_by(row, edges, *args[2:], *weights.values())
     by_name = dict(zip(weights, values[len(args[2:]) :], strict=True))
     if len(args) > 1:

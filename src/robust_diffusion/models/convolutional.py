@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch_geometric import nn as pyg
 
 from robust_diffusion.checks import Count, Layers, Probability, Width, validated
+from robust_diffusion.errors import TrainingError
 from robust_diffusion.models.propagating import linear_layers
 from robust_diffusion.models.stack import (
     Apply,
@@ -206,6 +207,7 @@ class GIN(LayerStack):
 
     def __init__(self, *widths: Any, batch_norm: bool = True, **options: Any) -> None:
         super().__init__(*widths, **options)
+        self.batch_norm = batch_norm
         *inner, out_channels = self.widths
         convs = [
             GINConv(_mlp(before, after, batch_norm=batch_norm), train_eps=True)
@@ -218,6 +220,11 @@ class GIN(LayerStack):
 
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """The convolutions sum along these edges, which have no self-loops."""
+        if self.training and self.batch_norm and x.size(0) == 1 < len(self.layers):
+            raise TrainingError(
+                "model.batch_norm=true: expected two nodes or more in a batch, got 1; train on "
+                "more nodes or use model.batch_norm=false"
+            )
         graph = Graph.from_edge_index(
             edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype, self_loops=False
         )

@@ -84,7 +84,7 @@ class GCNJaccard(StraightThrough, LayerStack):
     """Graph convolutions along edges whose ends share words: sum min / sum max of their counts.
 
     Of 0 and 1 that is the Jaccard similarity of two sets of words. Features are read as they were
-    before they were normalised, and count nothing below 0.
+    before `arctan` normalised them, and count nothing below 0; frequencies are taken for counts.
 
     Reference: Wu et al. 2019, arXiv:1903.01610; the threshold as in DeepRobust, arXiv:2005.06149.
 

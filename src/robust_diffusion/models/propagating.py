@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from copy import copy
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -52,6 +53,7 @@ class PropagatingMLP(MLP):
     """MLP whose predictions are then propagated along the edges; a subclass says how."""
 
     normalizes_by_degree = True
+    num_iterations: int  # steps of the propagation
 
     def forward(
         self,
@@ -63,6 +65,17 @@ class PropagatingMLP(MLP):
         """Class logits of every node; `degree` as for `GCN`."""
         graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
         return self.propagated(self.run(x, self.along(x, edge_index)), graph, degree)
+
+    def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
+        """One step of the propagation, the edges' normalisation included, at hidden width."""
+        check_hidden_layers(len(self.layers))
+        graph, degree = graph_with_degree(x, edge_index)
+        state = self.activation(self.layers[0](self.norms[0](x)))
+        once = copy(self)
+        once.num_iterations = 1
+        return HiddenStep(
+            "aggregation", state.size(1), lambda: once.propagated(state, graph, degree)
+        )
 
     @abstractmethod
     def propagated(
@@ -273,7 +286,7 @@ class GPRGNN(PropagatingMLP):
         """Sum of the steps of the walk, each by its learned weight."""
         weights, z = symmetric_weights(graph, degree), local
         out = self.weights[0] * z
-        for weight in self.weights[1:]:
+        for weight in self.weights[1 : self.num_iterations + 1]:
             z = spmm(weights, z, graph)
             out = out + weight * z
         return out

@@ -18,8 +18,8 @@ class RawFeatures(nn.Module):
     A part of a model, such as a filter that counts the words that two nodes share. An attacker's
     features are normalised like all others, so they are mapped alike, and gradients pass through.
     The map is the identity until a training on a `GraphDataModule` hands it the scale of that
-    graph, and where that normalises nothing. Mean and deviation are buffers, so a checkpoint
-    holds them.
+    graph, and where that normalises nothing, or to frequencies. Mean and deviation are buffers, so
+    a checkpoint holds them.
 
     Examples:
         >>> import torch

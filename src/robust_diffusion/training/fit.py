@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import re
 import time
 import warnings
@@ -10,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from shutil import rmtree
 from tempfile import gettempdir
@@ -23,6 +25,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from pytorch_lightning.loggers import Logger
 from torch import nn
+from torch.nn.utils import parametrize
 
 from robust_diffusion.checks import Count, NonNegative, check_choice, validated
 from robust_diffusion.data import GraphDataModule
@@ -81,10 +84,13 @@ class FitResult:
 
 
 @contextmanager
-def _checkpoint_errors(directory: Path) -> Iterator[None]:
-    """Name the folder of a checkpoint that cannot be written."""
+def _lightning_errors(directory: Path) -> Iterator[None]:
+    """Name an option that cannot be, or the folder of a checkpoint that cannot be written."""
     try:
         yield
+    except MisconfigurationException as error:  # of what only a training shows
+        reason = " ".join(str(error).split()).rstrip(".!")
+        raise ConfigError(f"trainer: {reason}; check the options and callbacks") from error
     except OSError as error:
         if error.errno not in UNWRITABLE:
             raise
@@ -233,9 +239,9 @@ class Fit:
                 logger=logger,
                 callbacks=[checkpoint, stopping, outcome, *bar, *callbacks],
             )
-            trainer = on_several(build, build(), datamodule)
+            trainer = on_several(build, build(), model, datamodule)
             start = time.perf_counter()
-            with _checkpoint_errors(directory), _emptied(folder) as paths:
+            with _lightning_errors(directory), _emptied(folder) as paths:
                 trainer.fit(module, datamodule)
                 seconds = time.perf_counter() - start
                 summary = outcome.read()
@@ -245,7 +251,13 @@ class Fit:
                 "must let at least one be"
             )
         (path,), (epochs, score) = paths, summary
-        best = torch.load(path, map_location="cpu", weights_only=True)
+        if not math.isfinite(score):
+            raise TrainingError(
+                "the loss of the validation nodes is NaN after every epoch; lower "
+                f"{self.key}.learning_rate={self.learning_rate} or check the features"
+            )
+        # This call has written it, so it may hold any object, such as a model's extra state.
+        best = torch.load(path, map_location="cpu", weights_only=False)
         module.load_state_dict(best["state_dict"])
         best_epoch = best["epoch"] + 1
         message = "%s: %d epochs (best %d) in %.1f s, best validation accuracy %.2f %%"
@@ -373,7 +385,10 @@ class EpochProgressBar(pl.Callback):
 
 
 def on_several(
-    build: Callable[..., pl.Trainer], trainer: pl.Trainer, datamodule: GraphDataModule
+    build: Callable[..., pl.Trainer],
+    trainer: pl.Trainer,
+    model: nn.Module,
+    datamodule: GraphDataModule,
 ) -> pl.Trainer:
     """The trainer, or one of its devices' processes if it has several devices.
 
@@ -402,7 +417,31 @@ def on_several(
     if not isinstance(trainer.strategy, pl.strategies.DDPStrategy):
         raise ConfigError(f"trainer.strategy: {devices} needs ddp; use trainer.strategy=ddp")
     datamodule.train_dataloader()  # cut once, not by each process
+    let_pass(model)
     return build(strategy="ddp_spawn")
+
+
+def let_pass(model: nn.Module) -> None:
+    """Let parametrized layers pass to processes, such as those of a spectral norm.
+
+    PyTorch gives each of them a class of its own, which cannot be pickled.
+    """
+    for layer in model.modules():
+        if parametrize.is_parametrized(layer):
+            ForkingPickler.register(type(layer), _parts_of)
+
+
+def _parts_of(layer: nn.Module) -> tuple[Any, ...]:
+    return _parametrized, (type(layer).__base__, vars(layer))
+
+
+def _parametrized(kind: type[nn.Module], parts: Mapping[str, Any]) -> nn.Module:
+    layer = kind.__new__(kind)
+    vars(layer).update(parts)
+    parametrize._inject_new_class(layer)
+    for name in cast(nn.ModuleDict, layer.parametrizations):
+        parametrize._inject_property(layer, name)
+    return layer
 
 
 def on_one(build: Callable[..., pl.Trainer], trainer: pl.Trainer) -> pl.Trainer:

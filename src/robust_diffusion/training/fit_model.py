@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data
 
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.models.checked import (
     TriedModel,
     check_model,
@@ -110,13 +110,15 @@ def fit(
 def _tried(model: nn.Module, datamodule: GraphDataModule) -> TriedModel:
     """Return the model tried on the validation view, whose classes it must tell."""
     view, classes = datamodule.view("val"), datamodule.num_classes
+    if classes < 2:
+        raise DataError("data.y: expected two classes or more, got 1; there is nothing to learn")
     assert view.x is not None
     assert view.edge_index is not None
     device, dtype = device_of(model), dtype_of(model, view.x.dtype)
     x, edge_index = view.x.to(device, dtype), view.edge_index.to(device)
     if isinstance(model, nn.Module) and any(map(is_lazy, model.parameters())):
         with torch.no_grad(), suppress(Exception):  # of anyone's forward; the check names it
-            model(x, edge_index)
+            model.eval()(x, edge_index)  # in train mode, norms would count validation nodes
     tried = check_model(model, x, edge_index, classes, grows=False)
     if tried.logits.size(1) != classes:
         raise ConfigError(

@@ -160,7 +160,9 @@ class NodeClassification(pl.LightningModule):
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
         """Loss and accuracy on the validation nodes."""
-        self._log("val", *self._score(batch))
+        loss, accuracy = self._score(batch)
+        # NaN as logits have an accuracy, too, which must not be the best one.
+        self._log("val", loss, accuracy.where(~loss.isnan(), torch.nan))
 
     def test_step(self, batch: Data, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Loss and accuracy on the target nodes."""
@@ -177,7 +179,7 @@ class NodeClassification(pl.LightningModule):
         )
 
     def _cast(self, data: Data) -> Data:
-        """Cast the features of a view to the type of the weights, which may be double."""
+        """Cast features and degrees of a view to the type of the weights, which may be double."""
         x = data.x
         assert x is not None
         dtype = dtype_of(self.model, x.dtype)
@@ -185,6 +187,8 @@ class NodeClassification(pl.LightningModule):
             data = copy(data)
             # Once per tensor, since prepared features are found by the identity of theirs.
             data.x = _CAST.kept(x, dtype, lambda: x.to(dtype))
+            if "degree" in data:
+                data.degree = data.degree.to(dtype)
         return data
 
     def _score(self, data: Data) -> tuple[Tensor, Tensor]:

@@ -37,6 +37,7 @@ def checked(**changes: Any) -> Data:
         pytest.param({"test_mask": None, "test_idx": TEST.flip(0)}, id="test_idx"),
         pytest.param({"test_mask": None, "index_test": TEST}, id="index_test"),
         pytest.param({"test_mask": None, "test_idx": TEST.numpy()}, id="numpy"),
+        pytest.param({"test_mask": None, "test_idx": TEST.numpy().astype(">i4")}, id="big endian"),
     ],
 )
 def test_one_graph_in_many_forms(changes: dict[str, Any]) -> None:
@@ -50,6 +51,11 @@ def test_one_graph_in_many_forms(changes: dict[str, Any]) -> None:
 def test_sorted_edges_stay_sorted(row: int) -> None:
     edges = EDGES.flip(0) if row else EDGES
     assert torch.equal(checked(edge_index=edges).edge_index, edges)
+
+
+def test_weights_of_other_edges_are_not_read(caplog: pytest.LogCaptureFixture) -> None:
+    checked(edge_weight=torch.rand(EDGES.size(1) // 2))
+    assert "not read: edge_weight" in caplog.text
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
