@@ -179,6 +179,8 @@ def test_an_injection_stays_within_budget_and_spends_it(name: str, budget: Budge
     assert spent.injected_nodes == budget.max_injected_nodes or budget.max_injected_edges == 0
     if budget.max_injected_edges is None:
         assert spent.injected_edges > 0
+    elif name == "auto":  # which places no edge where it finds none that helps
+        assert 0.9 * sum(budget.injected_degrees) <= spent.injected_edges
     else:  # which is shared out
         assert spent.injected_edges == sum(budget.injected_degrees)
 

@@ -190,7 +190,7 @@ def _filled(
     return filled
 
 
-SEARCHED = 50
+MOST_SEARCHED = 50
 """Totals at which the search for the largest certified one ends."""
 
 
@@ -278,10 +278,12 @@ class Smoothing(ABC):
         return certified
 
     def largest(self, classes: int) -> int:
-        """Largest total at which any model is certified: all draws agree; at most SEARCHED."""
+        """Largest total at which any model is certified: all draws agree; at most MOST_SEARCHED."""
         votes = self.samples * torch.eye(1, classes, dtype=torch.long)
         bounds = class_bounds(votes, votes, self.alpha)
-        return next((k for k in range(SEARCHED) if not self.certified_at(bounds, k + 1)), SEARCHED)
+        return next(
+            (k for k in range(MOST_SEARCHED) if not self.certified_at(bounds, k + 1)), MOST_SEARCHED
+        )
 
 
 def copied(

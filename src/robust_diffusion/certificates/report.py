@@ -15,7 +15,7 @@ from pydantic_core import from_json
 from torch import Tensor
 
 from robust_diffusion import __version__
-from robust_diffusion.certificates.base import SEARCHED, ClassBounds, Smoothing
+from robust_diffusion.certificates.base import MOST_SEARCHED, ClassBounds, Smoothing
 from robust_diffusion.certificates.collective import Collective
 from robust_diffusion.certificates.locality import ISOLATION, Locality
 from robust_diffusion.checks import Natural, check_value
@@ -202,8 +202,8 @@ class CertificateReport:
         for column in {"certified", "collective", "attacked"} & set(frame):
             frame[column] = frame[column].map(_percent)
         limit = f"of any model at most {self.largest}"
-        if self.largest == SEARCHED:
-            limit = f"of at most {SEARCHED}, beyond which none are tried"
+        if self.largest == MOST_SEARCHED:
+            limit = f"of at most {MOST_SEARCHED}, beyond which none are tried"
         noise = ", ".join(f"{key}={value:g}" for key, value in self.scheme.probabilities.items())
         lines = [
             f"{self.model}, {len(self.labels)} target nodes, {self.scheme.name} ({noise}), "

@@ -192,7 +192,10 @@ def named_by_settings(rows: pd.DataFrame) -> pd.DataFrame:
 def _settings(record: Record) -> dict[str, Any]:
     parts = trained_parts(recorded_settings(record))
     data = dict(parts["data"] or {})
-    source = {k: v for k, v in (data.pop("source", None) or {}).items() if k not in _NO_OPTIONS}
+    held = data.pop("source", None)
+    source = (
+        {k: v for k, v in held.items() if k not in _NO_OPTIONS} if isinstance(held, dict) else {}
+    )
     parts |= {"data": data, "dataset": {"source": source}}
     return dict(_leaves(without_trainer(parts)))
 
