@@ -257,7 +257,7 @@ class Fit:
                 f"{self.key}.learning_rate={self.learning_rate} or check the features"
             )
         # This call has written it, so it may hold any object, such as a model's extra state.
-        best = torch.load(path, map_location="cpu", weights_only=False)
+        best = torch.load(path, map_location="cpu", weights_only=False)  # nosec B614
         module.load_state_dict(best["state_dict"])
         best_epoch = best["epoch"] + 1
         message = "%s: %d epochs (best %d) in %.1f s, best validation accuracy %.2f %%"
