@@ -357,8 +357,8 @@ def draw_effort(panels: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Figure
 
 
 def draw_versions() -> Figure:
-    """`draw_effort` of `auto` within 20 nodes of 4 edges: version 7, and version 6 dashed."""
-    folders = {"version 7": COVER, "version 6": COVER / "version-6"}
+    """`draw_effort` of `auto` within 20 nodes of 4 edges: version 10, and version 6 dashed."""
+    folders = {"version 10": COVER, "version 6": COVER / "version-6"}
     figure = draw_effort(
         {
             model: {v: attacks_of(path / f"{model}-20x4")["auto"] for v, path in folders.items()}
