@@ -67,6 +67,11 @@ class GradientInjection(InjectionAttack):
         self.edges, self.start = edges, start
         self.steps = StepRule(loss=loss, rule=rule, step_size=step_size)
 
+    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
+        """See `Attack`; fewer if no target is left before."""
+        batches = min(BATCHES.get(self.edges, 1), budget.max_injected_nodes)
+        return self.restarts * batches * self.num_steps or None
+
     def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """The most harmful of all restarts."""
         made = [self._once(problem, budget, generator) for _ in range(self.restarts)]

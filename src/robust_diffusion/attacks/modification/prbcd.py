@@ -171,6 +171,10 @@ class PRBCD(BlockCoordinateAttack):
         self.resampling_ratio = resampling_ratio
         self.learning_rate = learning_rate
 
+    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
+        """See `Attack`; PyG's PRBCD measures the graph after each step, and samples at the end."""
+        return 2 * self.num_steps + int(self.implementation.coeffs["max_final_samples"])
+
     def build(self, model: nn.Module, **options: Any) -> Any:
         """PyG's PRBCD on the model."""
         resampling = max(1, round(self.num_steps * self.resampling_ratio))
