@@ -11,6 +11,7 @@ from torch import Tensor
 
 from robust_diffusion.attacks.budget import SUM_TOLERANCE, Budget, share
 from robust_diffusion.checks import check_choice
+from robust_diffusion.data.validate import node_numbers
 
 ViolationKind = Literal["injection", "modification"]
 Level = Literal["error", "warning"]
@@ -160,6 +161,10 @@ def audit(
 
     Returns:
         What is broken, each rule at most once; empty if nothing is.
+
+    Raises:
+        ConfigError: An unknown kind or form, or limits of features that are none.
+        DataError: Target nodes that are not of the clean graph.
     """
     check_choice("kind", kind, get_args(ViolationKind))
     (x, edge_index), (reference, clean_edges) = graph_parts(perturbed), graph_parts(clean)
@@ -203,7 +208,7 @@ def _mask(n: int, nodes: Int[Tensor, " t"] | None) -> Bool[Tensor, " n"]:
     """Return which of n nodes are among some; all if these are `None`."""
     mask = torch.full((n,), nodes is None)
     if nodes is not None:
-        mask[nodes.cpu()] = True
+        mask[node_numbers(nodes, n, "target_nodes")] = True
     return mask
 
 
@@ -305,7 +310,8 @@ def _check_epsilon(
 ) -> None:
     if epsilon is None:
         return
-    allowed, rounding = _outwards(epsilon, before.dtype, 1), torch.finfo(before.dtype).eps
+    allowed = _outwards(epsilon, before.dtype, 1)
+    rounding = torch.finfo(before.dtype).eps if before.is_floating_point() else 0
     after, before = after.double(), before.double()
     change = (after - before).abs()
     over = change > allowed + rounding * torch.maximum(after.abs(), before.abs())
