@@ -93,7 +93,7 @@ def test_edges_with_a_weight_are_found(tmp_path: Path) -> None:
     merged = read_perturbed(tmp_path / "adj.npz", CLEAN, merge_duplicates=True)
     assert merged.violations == []
     assert torch.equal(merged.edge_index, read.edge_index)
-    for weight in (0.5, 1.5, -1):
+    for weight in (0.5, 1.5, -1, np.inf, np.nan):
         rows.data[2] = weight
         sp.save_npz(tmp_path / "adj.npz", rows)
         read = read_perturbed(tmp_path / "adj.npz", CLEAN, merge_duplicates=True)
@@ -194,6 +194,7 @@ def test_entries_of_the_store_that_are_no_graph_or_damaged_are_refused(tmp_path:
             "changed_x": torch.zeros(1, WIDTH + 1),
             "edge_index": CLEAN.edge_index,
         },
+        "far": {"x": CLEAN.x, "edge_index": CLEAN.edge_index + 2**60},
         "damaged": {"x": CLEAN.x, "edge_index": CLEAN.edge_index},
     }
     store = ArtifactStore(tmp_path)
@@ -202,4 +203,4 @@ def test_entries_of_the_store_that_are_no_graph_or_damaged_are_refused(tmp_path:
         path = store.path("graph", {"of": name})
         if name == "damaged":
             path.write_bytes(path.read_bytes()[:-1])
-        refusal(lambda path: read_perturbed(path, CLEAN), path)
+        refusal(lambda path: read_perturbed(path, CLEAN, merge_duplicates=True), path)

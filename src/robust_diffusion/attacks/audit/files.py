@@ -126,7 +126,7 @@ def _stored(path: Path, reference: Tensor, *, merge_duplicates: bool) -> ReadGra
         raise DataError(
             f"{path}: lacks {missing}, so it is no perturbed graph; it holds {', '.join(tensors)}"
         ) from missing
-    except (RuntimeError, IndexError) as error:
+    except (RuntimeError, IndexError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise DataError(
             f"{path}: does not fit the clean graph ({reason}); name the dataset that was attacked"
@@ -166,7 +166,7 @@ def _assembled(
     edge_index = edges + torch.tensor([[columns - rows], [0]])
     odd, violations = weight != 1, Violations()
     if merge_duplicates:
-        odd &= (weight < 1) | (weight != weight.round())
+        odd &= (weight < 1) | (weight.frac() != 0)  # the latter of infinity, too
     violations.add("edge_weight", edge_index[:, odd], weight[odd])
     if rows < columns:
         # As GRB puts it together: the clean graph, the injected rows, and their transpose.
