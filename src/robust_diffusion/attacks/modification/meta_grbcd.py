@@ -166,6 +166,8 @@ class Trained(nn.Module):
                     parameter.copy_(glorot(parameter.shape, self.generator))
             for module in self.model.modules():
                 for normed in getattr(module, "parametrizations", {}).values():
+                    if not hasattr(normed[0], "_u"):  # no spectral norm
+                        continue
                     u, _, v = torch.linalg.svd(normed.original)  # what a spectral norm divides by
                     normed[0]._u.copy_(u[:, 0])
                     normed[0]._v.copy_(v[0])
