@@ -89,7 +89,7 @@ def made(**changes: Any) -> Budget:
     return Budget(**GOOD | changes)
 
 
-@pytest.mark.parametrize("limits", [(1.0, -1.0), (math.nan, 1.0), (), (1.0,)])
+@pytest.mark.parametrize("limits", [(1.0, -1.0), (math.nan, 1.0), (), (1.0,), (-1e39, 1e39)])
 def test_limits_are_two_finite_numbers_in_order(limits: tuple[float, ...]) -> None:
     with pytest.raises(ConfigError, match=r"budget\.feature_limits"):
         made(feature_limits=limits)
