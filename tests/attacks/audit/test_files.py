@@ -145,6 +145,11 @@ def test_what_is_written_for_grb_is_read_back(tmp_path: Path, make: Callable[[],
     rows, new = pickle.loads(path.read_bytes()), np.load(path.with_name("features.npy"))
     m = graph.x.size(0)
     assert (rows.shape, len(new)) == (((m - N, m), m - N) if m > N else ((N, N), N))
+    # A path as text does as well, and a folder is named as one.
+    assert write_perturbed(str(path.parent), graph, CLEAN) == path
+    assert perturbed_files(str(path.parent)) == [path]
+    assert torch.equal(read_perturbed(str(path), CLEAN).edge_index, read.edge_index)
+    assert ": is a folder; " in refusal(lambda path: read_perturbed(path, CLEAN), path.parent)
     path.write_bytes(pickle.dumps(np.eye(3)))
     with pytest.raises(DataError, match=r"adj\.p"):
         read_perturbed(path, CLEAN)
