@@ -156,15 +156,11 @@ def audit(
         epsilon: Largest change of one feature; more by its rounding is not held against it.
         features: Form of injected features, as in `Budget`.
         max_words: Most words of an injected node.
-        target_nodes: Nodes under attack; `None` for all. An injected edge to another node is a
-            warning, since no budget forbids it.
+        target_nodes: Nodes under attack, each once; `None` for all. An injected edge to another
+            node is a warning, since no budget forbids it.
 
     Returns:
         What is broken, each rule at most once; empty if nothing is.
-
-    Raises:
-        ConfigError: An unknown kind or form, or limits of features that are none.
-        DataError: Target nodes that are not of the clean graph.
     """
     check_choice("kind", kind, get_args(ViolationKind))
     (x, edge_index), (reference, clean_edges) = graph_parts(perturbed), graph_parts(clean)
