@@ -108,6 +108,7 @@ def test_numbers_of_a_range_are_taken_and_all_others_refused(data: st.DataObject
         (lambda: FGSM(num_steps=2**31), "attacks.fgsm.num_steps=2147483648"),
         (lambda: TDGIA(variant="loose"), "attacks.tdgia.variant=loose"),
         (lambda: InjectionAdversary(loss="hinge"), "adversary.loss=hinge"),
+        (lambda: InjectionAdversary(edges="gradient"), "adversary.edges=gradient"),
         (lambda: Fit(print, key="threat.fit", patience=0), "threat.fit.patience=0"),
     ],
 )

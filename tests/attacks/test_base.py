@@ -63,11 +63,13 @@ def test_spent_measures_the_features_that_changed() -> None:
     assert (spent.added_edges, spent.removed_edges) == (0, 0)
 
 
-def test_a_graph_for_pyg() -> None:
+@pytest.mark.parametrize("labels", [torch.int64, torch.int32, torch.uint8])
+def test_a_graph_for_pyg(labels: torch.dtype) -> None:
     clean = CLEAN.clone()
-    clean.y = torch.tensor([2, 0, 1])
+    clean.y = torch.tensor([2, 0, 1], dtype=labels)
     clean.test_mask = torch.tensor([True, False, True])
     clean.test_idx = torch.tensor([0, 2])
+    clean.has_mask = torch.ones((), dtype=torch.bool)
     graph = perturbed([[0.5, 0.5], [0.0, 1.0]], [*PATH, (3, 0), (4, 2)])
     data = replace(graph, clean=clean).to_data()
     assert data.validate()
@@ -87,7 +89,7 @@ def made(**changes: Any) -> Budget:
     return Budget(**GOOD | changes)
 
 
-@pytest.mark.parametrize("limits", [(1.0, -1.0), (math.nan, 1.0), (), (1.0,)])
+@pytest.mark.parametrize("limits", [(1.0, -1.0), (math.nan, 1.0), (), (1.0,), (-1e39, 1e39)])
 def test_limits_are_two_finite_numbers_in_order(limits: tuple[float, ...]) -> None:
     with pytest.raises(ConfigError, match=r"budget\.feature_limits"):
         made(feature_limits=limits)

@@ -107,6 +107,15 @@ def test_any_callable_can_be_attacked(attack: Attack, perturbed: PerturbedGraph)
     assert spent.injected_nodes + spent.added_edges + spent.removed_edges > 0
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("auto")])
+def test_the_passes_that_are_expected_are_those_that_are_made(name: str) -> None:
+    attack, model, made = make(name), copy.deepcopy(trained()), []
+    with model.register_forward_hook(lambda *_: made.append(1)):
+        run(attack, model=model)
+    expected = attack.expected_passes(BUDGET, graph().index_test.numel())
+    assert len(made) < 3 if expected is None else 2 / 3 <= len(made) / expected <= 3 / 2
+
+
 def test_an_attack_needs_targets(attack: Attack) -> None:
     with pytest.raises(ConfigError, match="target nodes: none"):
         run(attack, targets=graph().index_test[:0])

@@ -14,10 +14,10 @@ from robust_diffusion.attacks import Budget
 from robust_diffusion.attacks.audit import audit
 from robust_diffusion.attacks.base import PerturbedGraph
 from robust_diffusion.attacks.feature_set import feature_set
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.models import GCN
 from tests.attacks.contract import clean, make, names, run
-from tests.attacks.graphs import small_graph, trained_gcn
+from tests.attacks.graphs import nan_gradient, small_graph, trained_gcn
 
 WORDS = 5
 FORMS: dict[str, dict[str, Any]] = {
@@ -67,6 +67,13 @@ def test_every_injection_keeps_the_form(name: str, form: str) -> None:
     perturbed = run(make(name), model=trained(form), data=clean(data), budget=budget(form))
     assert len(perturbed.x) == len(data.x) + 6
     assert not codes(perturbed, form)
+
+
+@pytest.mark.parametrize("form", ["binary", "frequencies", "frequencies of few words"])
+@pytest.mark.parametrize("name", ["pgd", "speit", "tdgia"])
+def test_a_gradient_that_is_not_finite_is_named_within_every_form(name: str, form: str) -> None:
+    with pytest.raises(AttackError, match=rf"^attack={name}: [^\n]*not finite"):
+        run(make(name), model=nan_gradient, data=clean(graph(form)), budget=budget(form))
 
 
 @pytest.mark.parametrize("form", ["binary", "frequencies of few words"])

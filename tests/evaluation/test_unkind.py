@@ -24,6 +24,7 @@ from robust_diffusion import (
     AutoInjection,
     AutoModification,
     Budget,
+    GradientInjection,
     PerturbedGraph,
     PGDModification,
     RobustnessReport,
@@ -300,6 +301,11 @@ class Unweighted(nn.Module):
     ("attack", "fake", "code"),
     [
         (GRBCD(num_steps=1, block_size=500), lambda _: trained("GAT", 0), "rough_edge_gradient"),
+        (
+            GradientInjection(num_steps=1, edges="gradient"),
+            lambda _: trained("GAT", 0),
+            "rough_edge_gradient",
+        ),
         (AutoInjection(num_steps=0), lambda _: Unweighted(), "no_edge_gradient"),
         (AutoModification(num_steps=1), lambda _: Unweighted(), "parts_given_up"),
         (DICE(), RandomLogits, "stochastic"),

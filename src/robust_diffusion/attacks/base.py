@@ -387,8 +387,9 @@ class PerturbedGraph:
                 continue
             value = value.detach().cpu()
             if key == "y":
+                value = value if value.is_signed() else value.long()
                 data.y = torch.cat([value, value.new_full((new, *value.shape[1:]), -1)])
-            elif key.endswith("mask") and value.dtype == torch.bool and value.size(0) == n:
+            elif key.endswith("mask") and value.dtype == torch.bool and value.shape[:1] == (n,):
                 data[key] = torch.cat([value, value.new_zeros(new, *value.shape[1:])])
             elif key.endswith("_idx") or key.startswith("index_"):
                 data[key] = value

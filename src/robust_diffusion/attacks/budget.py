@@ -84,6 +84,11 @@ class Budget:
             raise ConfigError(
                 f"budget.feature_limits={limits}: must be two numbers, the smaller first"
             )
+        if max(map(abs, limits)) > LARGEST_FEATURE:
+            raise ConfigError(
+                f"budget.feature_limits={limits}: expected at most {LARGEST_FEATURE:g}, the "
+                "largest of single precision; use null for the range of the clean graph"
+            )
         object.__setattr__(self, "feature_limits", tuple(limits))
 
     @property
@@ -185,6 +190,9 @@ class Budget:
             return self
         return replace(self, max_edges_per_injected_node=num_targets)
 
+
+LARGEST_FEATURE = 3.4e38
+"""Largest feature in single precision, rounded down."""
 
 SUM_TOLERANCE = 1e-4
 """Rounding by which a row of frequencies may miss one."""

@@ -107,7 +107,8 @@ class Frequencies(_Words):
         ordered = x.sort(1, descending=True).values
         excess = ordered.cumsum(1) - 1
         counts = torch.arange(1, x.size(1) + 1, device=x.device)
-        count = (ordered * counts > excess).sum(1, keepdim=True)
+        # At least 1: a row that holds a NaN has none, and stays one for the check of gradients.
+        count = (ordered * counts > excess).sum(1, keepdim=True).clamp_min(1)
         return (x - excess.gather(1, count - 1) / count).clamp_min(0)
 
     def extreme(self, direction: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robust_diffusion.attacks.audit import Violation, audit
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, DataError
 from tests.attacks.audit.graphs import (
     CLEAN,
     WIDTH,
@@ -159,6 +159,21 @@ def test_rounding_is_no_change_beyond_epsilon(value: float, epsilon: float, sign
         graph = replace(clean, x=clean.x + (moved - clean.x) * factor)
         found = audit(clean, graph, kind="modification", epsilon=epsilon, feature_limits=(-2, 2))
         assert codes(found) == expected
+
+
+def test_whole_numbers_are_compared_with_epsilon() -> None:
+    words = replace(CLEAN, x=(CLEAN.x > 0).long())
+    attacked = set_feature(replace(CLEAN, x=words.x.float()), 0, 0.25)
+    found = audit(words, attacked, kind="modification", epsilon=0.8)
+    assert codes(found) == {"features_dtype"}
+    found = audit(words, attacked, kind="modification", epsilon=0.1)
+    assert codes(found) == {"features_dtype", "epsilon"}
+
+
+@pytest.mark.parametrize("nodes", [[N], [-1], [0] * 2, [True]])
+def test_target_nodes_of_another_graph_are_refused(nodes: list[int]) -> None:
+    with without_type_checks(), pytest.raises(DataError, match=r"^target_nodes: [^\n]*$"):
+        audit(CLEAN, GOOD, kind="injection", target_nodes=torch.tensor(nodes))
 
 
 def test_an_unknown_kind_is_refused() -> None:

@@ -93,7 +93,7 @@ def test_edges_with_a_weight_are_found(tmp_path: Path) -> None:
     merged = read_perturbed(tmp_path / "adj.npz", CLEAN, merge_duplicates=True)
     assert merged.violations == []
     assert torch.equal(merged.edge_index, read.edge_index)
-    for weight in (0.5, 1.5, -1):
+    for weight in (0.5, 1.5, -1, np.inf, np.nan):
         rows.data[2] = weight
         sp.save_npz(tmp_path / "adj.npz", rows)
         read = read_perturbed(tmp_path / "adj.npz", CLEAN, merge_duplicates=True)
@@ -145,6 +145,11 @@ def test_what_is_written_for_grb_is_read_back(tmp_path: Path, make: Callable[[],
     rows, new = pickle.loads(path.read_bytes()), np.load(path.with_name("features.npy"))
     m = graph.x.size(0)
     assert (rows.shape, len(new)) == (((m - N, m), m - N) if m > N else ((N, N), N))
+    # A path as text does as well, and a folder is named as one.
+    assert write_perturbed(str(path.parent), graph, CLEAN) == path
+    assert perturbed_files(str(path.parent)) == [path]
+    assert torch.equal(read_perturbed(str(path), CLEAN).edge_index, read.edge_index)
+    assert ": is a folder; " in refusal(lambda path: read_perturbed(path, CLEAN), path.parent)
     path.write_bytes(pickle.dumps(np.eye(3)))
     with pytest.raises(DataError, match=r"adj\.p"):
         read_perturbed(path, CLEAN)
@@ -194,6 +199,7 @@ def test_entries_of_the_store_that_are_no_graph_or_damaged_are_refused(tmp_path:
             "changed_x": torch.zeros(1, WIDTH + 1),
             "edge_index": CLEAN.edge_index,
         },
+        "far": {"x": CLEAN.x, "edge_index": CLEAN.edge_index + 2**60},
         "damaged": {"x": CLEAN.x, "edge_index": CLEAN.edge_index},
     }
     store = ArtifactStore(tmp_path)
@@ -202,4 +208,4 @@ def test_entries_of_the_store_that_are_no_graph_or_damaged_are_refused(tmp_path:
         path = store.path("graph", {"of": name})
         if name == "damaged":
             path.write_bytes(path.read_bytes()[:-1])
-        refusal(lambda path: read_perturbed(path, CLEAN), path)
+        refusal(lambda path: read_perturbed(path, CLEAN, merge_duplicates=True), path)

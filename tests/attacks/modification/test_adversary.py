@@ -43,11 +43,11 @@ def test_a_model_without_a_gradient_in_its_edges_is_refused() -> None:
         def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
             return x[:, :7]
 
-    with pytest.raises(TrainingError, match=r"^training\.adversary: [^\n]* Blind"):
+    with pytest.raises(TrainingError, match=r"^adversary: [^\n]* Blind"):
         FlipAdversary().against(Blind())(view())
 
 
 def test_an_option_of_the_search_is_named_as_the_adversarys() -> None:
     attacker = FlipAdversary(num_steps=1, block_size=1).against(trained_gcn(small_graph()))
-    with pytest.raises(ConfigError, match=r"^training\.adversary\.block_size=1: "):
+    with pytest.raises(ConfigError, match=r"^adversary\.block_size=1: "):
         attacker(view())

@@ -31,10 +31,10 @@ BUDGET = Budget(0, 0, (-1.0, 1.0), node_ratio=0.2, edge_ratio=0.2)
 run = partial(contract.run, budget=BUDGET)
 
 
-@pytest.mark.parametrize("attack", [PRBCD, GRBCD])
-def test_blocks_too_small_for_the_budget_are_refused(attack: Block) -> None:
+@pytest.mark.parametrize(("attack", "steps"), [(PRBCD, 1), (GRBCD, 1), (GRBCD, 30)])
+def test_blocks_too_small_for_the_budget_are_refused(attack: Block, steps: int) -> None:
     with pytest.raises(ConfigError, match=rf"attacks\.{attack.name}\.block_size=2: "):
-        run(attack(block_size=2, num_steps=1), budget=replace(BUDGET, edge_ratio=0.5))
+        run(attack(block_size=2, num_steps=steps), budget=replace(BUDGET, edge_ratio=0.5))
 
 
 @pytest.mark.parametrize("attack", [PRBCD, GRBCD])

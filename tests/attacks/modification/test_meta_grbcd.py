@@ -70,6 +70,17 @@ def test_a_training_lowers_the_loss_and_leaves_the_model_as_it_was(model: str) -
     assert current_backend() != "reference"
 
 
+@pytest.mark.parametrize("norm", ["weight_norm", "spectral_norm", "orthogonal"])
+def test_a_model_with_parametrized_weights_is_trained(norm: str) -> None:
+    x, edges, y, train = graph()
+    model = flow("uniform_modulation").double()
+    linear = next(part for part in model.modules() if isinstance(part, nn.Linear))
+    getattr(nn.utils.parametrizations, norm)(linear)
+    weight = torch.ones(edges.size(1), dtype=torch.double).requires_grad_()
+    loss = Trained(model, y, train, 2, 0.05, torch.Generator())(x, edges, weight).square().sum()
+    assert torch.autograd.grad(loss, weight)[0].any()
+
+
 def test_only_edges_at_targets_are_flipped() -> None:
     data, targets = drawn_data(), torch.arange(30)
     meta = MetaGRBCD(num_steps=3, num_epochs=2, block_size=60)

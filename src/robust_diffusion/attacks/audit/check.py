@@ -11,6 +11,7 @@ from torch import Tensor
 
 from robust_diffusion.attacks.budget import SUM_TOLERANCE, Budget, share
 from robust_diffusion.checks import check_choice
+from robust_diffusion.data.validate import node_numbers
 
 ViolationKind = Literal["injection", "modification"]
 Level = Literal["error", "warning"]
@@ -155,8 +156,8 @@ def audit(
         epsilon: Largest change of one feature; more by its rounding is not held against it.
         features: Form of injected features, as in `Budget`.
         max_words: Most words of an injected node.
-        target_nodes: Nodes under attack; `None` for all. An injected edge to another node is a
-            warning, since no budget forbids it.
+        target_nodes: Nodes under attack, each once; `None` for all. An injected edge to another
+            node is a warning, since no budget forbids it.
 
     Returns:
         What is broken, each rule at most once; empty if nothing is.
@@ -203,7 +204,7 @@ def _mask(n: int, nodes: Int[Tensor, " t"] | None) -> Bool[Tensor, " n"]:
     """Return which of n nodes are among some; all if these are `None`."""
     mask = torch.full((n,), nodes is None)
     if nodes is not None:
-        mask[nodes.cpu()] = True
+        mask[node_numbers(nodes, n, "target_nodes")] = True
     return mask
 
 
@@ -305,7 +306,8 @@ def _check_epsilon(
 ) -> None:
     if epsilon is None:
         return
-    allowed, rounding = _outwards(epsilon, before.dtype, 1), torch.finfo(before.dtype).eps
+    allowed = _outwards(epsilon, before.dtype, 1)
+    rounding = torch.finfo(before.dtype).eps if before.is_floating_point() else 0
     after, before = after.double(), before.double()
     change = (after - before).abs()
     over = change > allowed + rounding * torch.maximum(after.abs(), before.abs())

@@ -41,8 +41,9 @@ class ReadGraph:
     violations: Violations = field(default_factory=Violations)  # what is wrong with the file's form
 
 
-def perturbed_files(path: Path) -> list[Path]:
+def perturbed_files(path: str | Path) -> list[Path]:
     """The perturbed graphs at a path: a file, a folder of GRB's files, or entries of the store."""
+    path = Path(path)
     if not path.is_dir():
         return [path]
     for name in ("adj*.npz", *(f"adj*{suffix}" for suffix in PICKLES), f"graph-*{_OWN}"):
@@ -54,7 +55,9 @@ def perturbed_files(path: Path) -> list[Path]:
     )
 
 
-def read_perturbed(path: Path, clean: GraphLike, *, merge_duplicates: bool = False) -> ReadGraph:
+def read_perturbed(
+    path: str | Path, clean: GraphLike, *, merge_duplicates: bool = False
+) -> ReadGraph:
     """Read a perturbed graph; nothing in the file is run.
 
     GRB writes the adjacency as `adj*.pkl`: after an injection the k x (n + k) rows of the injected
@@ -72,6 +75,9 @@ def read_perturbed(path: Path, clean: GraphLike, *, merge_duplicates: bool = Fal
         merge_duplicates: Read an edge that is listed several times as one edge; otherwise it is a
             violation.
     """
+    path = Path(path)
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder; name one of its files, such as adj.pkl")
     require(path)
     if path.suffix == _OWN:
         return _stored(path, graph_parts(clean)[0], merge_duplicates=merge_duplicates)
@@ -87,12 +93,13 @@ def read_perturbed(path: Path, clean: GraphLike, *, merge_duplicates: bool = Fal
     return _assembled(path, adjacency, clean, merge_duplicates=merge_duplicates)
 
 
-def write_perturbed(folder: Path, graph: GraphLike, clean: GraphLike) -> Path:
+def write_perturbed(folder: str | Path, graph: GraphLike, clean: GraphLike) -> Path:
     """Write a perturbed graph as GRB's pipeline does: `adj.pkl` and `features.npy`.
 
     After an injection the rows and features of the injected nodes, which GRB's evaluation appends
     to the clean graph; after a modification all of both.
     """
+    folder = Path(folder)
     (x, edge_index), (clean_x, clean_edges) = graph_parts(graph), graph_parts(clean)
     m, n = x.size(0), clean_x.size(0)
     if m > n:
@@ -126,7 +133,7 @@ def _stored(path: Path, reference: Tensor, *, merge_duplicates: bool) -> ReadGra
         raise DataError(
             f"{path}: lacks {missing}, so it is no perturbed graph; it holds {', '.join(tensors)}"
         ) from missing
-    except (RuntimeError, IndexError) as error:
+    except (RuntimeError, IndexError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise DataError(
             f"{path}: does not fit the clean graph ({reason}); name the dataset that was attacked"
@@ -166,7 +173,7 @@ def _assembled(
     edge_index = edges + torch.tensor([[columns - rows], [0]])
     odd, violations = weight != 1, Violations()
     if merge_duplicates:
-        odd &= (weight < 1) | (weight != weight.round())
+        odd &= (weight < 1) | (weight.frac() != 0)  # the latter of infinity, too
     violations.add("edge_weight", edge_index[:, odd], weight[odd])
     if rows < columns:
         # As GRB puts it together: the clean graph, the injected rows, and their transpose.

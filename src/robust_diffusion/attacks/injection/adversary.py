@@ -24,7 +24,7 @@ from robust_diffusion.checks import (
 from robust_diffusion.errors import AttackError, TrainingError
 from robust_diffusion.operators import FixedRows
 
-_KEY = "training.adversary"
+_KEY = "adversary"
 
 
 @validated("adversary")

@@ -85,12 +85,27 @@ class EdgeAttack(SignAttack):
         self.num_rounds = num_rounds
         self.batch_ratio = batch_ratio
 
+    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
+        """See `Attack`; every round fits the features again."""
+        batches = -(-budget.max_injected_nodes // self._batch(budget, num_targets))
+        per_batch = self.num_steps + self.num_rounds * (self.num_steps + self.passes_to_choose)
+        return batches * per_batch or None
+
+    def _batch(self, budget: Budget, num_targets: int) -> int:
+        most = MAX_CANDIDATES // num_targets
+        return max(1, min(int(budget.max_injected_nodes * self.batch_ratio), most))
+
+    @property
+    def passes_to_choose(self) -> int:
+        """Forward passes of `choose`, roughly."""
+        return 3
+
     def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Inject the nodes batch by batch."""
         problem.check_edge_weights()
         x, edge_index, allowed = problem.x, problem.edge_index, feature_set(budget)
         all_degrees, t = budget.injected_degrees, problem.targets.numel()
-        batch = max(1, min(int(len(all_degrees) * self.batch_ratio), MAX_CANDIDATES // t))
+        batch = self._batch(budget, t)
         for first in range(0, len(all_degrees), batch):
             degrees = all_degrees[first : first + batch]
             chosen = torch.zeros(len(degrees), t, dtype=torch.bool)
@@ -159,6 +174,11 @@ class AGIA(EdgeAttack):
         super().__init__(num_rounds=num_rounds, **options)
         self.learning_rate = learning_rate
         self.num_edge_steps = num_edge_steps
+
+    @property
+    def passes_to_choose(self) -> int:
+        """Forward passes of `choose`."""
+        return self.num_edge_steps
 
     def choose(self, candidates: Candidates, chosen: Bool[Tensor, "k t"]) -> Bool[Tensor, "k t"]:
         """Adam on the weights of all candidates, then the heaviest."""

@@ -22,8 +22,8 @@ ROUNDS = 4
 class GradientInjection(InjectionAttack):
     """Gradient steps on injected features; loss, start, steps and edges are choices.
 
-    Of all steps and restarts, the features are kept at which the model classifies the fewest
-    targets right.
+    Of all steps of a batch and of all restarts, the features are kept at which the model classifies
+    the fewest targets right; with `edges=gradient`, of the steps after the last exchange.
 
     Reference: of this project; the choices are those of the attacks that they are named after.
 
@@ -65,7 +65,14 @@ class GradientInjection(InjectionAttack):
         self.num_steps = num_steps
         self.restarts = restarts
         self.edges, self.start = edges, start
+        if edges == "gradient":
+            self.needs = self.needs | {"edge_gradient"}  # type: ignore[misc]
         self.steps = StepRule(loss=loss, rule=rule, step_size=step_size)
+
+    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
+        """See `Attack`; fewer if no target is left before."""
+        batches = min(BATCHES.get(self.edges, 1), budget.max_injected_nodes)
+        return self.restarts * batches * self.num_steps or None
 
     def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """The most harmful of all restarts."""

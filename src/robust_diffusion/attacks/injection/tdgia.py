@@ -67,10 +67,17 @@ class TDGIA(AdamAttack):
         self.variant = variant
         self.batch_ratio = batch_ratio
 
+    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
+        """See `Attack`."""
+        batches = -(-budget.max_injected_nodes // self._batch(budget))
+        return batches * self.num_steps or None
+
+    def _batch(self, budget: Budget) -> int:
+        return max(1, int(budget.max_injected_nodes * self.batch_ratio))
+
     def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Batch by batch, choose targets, then fit the batch's features."""
-        x, edge_index = problem.x, problem.edge_index
-        batch = max(1, int(budget.max_injected_nodes * self.batch_ratio))
+        x, edge_index, batch = problem.x, problem.edge_index, self._batch(budget)
         all_degrees = budget.injected_degrees
         for start in range(0, len(all_degrees), batch):
             degrees = all_degrees[start : start + batch]

@@ -10,7 +10,7 @@ from robust_diffusion.attacks.modification.prbcd import LRBCD
 from robust_diffusion.checks import Count, PositiveShare, SomeSteps, validated
 from robust_diffusion.errors import AttackError, ConfigError, TrainingError
 
-_KEY = "training.adversary"
+_KEY = "adversary"
 
 
 @validated("adversary")

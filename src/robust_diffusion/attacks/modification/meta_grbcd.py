@@ -91,6 +91,10 @@ class MetaGRBCD(GRBCD):
         self.num_epochs = num_epochs
         self.training_rate = training_rate
 
+    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
+        """See `Attack`; each step trains the model again."""
+        return self.num_steps * (self.num_epochs + 1)
+
     def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Run GRBCD on the model as its training leaves it."""
         if not isinstance(problem.model, nn.Module) or not problem.takes_weights:
@@ -162,6 +166,8 @@ class Trained(nn.Module):
                     parameter.copy_(glorot(parameter.shape, self.generator))
             for module in self.model.modules():
                 for normed in getattr(module, "parametrizations", {}).values():
+                    if not hasattr(normed[0], "_u"):  # no spectral norm
+                        continue
                     u, _, v = torch.linalg.svd(normed.original)  # what a spectral norm divides by
                     normed[0]._u.copy_(u[:, 0])
                     normed[0]._v.copy_(v[0])

@@ -28,6 +28,9 @@ with warnings.catch_warnings():
 Loss = Literal["prob_margin", "tanh_margin", "margin", "masked"]
 
 
+TOO_FEW = ("Sampling random block", "The search space size", "selected index k out of range")
+"""Errors of PyG's attacks and of `topk` about a block of fewer pairs than a step flips."""
+
 REPEATED = 64
 """Largest block, as a multiple of all pairs; it holds each of them."""
 
@@ -97,7 +100,7 @@ class BlockCoordinateAttack(ModificationAttack):
                     x, edge_index, problem.all_labels, flips, idx_attack=self.scored(problem)
                 )
             except (RuntimeError, ValueError) as error:
-                if not str(error).startswith(("Sampling random block", "The search space size")):
+                if not str(error).startswith(TOO_FEW):
                     raise
                 raise ConfigError(
                     f"attacks.{self.name}.block_size={self.block_size}: too few to draw {flips} "
@@ -170,6 +173,10 @@ class PRBCD(BlockCoordinateAttack):
         super().__init__(loss=loss, **options)
         self.resampling_ratio = resampling_ratio
         self.learning_rate = learning_rate
+
+    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
+        """See `Attack`; PyG's PRBCD measures the graph after each step, and samples at the end."""
+        return 2 * self.num_steps + int(self.implementation.coeffs["max_final_samples"])
 
     def build(self, model: nn.Module, **options: Any) -> Any:
         """PyG's PRBCD on the model."""
