@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch import Tensor
 from torch.autograd import gradcheck
 
 from robust_diffusion.errors import ConfigError
@@ -133,6 +134,31 @@ def test_what_the_energy_sees_moves_as_the_state_does(scale: str, method: Method
         found.append((end, *by))
     for narrowed, plain in zip(*found, strict=True):
         torch.testing.assert_close(narrowed, plain)
+
+
+class Damped(Hang):
+    def forward(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor:
+        return super().forward(t, z, graph) - 0.5 * z
+
+
+class AtRest(Hang):
+    def initial_state(self, z: Tensor, graph: Graph) -> Tensor:
+        return torch.cat([z, torch.zeros_like(z)], 1)
+
+
+class Momentum(Hang):
+    def features(self, state: Tensor) -> Tensor:
+        return state[:, self.channels :]
+
+
+@pytest.mark.parametrize("cls", [Damped, AtRest, Momentum, type("Inherited", (Damped,), {})])
+def test_a_subclass_of_another_equation_is_not_narrowed(cls: type[Hang]) -> None:
+    flow, z, graph = build_flow(cls), random_signal(), random_graph()
+    ends = [
+        Solver("rk4", num_steps=2, engine=engine).solve(flow, z, graph)
+        for engine in ("own", "torchdiffeq")
+    ]
+    torch.testing.assert_close(*ends)
 
 
 @pytest.mark.parametrize("cls", ENERGIES)

@@ -80,9 +80,16 @@ class Flow(nn.Module, ABC):
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Check the arguments of every flow by their annotations."""
+        """Check the arguments of every flow by their annotations.
+
+        A class that changes the equation, and not the narrower form that it inherits, is integrated
+        as it is written.
+        """
         super().__init_subclass__(**options)
         validated("flow")(cls)
+        pieces = {"forward", "initial_state", "features", "edge_weights"}
+        if "narrowed" not in vars(_nearest(cls, pieces | {"narrowed"})):
+            cls.narrowed = Flow.narrowed  # type: ignore[method-assign]
 
     def __init__(self, channels: Width, *, t_end: NonNegative = 1.0) -> None:
         super().__init__()
@@ -141,6 +148,11 @@ class Flow(nn.Module, ABC):
 
     def resample(self) -> None:
         """Redraw what the flow draws once per solve; called in training only."""
+
+
+def _nearest(cls: type, names: set[str]) -> type:
+    """Return the class, in the order of inheritance, that defines one of the names."""
+    return next(base for base in cls.__mro__ if vars(base).keys() & names)
 
 
 class AttentionFlow(Flow):
@@ -230,8 +242,7 @@ class ModulatedFlow(AttentionFlow):
         super().__init_subclass__(**kwargs)
         pieces = {"modulation_scores", "norm", "edge_modulation", "edge_weights"}
         exponents = "modulation_exponents"
-        nearest = next(c for c in cls.__mro__ if vars(c).keys() & {*pieces, exponents})
-        cls._is_fused = exponents in vars(nearest)
+        cls._is_fused = exponents in vars(_nearest(cls, pieces | {exponents}))
 
     _is_fused: bool
 
