@@ -1,7 +1,9 @@
 """What holds for every flow."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from torch.autograd import gradcheck
 
 from robust_diffusion import flows
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.flows.attention import TrainedAttention
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.operators import Graph, segment_sum
 from tests.backends import backend
@@ -226,3 +229,25 @@ def test_a_mixin_of_other_scores_leaves_the_fused_kernels() -> None:
         torch.testing.assert_close(mine, build_flow(Mine)(TIME, z, graph))
     torch.testing.assert_close(renamed, plain)
     assert not torch.allclose(mine, plain)
+
+
+class Uniform(TrainedAttention):
+    def forward(self, z: Tensor, graph: Graph) -> Tensor:
+        return flows.Heat.edge_weights(self, z, graph)  # type: ignore[arg-type]
+
+
+class WithoutWeights(nn.Module):
+    def forward(self, z: Tensor, graph: Graph) -> Tensor:
+        return flows.Heat.edge_weights(self, z, graph)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "attention", [partial(Uniform, CHANNELS, heads=1, attention_channels=1), WithoutWeights]
+)
+def test_another_attention_leaves_the_fused_kernels(attention: Callable[[], nn.Module]) -> None:
+    flow, z, graph, found = build_flow(flows.Beltrami), random_signal(), random_graph(), []
+    flow.attention = attention()
+    for name in ("torch", "reference"):
+        with backend(name):
+            found.append(flow(TIME, z, graph))
+    torch.testing.assert_close(*found)

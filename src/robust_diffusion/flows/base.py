@@ -291,6 +291,8 @@ class ModulatedFlow(AttentionFlow):
         """Diffuse along A * B, which conserves a constant signal exactly."""
         # Only then are the weights read: in training that moves the power iteration on.
         exponents = self.modulation_exponents if self._is_fused else None
+        if type(self.attention) not in (TrainedAttention, ResampledAttention):
+            exponents = None  # the fused kernels would ignore any other attention
         if exponents and (kernels := kernels_for(z, graph.weight, heads=self.attention.heads)):
             ceiling = math.inf if self.gradient_ceiling is None else self.gradient_ceiling
             residual = self.gradient_norm == "residual"
