@@ -135,7 +135,10 @@ class Flow(nn.Module, ABC):
         return self.initial_state(z, graph), graph, self.features
 
     def similarity(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """Edge scores by which training-time rewiring ranks edges: the weights by default."""
+        """Edge scores by which training-time rewiring ranks edges: the weights by default.
+
+        `prepare` gave the graph.
+        """
         return self.edge_weights(z, graph)
 
     def prepare(self, z: NodeSignal, graph: Graph) -> Graph:
