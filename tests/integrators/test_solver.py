@@ -164,12 +164,13 @@ def test_implicit_adams_tells_once_that_its_corrector_did_not_settle(
         warnings.warn("of the right-hand side", stacklevel=1)
         return -30 * z
 
-    solver = Solver("implicit_adams", num_steps=10)
+    solver = Solver("implicit_adams")
     solver.integrate(stiff, ONES.float(), 1.0)  # never to 1e-7
     assert not caplog.records
     for _ in range(2):
         solver.integrate(stiff, ONES, 1.0)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert caplog.messages[0].startswith("solver.num_steps=10: the corrector of implicit_adams")
     assert {str(warning.message) for warning in recwarn} == {"of the right-hand side"}
 
 

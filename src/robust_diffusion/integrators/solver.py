@@ -136,6 +136,7 @@ class Solver:
                 raise ConfigError(f"solver.rtol, solver.atol: {method} has no tolerance; drop them")
             if self.step_size is None:
                 self.num_steps = self.num_steps or STEPS
+                setting = f"solver.num_steps={self.num_steps}"
             elif self.num_steps is not None:
                 raise ConfigError(f"{setting}: each sets the steps; give one of them")
         elif setting:
