@@ -40,6 +40,11 @@ class CountingFlow(Flow):
         return -z
 
 
+class StiffFlow(CountingFlow):
+    def forward(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor:
+        return -30 * z
+
+
 @pytest.mark.parametrize(
     ("method", "evaluations"),
     [
@@ -169,6 +174,9 @@ def test_implicit_adams_tells_once_that_its_corrector_did_not_settle(
     assert not caplog.records
     for _ in range(2):
         solver.integrate(stiff, ONES, 1.0)
+    flow, z, graph = build_flow(StiffFlow), random_signal(), random_graph()
+    with torch.no_grad():
+        solver.solve(flow, z, graph, times=[0.3, 0.6])
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert caplog.messages[0].startswith("solver.num_steps=10: the corrector of implicit_adams")
     assert {str(warning.message) for warning in recwarn} == {"of the right-hand side"}

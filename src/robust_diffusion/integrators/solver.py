@@ -219,7 +219,8 @@ class Solver:
             if t > now:
                 if steps is not None:
                     share = math.ceil(steps * (t - now) / period * (1 - 1e-12))
-                    solver = replace(solver, num_steps=share, step_size=None)
+                    solver = replace(self, num_steps=share, step_size=None)
+                    solver._watch = self._watch  # warns once, of the steps that were set
                 state = solver.integrate(partial(_later, flow, graph, now), state, t - now)
                 now = t
             yield state
