@@ -224,3 +224,14 @@ def test_the_state_at_any_times_is_that_of_solves_that_end_there(method: Any) ->
             solver.solve(flow, z, graph, times=times)
     with pytest.raises(ConfigError, match="times"):
         Solver("rk4", adjoint=True).solve(flow, z, graph, times=[1])
+
+
+@pytest.mark.parametrize("method", ["rk4", "dopri5", "implicit_adams"])
+@pytest.mark.parametrize(
+    ("slope", "shown"), [(lambda z: z[:, :1], r"\(3, 1\)"), (lambda z: None, "NoneType")]
+)
+def test_a_derivative_of_another_shape_than_the_state_is_refused(
+    method: Any, slope: Any, shown: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^flow: [^\n]*\(3, 2\), got {shown};"):
+        Solver(method).integrate(lambda _, z: slope(z), ONES, 1.0)

@@ -259,6 +259,7 @@ class Solver:
         Raises:
             TrainingError: An adaptive method's step shrank to nothing, or its state was not finite;
                 or there were more evaluations than `max_nfe`.
+            ConfigError: A derivative has another shape than the state.
         """
         if t_end == 0:
             return z
@@ -417,7 +418,14 @@ class Watch:
                     *(self.name, count, float(t.detach()), t_end),
                 )
             count += 1
-            return rhs(t, z)
+            slope = rhs(t, z)
+            found = tuple(getattr(slope, "shape", ()))
+            if found != tuple(z.shape):  # it would be broadcast
+                raise ConfigError(
+                    f"flow: expected a derivative of the state's shape {tuple(z.shape)}, got "
+                    f"{found or type(slope).__name__}; correct what forward returns"
+                )
+            return slope
 
         return evaluate
 
