@@ -303,10 +303,11 @@ class Solver:
     def _fractional(self, flow: FlowLike, z: Tensor, graph: Graph) -> Tensor:
         num_steps = self.steps_on(flow.t_end)
         if self.adjoint or num_steps is None:
+            fixed = f"a solver of fixed steps, such as rk4, instead of {self.method}"
+            remedies = [fixed] * (num_steps is None) + ["solver.adjoint=false"] * self.adjoint
             raise ConfigError(
                 f"flow.order={flow.order}: a derivative of fractional order is solved in equal "
-                f"steps and differentiated through them; use a solver of fixed steps instead of "
-                f"{self.method}, and solver.adjoint=false"
+                f"steps and differentiated through them; use {' and '.join(remedies)}"
             )
         message = f"the fractional predictor takes the steps of {self.method}"
         self._watch.tell_of_steps(f"flow.order={flow.order}: {message}", level=logging.INFO)
