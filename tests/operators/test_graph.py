@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from robust_diffusion.errors import DataError
 from robust_diffusion.operators import Graph, SparseMatrix, spmm, stand_ins
 from tests import oracles
-from tests.graphs import NODES, random_edges, random_signal
+from tests.graphs import NODES, random_edges, random_signal, without_type_checks
 
 edge_lists = st.lists(
     st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), max_size=25
@@ -50,6 +51,26 @@ def test_self_loops_of_weight_one_are_added_only_where_missing() -> None:
     expected = torch.tensor([[1.0, 4.0, 0.0], [2.0, 0.3, 0.0], [0.0, 0.0, 1.0]])
     assert torch.equal(dense, expected)
     assert graph.num_edges == 5
+
+
+@pytest.mark.parametrize(
+    ("weight", "shown"),
+    [
+        (torch.ones(4, 1), "edge_weight: expected one number for each of 4 edges, got shape 4 x 1"),
+        (torch.ones(3), "edge_weight: .* got shape 3; "),
+        (torch.ones(()), "edge_weight: .* got shape no dimension; "),
+    ],
+)
+def test_weights_that_are_not_one_per_edge_are_refused(weight: torch.Tensor, shown: str) -> None:
+    edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    with without_type_checks(), pytest.raises(DataError, match=shown):
+        Graph.from_edge_index(edge_index, weight, num_nodes=3)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bool])
+def test_numbers_of_nodes_that_are_not_whole_are_refused(kind: torch.dtype) -> None:
+    with without_type_checks(), pytest.raises(DataError, match=r"edge_index: .*edge_index\.long"):
+        Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]).to(kind), num_nodes=2)
 
 
 @pytest.mark.parametrize(("made", "inference"), [(False, False), (False, True), (True, True)])

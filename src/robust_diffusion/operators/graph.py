@@ -177,7 +177,8 @@ class Graph:
             The sorted graph.
 
         Raises:
-            DataError: An edge of no node, or not as many weights as edges.
+            DataError: An edge of no node, numbers of nodes that are not whole, or not one weight
+                for each edge.
         """
         make = partial(_Layout, edge_index, num_nodes, self_loops=self_loops)
         layout = _LAYOUTS.kept(edge_index, (num_nodes, self_loops), make)
@@ -258,9 +259,11 @@ class _Layout:
 
     def arrange(self, weight: Tensor) -> Tensor:
         """Weights in the order of the graph's edges, 1 on the self-loops that were added."""
-        if weight.size(0) != self._num_given:
+        if weight.shape != (self._num_given,):
+            shape = " x ".join(map(str, weight.shape)) or "no dimension"
             raise DataError(
-                f"edge_weight: {weight.size(0)} weights of {self._num_given} edges; give one each"
+                f"edge_weight: expected one number for each of {self._num_given} edges, got shape "
+                f"{shape}; use a tensor of one dimension"
             )
         if self._self_loops:
             loops = weight.new_ones(self._num_nodes)
@@ -277,6 +280,9 @@ def check_edges(edge_index: Tensor, num_nodes: int) -> None:
     if edge_index.ndim != 2 or edge_index.size(0) != 2:
         shape = " x ".join(map(str, edge_index.shape))
         raise DataError(f"edge_index: expected shape 2 x e, got {shape}; see `to_undirected`")
+    if edge_index.is_floating_point() or edge_index.dtype == torch.bool:
+        kind = str(edge_index.dtype).removeprefix("torch.")
+        raise DataError(f"edge_index: expected whole numbers, got {kind}; use edge_index.long()")
     if edge_index.numel() and edge_index.device.type == "cpu":  # elsewhere this is a host sync
         low, high = map(int, edge_index.aminmax())
         if low < 0 or high >= num_nodes:
