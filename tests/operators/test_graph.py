@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from robust_diffusion.errors import DataError
-from robust_diffusion.operators import Graph, SparseMatrix, spmm, stand_ins
+from robust_diffusion.operators import Graph, SparseMatrix, spmm, stand_ins, symmetric_weights
 from tests import oracles
 from tests.graphs import NODES, random_edges, random_signal, without_type_checks
 
@@ -51,6 +51,23 @@ def test_self_loops_of_weight_one_are_added_only_where_missing() -> None:
     expected = torch.tensor([[1.0, 4.0, 0.0], [2.0, 0.3, 0.0], [0.0, 0.0, 1.0]])
     assert torch.equal(dense, expected)
     assert graph.num_edges == 5
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_mask_of_edges_weighs_as_the_edges_that_it_keeps(
+    kind: torch.dtype, dtype: torch.dtype
+) -> None:
+    edge_index, _ = random_edges()
+    keeps = torch.arange(edge_index.size(1)) % 3 > 0
+    with without_type_checks():
+        masked = Graph.from_edge_index(edge_index, keeps.to(kind), num_nodes=NODES, dtype=dtype)
+        few = Graph.from_edge_index(edge_index[:, keeps], num_nodes=NODES, dtype=dtype)
+        dense = [
+            oracles.adjacency(g.edge_index, symmetric_weights(g), NODES) for g in (masked, few)
+        ]
+    assert masked.weight.dtype == dtype
+    torch.testing.assert_close(*dense)
 
 
 @pytest.mark.parametrize(

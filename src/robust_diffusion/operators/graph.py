@@ -170,7 +170,7 @@ class Graph:
             edge_index: Rows are source and destination.
             edge_weight: Weights of the edges; 1 on every edge when absent. Gradients flow to it.
             num_nodes: Number of nodes n.
-            dtype: Type of the weights when `edge_weight` is absent.
+            dtype: Type of the weights when `edge_weight` is absent, a mask, or whole numbers.
             self_loops: Add an edge of weight 1 from each node to itself where there is none.
 
         Returns:
@@ -185,6 +185,8 @@ class Graph:
         if edge_weight is None:
             ones = torch.ones(layout.src.numel(), dtype=dtype, device=edge_index.device)
             return cls(layout.src, layout.dst, ones, num_nodes, layout.indexes, ones)
+        if not edge_weight.is_floating_point():  # sums of a mask are no degrees
+            edge_weight = edge_weight.to(dtype)
         weight = layout.arrange(edge_weight)
         return cls(layout.src, layout.dst, weight, num_nodes, layout.indexes)
 
