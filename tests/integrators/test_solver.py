@@ -222,6 +222,8 @@ def test_the_state_at_any_times_is_that_of_solves_that_end_there(method: Any) ->
     for times in ([1, 0.5], [-1], [0, float("nan")], [float("inf")]):
         with pytest.raises(ConfigError, match=r"^times=[^\n]*ascend"):
             solver.solve(flow, z, graph, times=times)
+    with pytest.raises(ConfigError, match=r"^times=\[\]: expected at least one"):
+        solver.solve(flow, z, graph, times=[])
     with pytest.raises(ConfigError, match="times"):
         Solver("rk4", adjoint=True).solve(flow, z, graph, times=[1])
 

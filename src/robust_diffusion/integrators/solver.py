@@ -196,6 +196,8 @@ class Solver:
         state = flow.initial_state(z, graph)
         if times is None:
             return flow.features(self._end(flow, state, graph))
+        if len(times) == 0:
+            raise ConfigError("times=[]: expected at least one time, got none; name or drop it")
         self._require_precision(state)
         states = self.trajectory(flow, state, graph, times)
         return torch.stack([flow.features(state) for state in states])
