@@ -251,3 +251,25 @@ def test_another_attention_leaves_the_fused_kernels(attention: Callable[[], nn.M
         with backend(name):
             found.append(flow(TIME, z, graph))
     torch.testing.assert_close(*found)
+
+
+class LearnedExponent(flows.Beltrami):
+    def __init__(self, channels: int, **options: Any) -> None:
+        super().__init__(channels, **options)
+        self.right = nn.Parameter(torch.tensor(-1.0))
+
+    @property
+    def modulation_exponents(self) -> Any:
+        return -1.0, self.right
+
+
+def test_a_learned_exponent_leaves_the_fused_kernels() -> None:
+    flow, z, graph, found = build_flow(LearnedExponent), random_signal(), random_graph(), []
+    for name in ("compiled", "reference"):
+        nn.init.constant_(flow.right, -1.0)
+        with backend(name):
+            out = flow(TIME, z, graph)
+            found += [out, *torch.autograd.grad(out.square().sum(), flow.right)]
+            nn.init.constant_(flow.right, 2.0)
+            found.append(flow(TIME, z, graph))
+    torch.testing.assert_close(found[:3], found[3:])

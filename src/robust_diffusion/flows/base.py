@@ -258,6 +258,17 @@ class ModulatedFlow(AttentionFlow):
         """
         return None
 
+    def _fused_exponents(self) -> tuple[float, float] | None:
+        """Return the exponents, unless the fused kernels would ignore part of the equation.
+
+        They compute the package's own attentions, and pass learned numbers no gradient.
+        """
+        exponents = self.modulation_exponents if self._is_fused else None
+        known = type(self.attention) in (TrainedAttention, ResampledAttention)
+        numbers = *(exponents or ()), self.gradient_floor, self.gradient_ceiling
+        learned = any(isinstance(number, Tensor) for number in numbers)
+        return exponents if known and not learned else None
+
     def modulation_scores(self, inverse_norm: Float[Tensor, " n"], graph: Graph) -> EdgeValues:
         """Scores whose softmax is B, up to what is equal for all edges arriving at a node.
 
@@ -293,9 +304,7 @@ class ModulatedFlow(AttentionFlow):
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Diffuse along A * B, which conserves a constant signal exactly."""
         # Only then are the weights read: in training that moves the power iteration on.
-        exponents = self.modulation_exponents if self._is_fused else None
-        if type(self.attention) not in (TrainedAttention, ResampledAttention):
-            exponents = None  # the fused kernels would ignore any other attention
+        exponents = self._fused_exponents()
         if exponents and (kernels := kernels_for(z, graph.weight, heads=self.attention.heads)):
             ceiling = math.inf if self.gradient_ceiling is None else self.gradient_ceiling
             residual = self.gradient_norm == "residual"
