@@ -256,11 +256,12 @@ def test_another_attention_leaves_the_fused_kernels(attention: Callable[[], nn.M
 class LearnedExponent(flows.Beltrami):
     def __init__(self, channels: int, **options: Any) -> None:
         super().__init__(channels, **options)
+        self.left = -1.0
         self.right = nn.Parameter(torch.tensor(-1.0))
 
     @property
     def modulation_exponents(self) -> Any:
-        return -1.0, self.right
+        return self.left, self.right
 
 
 def test_a_learned_exponent_leaves_the_fused_kernels() -> None:
@@ -273,3 +274,21 @@ def test_a_learned_exponent_leaves_the_fused_kernels() -> None:
             nn.init.constant_(flow.right, 2.0)
             found.append(flow(TIME, z, graph))
     torch.testing.assert_close(found[:3], found[3:])
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "value"),
+    [
+        (flows.Grand, "rate", 1.0),
+        (flows.GraphCON, "frequency", 1.0),
+        (flows.GraphCON, "damping", 1.0),
+        (LearnedExponent, "left", 0.0),
+    ],
+)
+def test_a_number_that_is_learned_has_a_gradient_where_it_changes_nothing(
+    cls: type[flows.Flow], name: str, value: float
+) -> None:
+    flow, z, graph = build_flow(cls), random_signal(), random_graph()
+    setattr(flow, name, nn.Parameter(torch.tensor(value)))
+    flow(TIME, flow.initial_state(z, graph), graph).square().sum().backward()
+    assert getattr(flow, name).grad.abs() > 1e-6

@@ -153,6 +153,11 @@ class Flow(nn.Module, ABC):
         """Redraw what the flow draws once per solve; called in training only."""
 
 
+def is_number(value: Any, number: float) -> bool:
+    """Return whether a value is this number, not a tensor, which may be learned."""
+    return not isinstance(value, Tensor) and value == number
+
+
 def _nearest(cls: type, names: set[str]) -> type:
     """Return the class, in the order of inheritance, that defines one of the names."""
     return next(base for base in cls.__mro__ if vars(base).keys() & names)
@@ -278,7 +283,7 @@ class ModulatedFlow(AttentionFlow):
             raise NotImplementedError(f"{type(self).__name__}.modulation_scores")
         left, right = self.modulation_exponents
         scores = gather_src(inverse_norm.pow(-right), graph)
-        return scores if left == 0 else gather_dst(inverse_norm.pow(-left), graph) * scores
+        return scores if is_number(left, 0) else gather_dst(inverse_norm.pow(-left), graph) * scores
 
     def norm(self, z: NodeSignal, attention: EdgeValues, graph: Graph) -> Float[Tensor, " n"]:
         """Gradient norm g_u of the state, within its bounds."""
