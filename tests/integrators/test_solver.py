@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.flows import Beltrami, Flow, Heat, count_evaluations
+from robust_diffusion.flows import Beltrami, Flow, Frond, Heat, count_evaluations
 from robust_diffusion.integrators.solver import ADAPTIVE_METHODS, Solver
 from robust_diffusion.operators import Graph
 from tests.graphs import (
@@ -237,3 +237,19 @@ def test_a_derivative_of_another_shape_than_the_state_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=rf"^flow: [^\n]*\(3, 2\), got {shown};"):
         Solver(method).integrate(lambda _, z: slope(z), ONES, 1.0)
+
+
+@pytest.mark.parametrize("options", [{}, {"engine": "torchdiffeq"}, {"adjoint": True}])
+@pytest.mark.parametrize("flow", [Heat(CHANNELS), Frond(CHANNELS)])
+def test_a_period_that_is_learned_is_refused(flow: Flow, options: Any) -> None:
+    flow.t_end = torch.nn.Parameter(torch.tensor(1.0))
+    if flow.order == 1 or not options:
+        with without_type_checks(), pytest.raises(ConfigError, match=r"^flow\.t_end: .*a tensor"):
+            Solver("rk4", **options).solve(flow.double(), random_signal(), random_graph())
+
+
+def test_times_may_be_a_tensor() -> None:
+    flow, z, graph, times = build_flow(Heat), random_signal(), random_graph(), [0.0, 0.5, 1.0]
+    with without_type_checks():
+        found = [Solver("rk4").solve(flow, z, graph, t) for t in (torch.tensor(times), times)]
+    assert torch.equal(*found)

@@ -215,7 +215,7 @@ class Solver:
             raise ConfigError(f"times={list(times)}: not of a memory, nor by the adjoint; {remedy}")
         now, period, solver = 0.0, flow.t_end or 1.0, self
         steps = self.steps_on(period)
-        for t in times:
+        for t in map(float, times):
             if not now <= t < math.inf:
                 raise ConfigError(f"times={list(times)}: must be finite and ascend, from 0 on")
             if t > now:
@@ -398,6 +398,11 @@ class Watch:
 
     def over(self, rhs: RightHandSide, t_end: float, dtype: torch.dtype) -> RightHandSide:
         """The right-hand side of one solve on [0, t_end], counted."""
+        if isinstance(t_end, Tensor):
+            raise ConfigError(
+                "flow.t_end: expected a number, got a tensor, which would have no gradient; learn "
+                "a rate that multiplies the derivative instead"
+            )
         if self.rtol is not None and self.rtol < torch.finfo(dtype).eps:
             self._tell(
                 "solver.rtol=%g: below the rounding of %s, %.2g, so that steps shrink and shrink",
