@@ -1,6 +1,7 @@
 import gc
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,9 +10,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from robust_diffusion.errors import DataError
+from robust_diffusion.flows import Beltrami
 from robust_diffusion.operators import Graph, SparseMatrix, spmm, stand_ins, symmetric_weights
 from tests import oracles
-from tests.graphs import NODES, random_edges, random_signal, without_type_checks
+from tests.backends import BACKENDS, backend
+from tests.graphs import (
+    NODES,
+    build_flow,
+    random_edges,
+    random_graph,
+    random_signal,
+    without_type_checks,
+)
 
 edge_lists = st.lists(
     st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), max_size=25
@@ -113,6 +123,26 @@ def test_a_change_in_place_is_noticed(
     dense = [oracles.adjacency(g.edge_index, g.weight, NODES) for g in (before, after)]
     assert torch.equal(dense[1], oracles.adjacency(edge_index, weight, NODES))
     assert not torch.equal(*dense)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("change", [lambda edges: edges[::2], lambda edges: edges.flip(0)])
+def test_a_graph_of_replaced_edges_has_indexes_of_its_own(
+    change: Callable[[torch.Tensor], torch.Tensor], name: str
+) -> None:
+    graph, z, flow = random_graph(), random_signal(), build_flow(Beltrami)
+    flow(torch.tensor(0.0), z, graph)  # which makes the indexes
+    place = change(torch.arange(graph.num_edges))
+    if place.numel() == graph.num_edges:  # other sources of the same destinations
+        parts = {"src": graph.src[place]}
+    else:
+        parts = {key: getattr(graph, key)[place] for key in ("src", "dst", "weight")}
+    with backend(name):
+        found = flow(torch.tensor(0.0), z, replace(graph, **parts))
+    parts = {key: parts.get(key, getattr(graph, key)) for key in ("src", "dst", "weight")}
+    with backend("reference"):
+        expected = flow(torch.tensor(0.0), z, Graph(**parts, num_nodes=NODES))
+    torch.testing.assert_close(found, expected)
 
 
 def test_a_layout_vanishes_with_its_tensor() -> None:

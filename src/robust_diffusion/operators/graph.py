@@ -61,6 +61,10 @@ class EdgeIndexes:
         self._num_nodes = num_nodes
         self._kept: dict[Hashable, Any] = {}
 
+    def are_of(self, src: Tensor, dst: Tensor, num_nodes: int) -> bool:
+        """Return whether these are the indexes of an edge list."""
+        return src is self._src and dst is self._dst and num_nodes == self._num_nodes
+
     def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
         """A value of these edges, made when first asked for and kept as long as they are."""
         if key not in self._kept:
@@ -145,8 +149,8 @@ class Graph:
     carried: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Make the indexes if there are none to share."""
-        if self.indexes is None:
+        """Make the indexes if there are none to share, or only those of other edges."""
+        if self.indexes is None or not self.indexes.are_of(self.src, self.dst, self.num_nodes):
             object.__setattr__(self, "indexes", EdgeIndexes(self.src, self.dst, self.num_nodes))
 
     @classmethod
