@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from robust_diffusion.errors import DataError
-from robust_diffusion.flows import Beltrami
+from robust_diffusion.flows import Beltrami, Flow, Heat
 from robust_diffusion.operators import Graph, SparseMatrix, spmm, stand_ins, symmetric_weights
 from tests import oracles
 from tests.backends import BACKENDS, backend
@@ -143,6 +143,15 @@ def test_a_graph_of_replaced_edges_has_indexes_of_its_own(
     with backend("reference"):
         expected = flow(torch.tensor(0.0), z, Graph(**parts, num_nodes=NODES))
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("cls", [Heat, Beltrami])
+def test_edges_that_are_not_sorted_are_refused(cls: type[Flow], name: str) -> None:
+    graph = random_graph()
+    graph = Graph(graph.src.flip(0), graph.dst.flip(0), graph.weight.flip(0), NODES)
+    with backend(name), pytest.raises(DataError, match=r"^graph\.dst: .*Graph\.from_edge_index$"):
+        build_flow(cls)(torch.tensor(0.0), random_signal(), graph)
 
 
 def test_a_layout_vanishes_with_its_tensor() -> None:

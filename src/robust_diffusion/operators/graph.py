@@ -75,8 +75,15 @@ class EdgeIndexes:
 
     @cached_property
     def rowptr(self) -> Tensor:
-        """First edge that arrives at each node, and the number of edges."""
-        return _pointers(self._dst, self._num_nodes)
+        """First edge that arrives at each node, and the number of edges.
+
+        Raises:
+            DataError: The edges are not sorted by destination.
+        """
+        dst = self._dst
+        if dst.device.type == "cpu" and (dst[1:] < dst[:-1]).any():  # elsewhere a host sync
+            raise DataError("graph.dst: expected ascending nodes; use Graph.from_edge_index")
+        return _pointers(dst, self._num_nodes)
 
     @cached_property
     def by_source(self) -> tuple[Tensor, Tensor, Tensor]:
