@@ -1,7 +1,9 @@
 """What holds for every flow."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from torch.autograd import gradcheck
 
 from robust_diffusion import flows
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.flows.attention import TrainedAttention
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.operators import Graph, segment_sum
 from tests.backends import backend
@@ -226,3 +229,66 @@ def test_a_mixin_of_other_scores_leaves_the_fused_kernels() -> None:
         torch.testing.assert_close(mine, build_flow(Mine)(TIME, z, graph))
     torch.testing.assert_close(renamed, plain)
     assert not torch.allclose(mine, plain)
+
+
+class Uniform(TrainedAttention):
+    def forward(self, z: Tensor, graph: Graph) -> Tensor:
+        return flows.Heat.edge_weights(self, z, graph)  # type: ignore[arg-type]
+
+
+class WithoutWeights(nn.Module):
+    def forward(self, z: Tensor, graph: Graph) -> Tensor:
+        return flows.Heat.edge_weights(self, z, graph)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "attention", [partial(Uniform, CHANNELS, heads=1, attention_channels=1), WithoutWeights]
+)
+def test_another_attention_leaves_the_fused_kernels(attention: Callable[[], nn.Module]) -> None:
+    flow, z, graph, found = build_flow(flows.Beltrami), random_signal(), random_graph(), []
+    flow.attention = attention()
+    for name in ("torch", "reference"):
+        with backend(name):
+            found.append(flow(TIME, z, graph))
+    torch.testing.assert_close(*found)
+
+
+class LearnedExponent(flows.Beltrami):
+    def __init__(self, channels: int, **options: Any) -> None:
+        super().__init__(channels, **options)
+        self.left = -1.0
+        self.right = nn.Parameter(torch.tensor(-1.0))
+
+    @property
+    def modulation_exponents(self) -> Any:
+        return self.left, self.right
+
+
+def test_a_learned_exponent_leaves_the_fused_kernels() -> None:
+    flow, z, graph, found = build_flow(LearnedExponent), random_signal(), random_graph(), []
+    for name in ("compiled", "reference"):
+        nn.init.constant_(flow.right, -1.0)
+        with backend(name):
+            out = flow(TIME, z, graph)
+            found += [out, *torch.autograd.grad(out.square().sum(), flow.right)]
+            nn.init.constant_(flow.right, 2.0)
+            found.append(flow(TIME, z, graph))
+    torch.testing.assert_close(found[:3], found[3:])
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "value"),
+    [
+        (flows.Grand, "rate", 1.0),
+        (flows.GraphCON, "frequency", 1.0),
+        (flows.GraphCON, "damping", 1.0),
+        (LearnedExponent, "left", 0.0),
+    ],
+)
+def test_a_number_that_is_learned_has_a_gradient_where_it_changes_nothing(
+    cls: type[flows.Flow], name: str, value: float
+) -> None:
+    flow, z, graph = build_flow(cls), random_signal(), random_graph()
+    setattr(flow, name, nn.Parameter(torch.tensor(value)))
+    flow(TIME, flow.initial_state(z, graph), graph).square().sum().backward()
+    assert getattr(flow, name).grad.abs() > 1e-6

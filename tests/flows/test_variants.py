@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch import Tensor
 from torch.autograd import gradcheck
 
 from robust_diffusion.errors import ConfigError
@@ -28,14 +29,23 @@ from tests.graphs import (
 TIME = torch.tensor(0.0)
 
 
+FIXED = "a solver of fixed steps, such as rk4, instead of dopri5"
+
+
 @pytest.mark.parametrize(
-    "solver",
-    [Solver("dopri5", rtol=1e-3, atol=1e-3), Solver("rk4", num_steps=2, adjoint=True)],
-    ids=["adaptive", "adjoint"],
+    ("solver", "remedy"),
+    [
+        (Solver("dopri5"), FIXED),
+        (Solver("rk4", num_steps=2, adjoint=True), "solver.adjoint=false"),
+        (Solver("dopri5", adjoint=True), f"{FIXED} and solver.adjoint=false"),
+    ],
+    ids=["adaptive", "adjoint", "both"],
 )
 @pytest.mark.parametrize("cls", [Frond, Dragon])
-def test_a_memory_refuses_a_solver_without_one(cls: type[Flow], solver: Solver) -> None:
-    with pytest.raises(ConfigError, match=r"flow\.order"):
+def test_a_memory_refuses_a_solver_without_one(
+    cls: type[Flow], solver: Solver, remedy: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"flow\.order=.*; use {remedy}$"):
         solver.solve(build_flow(cls), random_signal(), random_graph())
 
 
@@ -133,6 +143,31 @@ def test_what_the_energy_sees_moves_as_the_state_does(scale: str, method: Method
         found.append((end, *by))
     for narrowed, plain in zip(*found, strict=True):
         torch.testing.assert_close(narrowed, plain)
+
+
+class Damped(Hang):
+    def forward(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor:
+        return super().forward(t, z, graph) - 0.5 * z
+
+
+class AtRest(Hang):
+    def initial_state(self, z: Tensor, graph: Graph) -> Tensor:
+        return torch.cat([z, torch.zeros_like(z)], 1)
+
+
+class Momentum(Hang):
+    def features(self, state: Tensor) -> Tensor:
+        return state[:, self.channels :]
+
+
+@pytest.mark.parametrize("cls", [Damped, AtRest, Momentum, type("Inherited", (Damped,), {})])
+def test_a_subclass_of_another_equation_is_not_narrowed(cls: type[Hang]) -> None:
+    flow, z, graph = build_flow(cls), random_signal(), random_graph()
+    ends = [
+        Solver("rk4", num_steps=2, engine=engine).solve(flow, z, graph)
+        for engine in ("own", "torchdiffeq")
+    ]
+    torch.testing.assert_close(*ends)
 
 
 @pytest.mark.parametrize("cls", ENERGIES)

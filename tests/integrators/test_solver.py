@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.flows import Beltrami, Flow, Heat, count_evaluations
+from robust_diffusion.flows import Beltrami, Flow, Frond, Heat, count_evaluations
 from robust_diffusion.integrators.solver import ADAPTIVE_METHODS, Solver
 from robust_diffusion.operators import Graph
 from tests.graphs import (
@@ -38,6 +38,11 @@ class CountingFlow(Flow):
     def forward(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor:
         self.calls += 1
         return -z
+
+
+class StiffFlow(CountingFlow):
+    def forward(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor:
+        return -30 * z
 
 
 @pytest.mark.parametrize(
@@ -164,12 +169,16 @@ def test_implicit_adams_tells_once_that_its_corrector_did_not_settle(
         warnings.warn("of the right-hand side", stacklevel=1)
         return -30 * z
 
-    solver = Solver("implicit_adams", num_steps=10)
+    solver = Solver("implicit_adams")
     solver.integrate(stiff, ONES.float(), 1.0)  # never to 1e-7
     assert not caplog.records
     for _ in range(2):
         solver.integrate(stiff, ONES, 1.0)
+    flow, z, graph = build_flow(StiffFlow), random_signal(), random_graph()
+    with torch.no_grad():
+        solver.solve(flow, z, graph, times=[0.3, 0.6])
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert caplog.messages[0].startswith("solver.num_steps=10: the corrector of implicit_adams")
     assert {str(warning.message) for warning in recwarn} == {"of the right-hand side"}
 
 
@@ -213,5 +222,34 @@ def test_the_state_at_any_times_is_that_of_solves_that_end_there(method: Any) ->
     for times in ([1, 0.5], [-1], [0, float("nan")], [float("inf")]):
         with pytest.raises(ConfigError, match=r"^times=[^\n]*ascend"):
             solver.solve(flow, z, graph, times=times)
+    with pytest.raises(ConfigError, match=r"^times=\[\]: expected at least one"):
+        solver.solve(flow, z, graph, times=[])
     with pytest.raises(ConfigError, match="times"):
         Solver("rk4", adjoint=True).solve(flow, z, graph, times=[1])
+
+
+@pytest.mark.parametrize("method", ["rk4", "dopri5", "implicit_adams"])
+@pytest.mark.parametrize(
+    ("slope", "shown"), [(lambda z: z[:, :1], r"\(3, 1\)"), (lambda z: None, "NoneType")]
+)
+def test_a_derivative_of_another_shape_than_the_state_is_refused(
+    method: Any, slope: Any, shown: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^flow: [^\n]*\(3, 2\), got {shown};"):
+        Solver(method).integrate(lambda _, z: slope(z), ONES, 1.0)
+
+
+@pytest.mark.parametrize("options", [{}, {"engine": "torchdiffeq"}, {"adjoint": True}])
+@pytest.mark.parametrize("flow", [Heat(CHANNELS), Frond(CHANNELS)])
+def test_a_period_that_is_learned_is_refused(flow: Flow, options: Any) -> None:
+    flow.t_end = torch.nn.Parameter(torch.tensor(1.0))
+    if flow.order == 1 or not options:
+        with without_type_checks(), pytest.raises(ConfigError, match=r"^flow\.t_end: .*a tensor"):
+            Solver("rk4", **options).solve(flow.double(), random_signal(), random_graph())
+
+
+def test_times_may_be_a_tensor() -> None:
+    flow, z, graph, times = build_flow(Heat), random_signal(), random_graph(), [0.0, 0.5, 1.0]
+    with without_type_checks():
+        found = [Solver("rk4").solve(flow, z, graph, t) for t in (torch.tensor(times), times)]
+    assert torch.equal(*found)

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from robust_diffusion.flows import FLOWS
+from robust_diffusion.flows import FLOWS, Flow
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GraphPDE, Guard, Rewiring, rewiring
-from robust_diffusion.operators import Graph
+from robust_diffusion.operators import Graph, spmm, symmetric_weights
 from tests import oracles
 from tests.graphs import NODES, random_graph, random_signal
 
@@ -111,6 +111,25 @@ def test_a_network_takes_edges_of_weight_0_for_none(
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         found[counting] = [logits.detach(), *gradients]
     torch.testing.assert_close(found[True], found[False])
+
+
+class Once(Flow):
+    """Diffusion along weights that are computed once per solve."""
+
+    def prepare(self, z: Tensor, graph: Graph) -> Graph:
+        return graph.carrying(once=symmetric_weights(graph))
+
+    def edge_weights(self, z: Tensor, graph: Graph) -> Tensor:
+        return graph.carried["once"]
+
+    def forward(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor:
+        return spmm(self.edge_weights(z, graph), z, graph) - z
+
+
+def test_edges_are_ranked_by_what_a_flow_computes_once_per_solve() -> None:
+    graph, x = large_graph(), random_signal(nodes=60)
+    model = GraphPDE(x.size(1), 8, 3, flow=Once, rewiring=Rewiring()).double().train()
+    assert model(x, graph.edge_index).isfinite().all()
 
 
 def test_straight_through_reaches_pruned_edges() -> None:

@@ -300,5 +300,7 @@ def test_what_is_kept_of_edges_and_weights_is_never_stale() -> None:
     assert not torch.allclose(ops.return_probabilities(plain, 3), kept)
     assert ops.return_probabilities(plain, 2).shape == (NODES, 2)
     assert ops.return_probabilities(weighted.carrying(more=weight), 3) is kept
+    others = ops.Graph(weighted.src.flip(0), weighted.dst, weighted.weight, NODES)
+    assert not torch.allclose(ops.return_probabilities(others, 3), kept)
     weighted.weight.mul_(torch.linspace(1, 2, weighted.num_edges))
     assert not torch.allclose(ops.return_probabilities(weighted, 3), kept)

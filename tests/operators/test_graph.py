@@ -1,6 +1,7 @@
 import gc
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,9 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from robust_diffusion.operators import Graph, SparseMatrix, spmm, stand_ins
+from robust_diffusion.errors import DataError
+from robust_diffusion.flows import Beltrami, Flow, Heat
+from robust_diffusion.operators import Graph, SparseMatrix, spmm, stand_ins, symmetric_weights
 from tests import oracles
-from tests.graphs import NODES, random_edges, random_signal
+from tests.backends import BACKENDS, backend
+from tests.graphs import (
+    NODES,
+    build_flow,
+    random_edges,
+    random_graph,
+    random_signal,
+    without_type_checks,
+)
 
 edge_lists = st.lists(
     st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), max_size=25
@@ -52,6 +63,43 @@ def test_self_loops_of_weight_one_are_added_only_where_missing() -> None:
     assert graph.num_edges == 5
 
 
+@pytest.mark.parametrize("kind", [torch.bool, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_mask_of_edges_weighs_as_the_edges_that_it_keeps(
+    kind: torch.dtype, dtype: torch.dtype
+) -> None:
+    edge_index, _ = random_edges()
+    keeps = torch.arange(edge_index.size(1)) % 3 > 0
+    with without_type_checks():
+        masked = Graph.from_edge_index(edge_index, keeps.to(kind), num_nodes=NODES, dtype=dtype)
+        few = Graph.from_edge_index(edge_index[:, keeps], num_nodes=NODES, dtype=dtype)
+        dense = [
+            oracles.adjacency(g.edge_index, symmetric_weights(g), NODES) for g in (masked, few)
+        ]
+    assert masked.weight.dtype == dtype
+    torch.testing.assert_close(*dense)
+
+
+@pytest.mark.parametrize(
+    ("weight", "shown"),
+    [
+        (torch.ones(4, 1), "edge_weight: expected one number for each of 4 edges, got shape 4 x 1"),
+        (torch.ones(3), "edge_weight: .* got shape 3; "),
+        (torch.ones(()), "edge_weight: .* got shape no dimension; "),
+    ],
+)
+def test_weights_that_are_not_one_per_edge_are_refused(weight: torch.Tensor, shown: str) -> None:
+    edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    with without_type_checks(), pytest.raises(DataError, match=shown):
+        Graph.from_edge_index(edge_index, weight, num_nodes=3)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bool])
+def test_numbers_of_nodes_that_are_not_whole_are_refused(kind: torch.dtype) -> None:
+    with without_type_checks(), pytest.raises(DataError, match=r"edge_index: .*edge_index\.long"):
+        Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]).to(kind), num_nodes=2)
+
+
 @pytest.mark.parametrize(("made", "inference"), [(False, False), (False, True), (True, True)])
 @pytest.mark.parametrize(
     "change",
@@ -75,6 +123,35 @@ def test_a_change_in_place_is_noticed(
     dense = [oracles.adjacency(g.edge_index, g.weight, NODES) for g in (before, after)]
     assert torch.equal(dense[1], oracles.adjacency(edge_index, weight, NODES))
     assert not torch.equal(*dense)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("change", [lambda edges: edges[::2], lambda edges: edges.flip(0)])
+def test_a_graph_of_replaced_edges_has_indexes_of_its_own(
+    change: Callable[[torch.Tensor], torch.Tensor], name: str
+) -> None:
+    graph, z, flow = random_graph(), random_signal(), build_flow(Beltrami)
+    flow(torch.tensor(0.0), z, graph)  # which makes the indexes
+    place = change(torch.arange(graph.num_edges))
+    if place.numel() == graph.num_edges:  # other sources of the same destinations
+        parts = {"src": graph.src[place]}
+    else:
+        parts = {key: getattr(graph, key)[place] for key in ("src", "dst", "weight")}
+    with backend(name):
+        found = flow(torch.tensor(0.0), z, replace(graph, **parts))
+    parts = {key: parts.get(key, getattr(graph, key)) for key in ("src", "dst", "weight")}
+    with backend("reference"):
+        expected = flow(torch.tensor(0.0), z, Graph(**parts, num_nodes=NODES))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("cls", [Heat, Beltrami])
+def test_edges_that_are_not_sorted_are_refused(cls: type[Flow], name: str) -> None:
+    graph = random_graph()
+    graph = Graph(graph.src.flip(0), graph.dst.flip(0), graph.weight.flip(0), NODES)
+    with backend(name), pytest.raises(DataError, match=r"^graph\.dst: .*Graph\.from_edge_index$"):
+        build_flow(cls)(torch.tensor(0.0), random_signal(), graph)
 
 
 def test_a_layout_vanishes_with_its_tensor() -> None:

@@ -37,3 +37,13 @@ def test_a_failed_writing_leaves_the_old(tmp_path: Path, monkeypatch: pytest.Mon
         write_whole(path, "after", option="--out")
     assert path.read_text() == "before"
     assert [found.name for found in tmp_path.iterdir()] == ["a.md"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_leads_to_what_was_written(tmp_path: Path, *, there: bool) -> None:
+    target, link = tmp_path / "a.md", tmp_path / "link.md"
+    if there:
+        target.write_text("before")
+    link.symlink_to(target)
+    assert write_whole(link, "after", option="--out") == link
+    assert (link.is_symlink(), target.read_text()) == (True, "after")

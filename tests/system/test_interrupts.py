@@ -32,6 +32,19 @@ def test_what_takes_too_long_ends_though_errors_are_caught_on_the_way() -> None:
     assert time.monotonic() - start < 20
 
 
+def test_limits_within_a_limit_do_not_put_it_off() -> None:
+    def several() -> None:
+        with time_limit(0.5):
+            for _ in range(20):
+                with time_limit(30):
+                    time.sleep(0.3)
+
+    start = time.monotonic()
+    with pytest.raises(TrainingError, match=r"time_limit=0\.5: "):
+        several()
+    assert time.monotonic() - start < 5
+
+
 @pytest.mark.parametrize("seconds", [0, -1, 1e-6, 1e30, "x", True, 1])
 def test_a_limit_is_a_number_that_a_timer_takes_in_the_main_thread(seconds: Any) -> None:
     from tests.graphs import without_type_checks

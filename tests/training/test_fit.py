@@ -524,6 +524,39 @@ def test_any_other_operation_sees_the_plain_features(operation: Callable[[Tensor
     torch.testing.assert_close(operation(sparse_input(x))[:], operation(x))
 
 
+def masked(x: Tensor) -> Tensor:
+    x[:, ::2] = 0
+    return x
+
+
+def through_a_view(x: Tensor) -> Tensor:
+    x[:, 0].zero_()
+    return x
+
+
+def slope(x: Tensor) -> Tensor:
+    x.requires_grad_()
+    return x + torch.autograd.grad(F.linear(x, torch.ones(2, WORDS).double()).sum(), x)[0]
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize(
+    "change", [nn.ReLU(inplace=True), lambda x: x.mul_(2).add_(1), masked, through_a_view, slope]
+)
+def test_a_model_may_change_its_features_in_place(
+    change: Callable[[Tensor], Tensor], *, inference: bool
+) -> None:
+    torch.manual_seed(2)
+    norm, linear = nn.LayerNorm(WORDS).double(), nn.Linear(WORDS, 3).double()
+    found = []
+    for prepare in (sparse_input, Tensor.clone):
+        x = prepare(bag_of_words())
+        with torch.inference_mode(mode=inference and change is not slope):
+            found.append(linear(change(norm(x).detach() if change is slope else norm(x))))
+        found.append(linear(change(x)))
+    torch.testing.assert_close(found[:2], found[2:])
+
+
 def test_a_new_process_computes_as_this_one(tmp_path: Path) -> None:
     before = current_backend()
     try:

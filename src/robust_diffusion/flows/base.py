@@ -80,9 +80,16 @@ class Flow(nn.Module, ABC):
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Check the arguments of every flow by their annotations."""
+        """Check the arguments of every flow by their annotations.
+
+        A class that changes the equation, and not the narrower form that it inherits, is integrated
+        as it is written.
+        """
         super().__init_subclass__(**options)
         validated("flow")(cls)
+        pieces = {"forward", "initial_state", "features", "edge_weights"}
+        if "narrowed" not in vars(_nearest(cls, pieces | {"narrowed"})):
+            cls.narrowed = Flow.narrowed  # type: ignore[method-assign]
 
     def __init__(self, channels: Width, *, t_end: NonNegative = 1.0) -> None:
         super().__init__()
@@ -128,7 +135,10 @@ class Flow(nn.Module, ABC):
         return self.initial_state(z, graph), graph, self.features
 
     def similarity(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """Edge scores by which training-time rewiring ranks edges: the weights by default."""
+        """Edge scores by which training-time rewiring ranks edges: the weights by default.
+
+        `prepare` gave the graph.
+        """
         return self.edge_weights(z, graph)
 
     def prepare(self, z: NodeSignal, graph: Graph) -> Graph:
@@ -141,6 +151,16 @@ class Flow(nn.Module, ABC):
 
     def resample(self) -> None:
         """Redraw what the flow draws once per solve; called in training only."""
+
+
+def is_number(value: Any, number: float) -> bool:
+    """Return whether a value is this number, not a tensor, which may be learned."""
+    return not isinstance(value, Tensor) and value == number
+
+
+def _nearest(cls: type, names: set[str]) -> type:
+    """Return the class, in the order of inheritance, that defines one of the names."""
+    return next(base for base in cls.__mro__ if vars(base).keys() & names)
 
 
 class AttentionFlow(Flow):
@@ -230,8 +250,7 @@ class ModulatedFlow(AttentionFlow):
         super().__init_subclass__(**kwargs)
         pieces = {"modulation_scores", "norm", "edge_modulation", "edge_weights"}
         exponents = "modulation_exponents"
-        nearest = next(c for c in cls.__mro__ if vars(c).keys() & {*pieces, exponents})
-        cls._is_fused = exponents in vars(nearest)
+        cls._is_fused = exponents in vars(_nearest(cls, pieces | {exponents}))
 
     _is_fused: bool
 
@@ -244,6 +263,17 @@ class ModulatedFlow(AttentionFlow):
         """
         return None
 
+    def _fused_exponents(self) -> tuple[float, float] | None:
+        """Return the exponents, unless the fused kernels would ignore part of the equation.
+
+        They compute the package's own attentions, and pass learned numbers no gradient.
+        """
+        exponents = self.modulation_exponents if self._is_fused else None
+        known = type(self.attention) in (TrainedAttention, ResampledAttention)
+        numbers = *(exponents or ()), self.gradient_floor, self.gradient_ceiling
+        learned = any(isinstance(number, Tensor) for number in numbers)
+        return exponents if known and not learned else None
+
     def modulation_scores(self, inverse_norm: Float[Tensor, " n"], graph: Graph) -> EdgeValues:
         """Scores whose softmax is B, up to what is equal for all edges arriving at a node.
 
@@ -253,7 +283,7 @@ class ModulatedFlow(AttentionFlow):
             raise NotImplementedError(f"{type(self).__name__}.modulation_scores")
         left, right = self.modulation_exponents
         scores = gather_src(inverse_norm.pow(-right), graph)
-        return scores if left == 0 else gather_dst(inverse_norm.pow(-left), graph) * scores
+        return scores if is_number(left, 0) else gather_dst(inverse_norm.pow(-left), graph) * scores
 
     def norm(self, z: NodeSignal, attention: EdgeValues, graph: Graph) -> Float[Tensor, " n"]:
         """Gradient norm g_u of the state, within its bounds."""
@@ -279,7 +309,7 @@ class ModulatedFlow(AttentionFlow):
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Diffuse along A * B, which conserves a constant signal exactly."""
         # Only then are the weights read: in training that moves the power iteration on.
-        exponents = self.modulation_exponents if self._is_fused else None
+        exponents = self._fused_exponents()
         if exponents and (kernels := kernels_for(z, graph.weight, heads=self.attention.heads)):
             ceiling = math.inf if self.gradient_ceiling is None else self.gradient_ceiling
             residual = self.gradient_norm == "residual"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from robust_diffusion.checks import Positive, Width
-from robust_diffusion.flows.base import AttentionFlow, Time
+from robust_diffusion.flows.base import AttentionFlow, Time, is_number
 from robust_diffusion.operators import Graph, NodeSignal, spmm
 
 
@@ -33,4 +33,4 @@ class Grand(AttentionFlow):
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Pull every node towards the attention-weighted mean of its neighbours."""
         change = spmm(self.edge_weights(z, graph), z, graph) - z
-        return change if self.rate == 1 else self.rate * change
+        return change if is_number(self.rate, 1) else self.rate * change

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from robust_diffusion.checks import NonNegative, Width
-from robust_diffusion.flows.base import Flow, State, Time
+from robust_diffusion.flows.base import Flow, State, Time, is_number
 from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, spmm, symmetric_weights
 
 
@@ -61,6 +61,6 @@ class GraphCON(Flow):
         """Velocity and acceleration."""
         x, y = z.chunk(2, 1)
         coupling = torch.relu(spmm(self.edge_weights(x, graph), self.linear(x), graph))
-        spring = x if self.frequency == 1 else self.frequency * x
-        damper = y if self.damping == 1 else self.damping * y
+        spring = x if is_number(self.frequency, 1) else self.frequency * x
+        damper = y if is_number(self.damping, 1) else self.damping * y
         return torch.cat([y, coupling - spring - damper], 1)

@@ -46,10 +46,6 @@ class Heat(Flow):
         if self.attention is not None:
             self.attention.resample()
 
-    def similarity(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """Weights by which training-time rewiring ranks edges."""
-        return self.edge_weights(z, self.prepare(z, graph))
-
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Edge weight over the sum of the weights arriving at the same node."""
         total = segment_sum(graph.weight, graph)

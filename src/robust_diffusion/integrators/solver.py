@@ -136,6 +136,7 @@ class Solver:
                 raise ConfigError(f"solver.rtol, solver.atol: {method} has no tolerance; drop them")
             if self.step_size is None:
                 self.num_steps = self.num_steps or STEPS
+                setting = f"solver.num_steps={self.num_steps}"
             elif self.num_steps is not None:
                 raise ConfigError(f"{setting}: each sets the steps; give one of them")
         elif setting:
@@ -195,6 +196,8 @@ class Solver:
         state = flow.initial_state(z, graph)
         if times is None:
             return flow.features(self._end(flow, state, graph))
+        if len(times) == 0:
+            raise ConfigError("times=[]: expected at least one time, got none; name or drop it")
         self._require_precision(state)
         states = self.trajectory(flow, state, graph, times)
         return torch.stack([flow.features(state) for state in states])
@@ -212,13 +215,14 @@ class Solver:
             raise ConfigError(f"times={list(times)}: not of a memory, nor by the adjoint; {remedy}")
         now, period, solver = 0.0, flow.t_end or 1.0, self
         steps = self.steps_on(period)
-        for t in times:
+        for t in map(float, times):
             if not now <= t < math.inf:
                 raise ConfigError(f"times={list(times)}: must be finite and ascend, from 0 on")
             if t > now:
                 if steps is not None:
                     share = math.ceil(steps * (t - now) / period * (1 - 1e-12))
-                    solver = replace(solver, num_steps=share, step_size=None)
+                    solver = replace(self, num_steps=share, step_size=None)
+                    solver._watch = self._watch  # warns once, of the steps that were set
                 state = solver.integrate(partial(_later, flow, graph, now), state, t - now)
                 now = t
             yield state
@@ -257,6 +261,7 @@ class Solver:
         Raises:
             TrainingError: An adaptive method's step shrank to nothing, or its state was not finite;
                 or there were more evaluations than `max_nfe`.
+            ConfigError: A derivative has another shape than the state.
         """
         if t_end == 0:
             return z
@@ -300,10 +305,11 @@ class Solver:
     def _fractional(self, flow: FlowLike, z: Tensor, graph: Graph) -> Tensor:
         num_steps = self.steps_on(flow.t_end)
         if self.adjoint or num_steps is None:
+            fixed = f"a solver of fixed steps, such as rk4, instead of {self.method}"
+            remedies = [fixed] * (num_steps is None) + ["solver.adjoint=false"] * self.adjoint
             raise ConfigError(
                 f"flow.order={flow.order}: a derivative of fractional order is solved in equal "
-                f"steps and differentiated through them; use a solver of fixed steps instead of "
-                f"{self.method}, and solver.adjoint=false"
+                f"steps and differentiated through them; use {' and '.join(remedies)}"
             )
         message = f"the fractional predictor takes the steps of {self.method}"
         self._watch.tell_of_steps(f"flow.order={flow.order}: {message}", level=logging.INFO)
@@ -392,6 +398,11 @@ class Watch:
 
     def over(self, rhs: RightHandSide, t_end: float, dtype: torch.dtype) -> RightHandSide:
         """The right-hand side of one solve on [0, t_end], counted."""
+        if isinstance(t_end, Tensor):
+            raise ConfigError(
+                "flow.t_end: expected a number, got a tensor, which would have no gradient; learn "
+                "a rate that multiplies the derivative instead"
+            )
         if self.rtol is not None and self.rtol < torch.finfo(dtype).eps:
             self._tell(
                 "solver.rtol=%g: below the rounding of %s, %.2g, so that steps shrink and shrink",
@@ -415,7 +426,14 @@ class Watch:
                     *(self.name, count, float(t.detach()), t_end),
                 )
             count += 1
-            return rhs(t, z)
+            slope = rhs(t, z)
+            found = tuple(getattr(slope, "shape", ()))
+            if found != tuple(z.shape):  # it would be broadcast
+                raise ConfigError(
+                    f"flow: expected a derivative of the state's shape {tuple(z.shape)}, got "
+                    f"{found or type(slope).__name__}; correct what forward returns"
+                )
+            return slope
 
         return evaluate
 

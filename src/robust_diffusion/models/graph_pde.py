@@ -195,7 +195,10 @@ class PDELayer(nn.Module):
         if self.training:
             self.flow.resample()
             if self.rewiring is not None:
-                graph = self.rewiring(graph, lambda g: self.flow.similarity(z.detach(), g))
+                at = z.detach()
+                graph = self.rewiring(
+                    graph, lambda g: self.flow.similarity(at, self.flow.prepare(at, g))
+                )
         return z, graph, next_graph
 
     def diffuse(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:

@@ -61,6 +61,10 @@ class EdgeIndexes:
         self._num_nodes = num_nodes
         self._kept: dict[Hashable, Any] = {}
 
+    def are_of(self, src: Tensor, dst: Tensor, num_nodes: int) -> bool:
+        """Return whether these are the indexes of an edge list."""
+        return src is self._src and dst is self._dst and num_nodes == self._num_nodes
+
     def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
         """A value of these edges, made when first asked for and kept as long as they are."""
         if key not in self._kept:
@@ -71,8 +75,15 @@ class EdgeIndexes:
 
     @cached_property
     def rowptr(self) -> Tensor:
-        """First edge that arrives at each node, and the number of edges."""
-        return _pointers(self._dst, self._num_nodes)
+        """First edge that arrives at each node, and the number of edges.
+
+        Raises:
+            DataError: The edges are not sorted by destination.
+        """
+        dst = self._dst
+        if dst.device.type == "cpu" and (dst[1:] < dst[:-1]).any():  # elsewhere a host sync
+            raise DataError("graph.dst: expected ascending nodes; use Graph.from_edge_index")
+        return _pointers(dst, self._num_nodes)
 
     @cached_property
     def by_source(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -145,8 +156,8 @@ class Graph:
     carried: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Make the indexes if there are none to share."""
-        if self.indexes is None:
+        """Make the indexes if there are none to share, or only those of other edges."""
+        if self.indexes is None or not self.indexes.are_of(self.src, self.dst, self.num_nodes):
             object.__setattr__(self, "indexes", EdgeIndexes(self.src, self.dst, self.num_nodes))
 
     @classmethod
@@ -170,20 +181,23 @@ class Graph:
             edge_index: Rows are source and destination.
             edge_weight: Weights of the edges; 1 on every edge when absent. Gradients flow to it.
             num_nodes: Number of nodes n.
-            dtype: Type of the weights when `edge_weight` is absent.
+            dtype: Type of the weights when `edge_weight` is absent, a mask, or whole numbers.
             self_loops: Add an edge of weight 1 from each node to itself where there is none.
 
         Returns:
             The sorted graph.
 
         Raises:
-            DataError: An edge of no node, or not as many weights as edges.
+            DataError: An edge of no node, numbers of nodes that are not whole, or not one weight
+                for each edge.
         """
         make = partial(_Layout, edge_index, num_nodes, self_loops=self_loops)
         layout = _LAYOUTS.kept(edge_index, (num_nodes, self_loops), make)
         if edge_weight is None:
             ones = torch.ones(layout.src.numel(), dtype=dtype, device=edge_index.device)
             return cls(layout.src, layout.dst, ones, num_nodes, layout.indexes, ones)
+        if not edge_weight.is_floating_point():  # sums of a mask are no degrees
+            edge_weight = edge_weight.to(dtype)
         weight = layout.arrange(edge_weight)
         return cls(layout.src, layout.dst, weight, num_nodes, layout.indexes)
 
@@ -258,9 +272,11 @@ class _Layout:
 
     def arrange(self, weight: Tensor) -> Tensor:
         """Weights in the order of the graph's edges, 1 on the self-loops that were added."""
-        if weight.size(0) != self._num_given:
+        if weight.shape != (self._num_given,):
+            shape = " x ".join(map(str, weight.shape)) or "no dimension"
             raise DataError(
-                f"edge_weight: {weight.size(0)} weights of {self._num_given} edges; give one each"
+                f"edge_weight: expected one number for each of {self._num_given} edges, got shape "
+                f"{shape}; use a tensor of one dimension"
             )
         if self._self_loops:
             loops = weight.new_ones(self._num_nodes)
@@ -277,6 +293,9 @@ def check_edges(edge_index: Tensor, num_nodes: int) -> None:
     if edge_index.ndim != 2 or edge_index.size(0) != 2:
         shape = " x ".join(map(str, edge_index.shape))
         raise DataError(f"edge_index: expected shape 2 x e, got {shape}; see `to_undirected`")
+    if edge_index.is_floating_point() or edge_index.dtype == torch.bool:
+        kind = str(edge_index.dtype).removeprefix("torch.")
+        raise DataError(f"edge_index: expected whole numbers, got {kind}; use edge_index.long()")
     if edge_index.numel() and edge_index.device.type == "cpu":  # elsewhere this is a host sync
         low, high = map(int, edge_index.aminmax())
         if low < 0 or high >= num_nodes:

@@ -1,6 +1,5 @@
 """Random walks: where they come back to, and where they end."""
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -45,9 +44,13 @@ def return_probabilities(graph: Graph, steps: int) -> Float[Tensor, "n k"]:
     if weight.requires_grad and torch.is_grad_enabled():
         return _return_probabilities(graph, steps)
     key = "return probabilities", steps, weight.dtype
-    cached = graph.indexes.kept if graph.unweighted else partial(_KNOWN.kept, weight)
     with torch.no_grad():
-        return cached(key, lambda: _return_probabilities(graph, steps))
+        if graph.unweighted:
+            return graph.indexes.kept(key, lambda: _return_probabilities(graph, steps))
+        # Edges are part of the key, since other edges may have the same tensor of weights.
+        return _KNOWN.kept(
+            weight, (*key, graph.indexes), lambda: _return_probabilities(graph, steps)
+        )
 
 
 def pagerank_graph(

@@ -160,13 +160,13 @@ class SelectiveTensor(Tensor):
     """
 
     make: Callable[[], Tensor]
-    made: dict[bool, Tensor]
+    made: dict[bool, tuple[Tensor, object]]
 
     @classmethod
     def of(cls: type[_Own], x: Tensor) -> _Own:
         """A tensor that holds its entries."""
         out = x.as_subclass(cls)
-        out.make, out.made = lambda: x, {}
+        out.make, out.made = lambda: x, dict.fromkeys((True, False), (x, _state(x)))
         return out
 
     @classmethod
@@ -183,15 +183,25 @@ class SelectiveTensor(Tensor):
         `like` gives type and device; `sources` are the tensors that `make` takes gradients to.
         """
         out = cls.of(_StandIn.apply(make, like, shape, *sources))  # type: ignore[no-untyped-call]
-        out.make = make
+        out.make, out.made = make, {}
         return out
 
     def plain(self) -> Tensor:
         """The same entries, as a tensor like any other."""
+        if (changed := self.changed()) is not None:
+            return changed
         with_gradient = torch.is_grad_enabled()  # made without them, it could not be trained on
         if with_gradient not in self.made:
-            self.made[with_gradient] = self.make()
-        return self.made[with_gradient]
+            # In inference mode, no version would tell whether a model has changed it.
+            with torch.inference_mode(mode=False), torch.set_grad_enabled(with_gradient):
+                made = self.make()
+            self.made[with_gradient] = made, _state(made)
+        return self.made[with_gradient][0]
+
+    def changed(self) -> Tensor | None:
+        """Return the plain tensor if a model changed it in place, so that no shortcut holds."""
+        made = self.made.values()
+        return next((tensor for tensor, state in made if _state(tensor) != state), None)
 
     @abstractmethod
     def shortcut(
@@ -212,7 +222,7 @@ class SelectiveTensor(Tensor):
         with torch._C.DisableTorchFunctionSubclass():
             if func in ABOUT:
                 return func(*args, **kwargs)
-            if args and isinstance(args[0], cls):
+            if args and isinstance(args[0], cls) and args[0].changed() is None:
                 others = (*args[1:], *kwargs.values())
                 if not any(isinstance(other, cls) for other in others):
                     taken = args[0].shortcut(func, args[1:], kwargs)
@@ -221,7 +231,13 @@ class SelectiveTensor(Tensor):
             plain = [_plain(item) for item in args]
             result = func(*plain, **{key: _plain(item) for key, item in kwargs.items()})
         # What changes nothing, such as a move to the device where it is, leaves it as it is.
-        return args[0] if plain and result is plain[0] else result
+        stays = plain and result is plain[0] and isinstance(args[0], SelectiveTensor)
+        return args[0] if stays and args[0].changed() is None else result
+
+
+def _state(tensor: Tensor) -> object:
+    """Return what differs once a tensor was changed in place or requires a gradient."""
+    return None if tensor.is_inference() else tensor._version, tensor.requires_grad
 
 
 def _plain(item: Any) -> Any:

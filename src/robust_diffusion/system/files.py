@@ -23,6 +23,8 @@ def written_whole(path: Path, *, locked: bool = False) -> Iterator[Path]:
     writes it at the same time (`locked`), one temporary name will do, and what a killed process
     left under it is written over.
     """
+    if path.is_symlink():  # written through, as to a file that is opened
+        path = path.resolve()
     part = path.with_name(f".{path.name}.part" if locked else f".{path.name}.{os.getpid()}.part")
     try:
         part.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -57,17 +58,25 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         raise _OutOfTime
 
     before = signal.signal(signal.SIGALRM, end)
-    outer = signal.getitimer(signal.ITIMER_REAL)
+    (left, repeat), start = signal.getitimer(signal.ITIMER_REAL), time.monotonic()
+
+    def restore() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        # An alarm of the caller's rings when it would have, or at once if that is past.
+        rest = left - (time.monotonic() - start)
+        signal.setitimer(signal.ITIMER_REAL, max(rest, 0) or (left and repeat), repeat)
+        if rest <= 0 < left:
+            signal.raise_signal(signal.SIGALRM)
+
     try:  # around the clean-up too, in the midst of which the alarm may ring
         try:
             signal.setitimer(signal.ITIMER_REAL, seconds, REPEAT)
             yield
         finally:
-            signal.setitimer(signal.ITIMER_REAL, *outer)
-            signal.signal(signal.SIGALRM, before)
+            restore()
     except _OutOfTime:
-        signal.setitimer(signal.ITIMER_REAL, *outer)
-        signal.signal(signal.SIGALRM, before)
+        restore()
         raise TrainingError(
             f"time_limit={seconds:g}: the run was not done after {seconds:g} s; raise the limit, "
             "or make the run smaller"
