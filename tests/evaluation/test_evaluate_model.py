@@ -172,10 +172,16 @@ def small(in_channels: int = FEATURES) -> nn.Module:
             (ConfigError, "attacks", {"attacks": of})
             for of in ([], PGD, [PGD(), "pgd"], {"random": PGD()}, RandomFlip(add_ratio=0.1))
         ),
+        *(
+            (ConfigError, f"attacks={name}", {"attacks": {name: "random"}})
+            for name in ("", "clean", "victim", "pgd/GCN")
+        ),
         (ConfigError, "labels=guessed", {"labels": "guessed"}),
         (ConfigError, "threat=grey_box", {"threat": "grey_box"}),
         (ConfigError, "surrogates", {"threat": "black_box"}),
         (ConfigError, "surrogates", {"surrogates": [small(9)]}),
+        (ConfigError, "surrogates=:", {"surrogates": {"": small()}}),
+        (ConfigError, "surrogates", {"surrogates": {0: small(), "0": small()}}),
         (ConfigError, "seed=-1", {"seed": -1}),
         (ConfigError, "device=gpu", {"device": "gpu"}),
         (ConfigError, "store=", {"store": __file__}),
