@@ -226,6 +226,8 @@ def test_several_attack_seeds_give_a_mean_and_an_interval(gcn: nn.Module, tmp_pa
     alone = [evaluate(gcn, DATA, attacks="random", budget=BUDGET, seed=seed) for seed in range(3)]
     found = [report["random"].accuracy for report in alone]
     assert list(several["random"].by_seed) == found
+    with pytest.raises(ConfigError, match=r"^seeds: expected at least 2"):
+        _ = alone[0]["random"].seed_interval
     mean, low, high = several["random"].seed_interval
     assert low <= mean <= high
     assert mean == pytest.approx(sum(found) / 3)

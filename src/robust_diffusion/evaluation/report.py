@@ -99,10 +99,16 @@ class AttackReport:
 
     @property
     def seed_interval(self) -> tuple[float, float, float]:
-        """Mean accuracy over attack seeds, and its 95 % interval by Student's t, in 0..1."""
+        """Mean accuracy over attack seeds, and its 95 % interval by Student's t, in 0..1.
+
+        Raises:
+            ConfigError: There are fewer than two attack seeds.
+        """
         from scipy.stats import t  # late: it takes a quarter of a second
 
-        mean, count = fmean(self.by_seed), len(self.by_seed)
+        if (count := len(self.by_seed)) < 2:
+            raise ConfigError("seeds: expected at least 2 for an interval; use evaluate(seeds=5)")
+        mean = fmean(self.by_seed)
         half = float(t.ppf(0.975, count - 1)) * stdev(self.by_seed) / sqrt(count)
         return mean, max(0.0, mean - half), min(1.0, mean + half)
 
