@@ -15,6 +15,7 @@ from robust_diffusion.attacks import Budget, PerturbedGraph, spent_budget
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation.flags import Flag
 from robust_diffusion.evaluation.report import AttackReport, RobustnessReport, graph_file
+from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
 from robust_diffusion.system.tensor_hashes import tensor_hash
 from tests.drawn import NODES, drawn_data
 
@@ -160,7 +161,7 @@ def test_saving_over_a_report_removes_its_graphs_alone(tmp_path: Path) -> None:
         ("budget", [LIMITS | {"feature_limits": None}, LIMITS | {"max_injected_nodes": -1}]),
         *(("flags", [[{"code": "odd", "detail": ""}]]), ("attacks", [[], [3]])),
         *(("attacks.name", ["random", "clean", "\ud800"]), ("attacks.kind", ["poison"])),
-        *(("attacks.accuracy", [-0.1, 10**400]), ("attacks.trace", [[[1, 0.1, 50]]])),
+        *(("attacks.accuracy", [-0.1, 10**400]), ("attacks.trace", [[[1, 0.1, 50]], []])),
         *(("attacks.part_accuracy", [{"part": 25}]), ("attacks.labels", [""])),
         *(("attacks.spent", [3]), ("attacks.seconds", ["long"])),
     ],
@@ -212,3 +213,12 @@ def test_a_graph_of_another_attack_or_report_is_refused(
     replace(REPORT, clean_graph="other").save(folder)
     with pytest.raises(DataError, match="is not the clean graph"):
         RobustnessReport.load(folder)
+
+
+@pytest.mark.parametrize("name", ["clean.safetensors", graph_file(CONTROL.name)])
+def test_a_graph_without_its_edges_is_refused(tmp_path: Path, name: str) -> None:
+    path = REPORT.save(tmp_path) / name
+    whole = read_artifact(path)
+    write_artifact(path, Artifact({"x": whole.tensors["x"]}, whole.metadata))
+    with pytest.raises(DataError, match=f"{name}: is not the"):
+        RobustnessReport.load(tmp_path)

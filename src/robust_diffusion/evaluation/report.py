@@ -157,10 +157,11 @@ class AttackReport:
         """
         path = folder / graph_file(saved.name)
         artifact = read_artifact(path)
-        x, edge_index = (artifact.tensors[key] for key in ("x", "edge_index"))
+        held = [artifact.tensors[key] for key in ("x", "edge_index") if key in artifact.tensors]
         expected = {"attack": saved.name, "accuracy": saved.accuracy}
-        if (artifact.metadata, tensor_hash(x, edge_index)) != (expected, saved.graph):
+        if (artifact.metadata, tensor_hash(*held)) != (expected, saved.graph) or len(held) < 2:
             raise DataError(f"{path}: is not the graph of the report beside it; restore the file")
+        x, edge_index = held
         parts = saved.part_accuracy, saved.part
         graph = PerturbedGraph(x, edge_index, clean.num_nodes or 0, *parts, clean=clean)
         effort = {key: getattr(saved, key) for key in ("forwards", "seconds", "trace")}
@@ -451,7 +452,7 @@ class SavedAttack(Schema):
     spent: SpentBudget
     forwards: Annotated[int, Field(ge=0)]
     seconds: Annotated[float, Field(ge=0)]
-    trace: tuple[tuple[int, float, UnitShare], ...]
+    trace: Annotated[tuple[tuple[int, float, UnitShare], ...], Field(min_length=1)]
     reused: bool
     graph: str  # its hash
     labels: Labels
@@ -500,7 +501,8 @@ def read_saved(folder: Path) -> SavedReport:
 def _clean(folder: Path, fingerprint: str) -> Data:
     """The clean graph of a report, if its hash is the report's."""
     graph = Data.from_dict(read_artifact(folder / _CLEAN).tensors)
-    if graph_hash(graph, graph["target_nodes"]) != fingerprint:
+    is_whole = {"x", "edge_index", "y", "target_nodes"} <= {*graph.keys()}
+    if not is_whole or graph_hash(graph, graph["target_nodes"]) != fingerprint:
         raise DataError(f"{folder / _CLEAN}: is not the clean graph of the report beside it")
     return graph
 
