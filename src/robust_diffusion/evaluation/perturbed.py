@@ -422,6 +422,9 @@ def _unfit(perturbed: object, clean: Tensor) -> str | None:
             f"features of {x.dtype} and shape {tuple(x.shape)}, {rows} rows of them original; it "
             f"must keep the {n} x {width} of {clean.dtype} of the clean graph, and may add rows"
         )
+    if not (finite := x.isfinite().all(1)).all():
+        node = int((~finite).nonzero()[0])
+        return f"features that are NaN or infinite, the first at node {node}; all must be finite"
     outside = edges[(edges < 0) | (edges >= x.size(0))]
     if outside.numel():
         return f"an edge of node {int(outside[0])}; its nodes are 0..{x.size(0) - 1}"
