@@ -129,7 +129,7 @@ def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
     """Parameters of a callable, their annotations evaluated where that is possible."""
     try:
         return inspect.signature(target, eval_str=True).parameters
-    except NameError:  # imported for type checkers alone
+    except Exception:  # annotations that only type checkers can read, such as of what they import
         return inspect.signature(target).parameters
 
 
