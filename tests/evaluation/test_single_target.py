@@ -73,6 +73,13 @@ def test_every_target_is_in_a_group(margin: list[float], target: int) -> None:
     assert (right_by_edges(found, "margin", 2).iloc[0] < 1).any()
 
 
+@pytest.mark.parametrize("kind", ["modification", "injection"])
+def test_a_model_of_half_precision_is_attacked(kind: Kind) -> None:
+    model = GCN(graph().num_features, 8, 7).bfloat16()
+    found = attack_each(model, graph(), 1, kind=kind, nodes=range(3), progress=False)
+    assert found["margin"].notna().all()
+
+
 @pytest.mark.parametrize("wrong", [{"max_edges": 0}, {"kind": "both"}, {"nodes": [10**6]}])
 def test_a_wrong_value_is_named(wrong: dict[str, object]) -> None:
     with without_type_checks(), pytest.raises(ValueError, match=next(iter(wrong))):

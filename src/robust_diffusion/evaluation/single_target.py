@@ -99,6 +99,7 @@ def attack_each(
                 lost = sum(count is not None for count in edges)
                 tell(1, note=f"{lost} lost")
     assert graph.edge_index is not None
+    clean = clean.float() if clean.element_size() < 4 else clean  # NumPy has no bfloat16
     neighbours = degree(graph.edge_index[0], graph.num_nodes)[one.problem.targets]
     columns = {
         "label": subject.labels,
