@@ -61,6 +61,8 @@ def test_a_curve_ends_at_the_edges_that_were_tried() -> None:
     for frame, most in ((tried, 4), (found, None), (found, 0)):
         with pytest.raises(ConfigError, match=r"^max_edges=[^\n]*$"):
             right_by_edges(frame, max_edges=most)
+    with pytest.raises(ConfigError, match=r"^found: [^\n]*$"):
+        right_by_edges(tried[:0])
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def right_by_edges(
             without that column needs it.
 
     Raises:
-        ConfigError: More edges than were tried, or no number of them.
+        ConfigError: More edges than were tried, no number of them, or no targets.
 
     Examples:
         >>> import pandas as pd
@@ -138,6 +138,8 @@ def right_by_edges(
         >>> right_by_edges(frame, max_edges=2)["all"].tolist()
         [0.75, 0.5, 0.5]
     """
+    if found.empty:
+        raise ConfigError("found: expected targets, got an empty frame; select at least one")
     tried = int(found["max_edges"].min()) if "max_edges" in found else None
     most = check_value("max_edges", tried if max_edges is None else max_edges, SomeSteps)
     if tried is not None and most > tried:
