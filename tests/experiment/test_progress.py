@@ -9,6 +9,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.experiment import progress
+from robust_diffusion.experiment.overrides import compose_all
 from robust_diffusion.records import append_record
 from tests.paper.records import finished
 
@@ -52,6 +53,23 @@ def test_a_sweep_prints_a_header_shared_work_once_and_a_line_per_run(
 def test_a_sweep_without_the_callback_prints_the_log(sweep: Callable[..., list[str]]) -> None:
     lines = sweep("flow=heat", "seed=0", "~hydra.callbacks.progress")
     assert any("best validation accuracy" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("dataset", "actor", '1 run · actor · "full" test nodes · seed 0 | black_box via gcn'),
+        ("dataset", "mine", "1 run · mine · seed 0"),
+        ("dataset", "synthetic", '"easy" test nodes (lowest degree)'),
+        ("difficulty", "full", '1 run · synthetic · "full" test nodes · seed 0'),
+        ("threat", "white_box", "| white_box · speit"),
+        ("threat", "black_box", "| black_box via gcn · speit"),
+    ],
+)
+def test_a_header_says_nothing_of_options_that_no_run_has(key: str, value: str, told: str) -> None:
+    plan = {"swept": [], "count": 1}
+    header = progress._header(compose_all([]), [{key: value}], plan, "")
+    assert told in header.replace("\n", " | ")
 
 
 @pytest.fixture
