@@ -15,6 +15,7 @@ from pytorch_lightning.loggers import WandbLogger
 from robust_diffusion.experiment.loggers import BestEpochLogger
 from robust_diffusion.experiment.wandb_log import (
     chart_of,
+    log_finished,
     results,
     run_name,
     settings,
@@ -69,6 +70,16 @@ def test_without_a_key_or_a_server_the_run_is_offline(
     told = [record for record in caplog.records if "logger=wandb" in record.getMessage()]
     assert len(told) == has_key  # offline by choice is no failure
     assert len(list(tmp_path.glob("run/**/wandb/offline-run-*/*.wandb"))) == 1
+
+
+def test_names_longer_than_wandbs_limits_are_logged(tmp_path: Path) -> None:
+    name = "a" * 90
+    files = {f"{name}/{name}": "graph-1.safetensors", name: "graph-2.safetensors"}
+    for file in files.values():
+        (tmp_path / file).write_bytes(file.encode())
+    record = finished(run="c312", dataset=name) | {"files": files}
+    run = log_finished(record, tmp_path, project="p", directory=str(tmp_path), mode="offline")
+    assert name[:64] in run.tags
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def _start(
 ) -> "wandb.Run":
     check_project("logger.wandb.project", str(about.get("project")))
     package, mode = _wandb(), chosen_mode(mode)
-    folder, labels = Path(directory).resolve(), tuple(dict.fromkeys(filter(None, tags)))
+    folder, labels = Path(directory).resolve(), tuple(dict.fromkeys(t[:64] for t in tags if t))
     folder.mkdir(parents=True, exist_ok=True)
     options = package.Settings(init_timeout=init_timeout, **(QUICK if finished else {}))
     about |= {"dir": str(folder), "reinit": "finish_previous", "settings": options}
@@ -157,10 +157,10 @@ def log_record(run: "wandb.Run", record: Record, store: Path) -> None:
     run.config.update(settings(record), allow_val_change=True)  # type: ignore[no-untyped-call]
     run.summary.update(results(record))
     for name, path in stored_files(record, store).items():
-        # W&B allows fewer characters in a name than a test graph's can have.
-        plain = re.sub(r"[^\w.-]", "-", name)
+        # W&B allows fewer characters in a name, and fewer kinds, than a test graph's can have.
+        plain = re.sub(r"[^\w.-]", "-", name) if len(name) <= 64 else path.stem
         kind = "model" if name == "victim" else "perturbed-graph"
-        artifact = _wandb().Artifact(f"{record['run']}-{plain}", type=kind)
+        artifact = _wandb().Artifact(f"{record['run']}-{plain}"[:128], type=kind)
         # The store never changes a file, so W&B need not copy it.
         artifact.add_file(str(path), policy="immutable", skip_cache=True)
         run.log_artifact(artifact)
