@@ -12,6 +12,7 @@ import pytest
 import wandb
 from pytorch_lightning.loggers import WandbLogger
 
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.experiment.loggers import BestEpochLogger
 from robust_diffusion.experiment.wandb_log import (
     chart_of,
@@ -22,6 +23,7 @@ from robust_diffusion.experiment.wandb_log import (
     sweep_of,
     where_logged,
 )
+from tests.graphs import without_type_checks
 from tests.paper.records import finished
 
 FAKE_KEY = "0123456789" * 4
@@ -80,6 +82,15 @@ def test_names_longer_than_wandbs_limits_are_logged(tmp_path: Path) -> None:
     record = finished(run="c312", dataset=name) | {"files": files}
     run = log_finished(record, tmp_path, project="p", directory=str(tmp_path), mode="offline")
     assert name[:64] in run.tags
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("tags", "abc"), ("tags", [2026]), ("init_timeout", "x"), ("init_timeout", 0), ("name", 3)],
+)
+def test_a_setting_that_cannot_be_is_refused(tmp_path: Path, key: str, value: Any) -> None:
+    with without_type_checks(), pytest.raises(ConfigError, match=rf"^logger\.wandb\.{key}="):
+        open_run(tmp_path, **{key: value})
 
 
 @pytest.mark.parametrize(

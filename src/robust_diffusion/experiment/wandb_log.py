@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import pandas as pd
 from requests.utils import get_netrc_auth
 
-from robust_diffusion.checks import check_choice
+from robust_diffusion.checks import Positive, check_choice, validated
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.records.records import Record, model_name
 
@@ -42,6 +42,7 @@ DESCRIBES_RUN = (
 """Parts of a record that are no results and belong to the W&B configuration, as `run`."""
 
 
+@validated("logger.wandb")
 def open_run(
     *,
     record: Record,
@@ -97,12 +98,13 @@ def _swept(directory: str) -> list[str]:
     return list(json.loads(plan.read_text("utf-8")).get("swept", ())) if plan.is_file() else []
 
 
+@validated("logger.wandb")
 def _start(
     directory: str,
     *,
     tags: Sequence[str | None],
     mode: Mode = "auto",
-    init_timeout: float = 10.0,
+    init_timeout: Positive = 10.0,
     finished: bool = False,
     **about: Any,
 ) -> "wandb.Run":
