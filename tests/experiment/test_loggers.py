@@ -137,6 +137,14 @@ def test_results_have_one_name_each_and_are_not_in_the_configuration() -> None:
     assert [summary[key] for key in ("mean_accuracy/speit", "attacked/gcn/clean")] == [0.55, 0.8]
     assert not {"mean_accuracy/clean", "attacked/victim/clean"} & {*summary}
     assert config["run"]["attack"] == "[speit,tdgia]"
+    used = {"feature_range": (-1.0, 0.5), "injected_nodes": 3}
+    less = {"feature_range": [-0.5, 0.75], "injected_nodes": 2}
+    none = {"feature_range": None, "injected_nodes": 0}
+    record["budget"] = {"spent": {"speit": {"gcn": less, "gat": used}, "dice": {"gcn": none}}}
+    summary |= (spent := results(record))
+    assert spent["spent/speit/feature_range"] == [-1.0, 0.75]
+    assert (spent["spent/speit/injected_nodes"], spent["spent/dice/injected_nodes"]) == (3, 0)
+    assert "spent/dice/feature_range" not in spent
     named = {key.partition("/")[0] for key in summary} - {"budget"}
     assert not named & {*config, *config["run"]}
 

@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -142,9 +142,8 @@ def results(record: Record) -> dict[str, Any]:
     """Return the W&B summary of a run: one name per number, with `/` between nested names."""
     shown = {k: v for k, v in record.items() if k not in ("config", *DESCRIBES_RUN)}
     limits, accuracy = shown.pop("budget", {}), record.get("accuracy", {})
-    # The most that an attack spent on any of several attacked models.
     spent = limits.get("spent", {})
-    shown["spent"] = {name: pd.DataFrame(on).max(axis=1).to_dict() for name, on in spent.items()}
+    shown["spent"] = {name: _most([*on.values()]) for name, on in spent.items()}
     shown |= {"budget": limits.get("declared"), "unbounded": limits.get("unbounded")}
     # One name per number.
     mean, attacked = record.get("mean_accuracy", {}), record.get("attacked", {})
@@ -152,6 +151,18 @@ def results(record: Record) -> dict[str, Any]:
     shown["attacked"] = {on: by_attack for on, by_attack in attacked.items() if on != "victim"}
     flat = pd.json_normalize(shown, sep="/").to_dict("records")[0]
     return {str(key): v for key, v in flat.items() if v not in (None, {}, [])}
+
+
+def _most(spent: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the most that an attack spent on any of several models; of a range, the widest."""
+    most: dict[str, Any] = {}
+    for key in dict.fromkeys(key for one in spent for key in one):
+        values = [one[key] for one in spent if one.get(key) is not None]
+        if values and isinstance(values[0], list | tuple):
+            most[key] = [min(low for low, _ in values), max(high for _, high in values)]
+        elif values:
+            most[key] = max(values)
+    return most
 
 
 def log_record(run: "wandb.Run", record: Record, store: Path) -> None:
