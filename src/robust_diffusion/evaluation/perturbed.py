@@ -381,7 +381,7 @@ class Attacker:
         if state_hash(dict(model.named_parameters())) != weights:
             raise AttackError(f"{name}: changes the weights of the attacked model; work on a copy")
         clean = task.graph["x"]
-        if wrong := _unfit(perturbed, clean):
+        if wrong := unfit(perturbed, clean):
             raise AttackError(f"{name}: returns {wrong}")
         # Rows that stay are the clean graph's to the bit, which tells 0 from -0.
         x, n = perturbed.x.detach().cpu(), len(clean)
@@ -407,7 +407,7 @@ def _unpacked(artifact: Artifact, clean: Tensor) -> PerturbedGraph:
     return PerturbedGraph(x, tensors["edge_index"], len(clean), **parts)
 
 
-def _unfit(perturbed: object, clean: Tensor) -> str | None:
+def unfit(perturbed: object, clean: Tensor) -> str | None:
     """A reason why no model can be run on a result; what else is wrong the auditor tells."""
     if not isinstance(perturbed, PerturbedGraph):
         return f"a {type(perturbed).__name__}; it must return a PerturbedGraph"

@@ -18,9 +18,11 @@ from torch_geometric.data import Data
 from robust_diffusion import __version__
 from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
 from robust_diffusion.attacks.base import Kind
+from robust_diffusion.data.validate import checked_graph, node_index
 from robust_diffusion.errors import ConfigError, DataError, needs_extra
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
 from robust_diffusion.evaluation.flags import Flag, graph_hash
+from robust_diffusion.evaluation.perturbed import unfit
 from robust_diffusion.evaluation.threat import Labels
 from robust_diffusion.records.schema import Schema, UnitShare, first_problem
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
@@ -164,6 +166,8 @@ class AttackReport:
         x, edge_index = held
         parts = saved.part_accuracy, saved.part
         graph = PerturbedGraph(x, edge_index, clean.num_nodes or 0, *parts, clean=clean)
+        if wrong := unfit(graph, clean["x"]):
+            raise DataError(f"{path}: holds {wrong}")
         effort = {key: getattr(saved, key) for key in ("forwards", "seconds", "trace")}
         contents: dict[str, Any] = vars(saved) | {"graph": graph, "effort": effort}
         return cls(**{field.name: contents[field.name] for field in fields(cls)})
@@ -500,9 +504,14 @@ def read_saved(folder: Path) -> SavedReport:
 
 def _clean(folder: Path, fingerprint: str) -> Data:
     """The clean graph of a report, if its hash is the report's."""
-    graph = Data.from_dict(read_artifact(folder / _CLEAN).tensors)
-    is_whole = {"x", "edge_index", "y", "target_nodes"} <= {*graph.keys()}
-    if not is_whole or graph_hash(graph, graph["target_nodes"]) != fingerprint:
+    held = read_artifact(folder / _CLEAN).tensors
+    graph = Data.from_dict(held)
+    try:
+        targets = node_index(graph, held.get("target_nodes"), "target_nodes")
+        checked_graph(graph, {"target_nodes": targets})
+    except DataError as error:
+        raise DataError(f"{folder / _CLEAN}: {error}") from error
+    if graph_hash(graph, graph["target_nodes"]) != fingerprint:
         raise DataError(f"{folder / _CLEAN}: is not the clean graph of the report beside it")
     return graph
 
