@@ -52,6 +52,12 @@ def test_a_model_that_sees_no_edge_needs_no_defence() -> None:
         attack_each(mlp, data, 1, nodes=range(20), progress=False)
 
 
+def test_a_node_alone_has_no_edge_to_flip() -> None:
+    none, y = torch.empty(2, 0).long(), torch.zeros(1).long()
+    alone = Data(x=torch.tensor([[1.0, 0.0]]), edge_index=none, y=y)
+    assert attack_each(Votes(), alone, 1, nodes=[0], progress=False)["edges"].isna().all()
+
+
 def test_a_curve_ends_at_the_edges_that_were_tried() -> None:
     found = pd.DataFrame({"edges": [0, 1, None, 3]})
     tried = found.assign(max_edges=[3, 3, 4, 3])

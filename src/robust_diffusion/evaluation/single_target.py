@@ -163,7 +163,7 @@ class _OneByOne:
         x, edges = self.problem.x, self.problem.edge_index
         if self.margin(i, x, edges) > 0:
             return 0
-        for count in range(1, most + 1):
+        for count in range(1, most + 1 if len(x) > 1 else 1):  # alone, a node has no pair to flip
             best = self.gains(i, edges).topk(min(TRIED, x.size(0) - 1)).indices
             pairs = torch.stack([self.problem.targets[i].expand_as(best), best])
             tried = [flip(edges, pair[:, None], x.size(0)) for pair in pairs.T]
