@@ -127,10 +127,12 @@ def _checking(function: Callable[..., Any], key: str) -> Callable[..., Any]:
 @cache
 def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """Parameters of a callable, their annotations evaluated where that is possible."""
-    try:
+    with suppress(Exception):  # annotations that only type checkers read, as of what they import
         return inspect.signature(target, eval_str=True).parameters
-    except Exception:  # annotations that only type checkers can read, such as of what they import
+    try:
         return inspect.signature(target).parameters
+    except ValueError:  # a builtin class that does not say what it takes
+        return inspect.signature(lambda **_: None).parameters
 
 
 def check_argument(key: str, value: object, parameter: inspect.Parameter) -> Any:
