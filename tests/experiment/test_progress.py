@@ -104,5 +104,8 @@ def test_the_expected_time_is_that_of_the_most_similar_records(config: DictConfi
     record(1, 20, "speit")
     record(0, 300, "victim", threat="white_box")
     record(0, 1000, place="elsewhere")
+    record(0, 7, difficulty="margin:low")
+    again = progress._by_key(["seed=0", "difficulty=margin\\:low"])
+    assert progress.expected_seconds(config, [again])[0] == [0]
     runs = [{"seed": "0"}, {"seed": "2"}, {"seed": "2", "threat": "white_box"}, {"flow": "grand"}]
     assert progress.expected_seconds(config, runs) == ([0, (16 + 21) / 2, 6, None], 1)

@@ -159,7 +159,9 @@ class SweepReport:
 
 
 def _by_key(overrides: Sequence[str]) -> dict[str, str]:
-    return dict(override.lstrip("+").partition("=")[::2] for override in overrides)
+    # A sweeper escapes the colons of a value, and a record has them as they are.
+    parts = (override.replace("\\:", ":").lstrip("+") for override in overrides)
+    return dict(part.partition("=")[::2] for part in parts)
 
 
 def _name(run: Mapping[str, str], swept: Sequence[str], config: DictConfig) -> str:
