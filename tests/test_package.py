@@ -297,6 +297,11 @@ def test_a_former_name_still_works_and_names_the_present_one(
         assert getattr(importlib.import_module(module), former) is now
 
 
+def test_the_former_package_loads_no_module_twice() -> None:
+    with pytest.raises(ModuleNotFoundError, match="is not a package"):
+        importlib.import_module("robust_diffusion.robustness.threat")
+
+
 def test_no_function_is_longer_than_80_lines() -> None:
     lines = {
         f"{path.name}:{node.name}": (node.end_lineno or 0) - node.lineno + 1

@@ -85,6 +85,7 @@ flow.spectral_norm=no trainer.devices=2 +trainer.max_epochs=5
 +trainer.precision=64-true training.max_epochs=??? paths.outputs= paths.outputs=/proc/x
 hydra.job.chdir=True hydra/launcher=3 =3 ~ data.source=null surrogates.gcn=3 model@x=3
 dataset.name=../../x experiment=../dataset/cora ~budget ++model._target_=no.such.Thing
+++model._target_=robust_diffusion.models
 """
 WRONG_TOGETHER = [
     "flow=heat flow.spectral_norm=true",

@@ -79,6 +79,13 @@ def test_an_odd_value_is_taken_or_refused_by_its_key(of: tuple[str, str], value:
     assert not refusal or key in refusal
 
 
+def test_an_annotation_for_type_checkers_alone_checks_nothing() -> None:
+    def mine(of: "'Graph' | None", count: int) -> None: ...  # evaluated, it is a TypeError
+
+    assert list(parameters_of(mine)) == ["of", "count"]
+    check_keys(OmegaConf.create({"_target_": "builtins.dict", "a": 1}), "part.")
+
+
 NUMBERS = [(of, key, kind) for of, key in KEYS if (kind := number_of(of, key)) is not None]
 
 

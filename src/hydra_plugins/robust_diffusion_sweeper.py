@@ -85,13 +85,14 @@ class _LaunchingSweeper(Sweeper):
         return jobs
 
 
+@validated("hydra.sweeper")
 class GridSweeper(_LaunchingSweeper):
     """Runs one product of options or several.
 
     Args:
         params: Per option its values, of every grid.
         grids: Further options, one product each.
-        max_cells: Most cells of a thinned sweep; `None` runs all.
+        max_cells: Most cells of a thinned sweep, at least 1; `None` runs all.
         stand_ins: Dataset -> another one, which runs where that one does if it is typed.
     """
 
@@ -99,7 +100,7 @@ class GridSweeper(_LaunchingSweeper):
         self,
         params: Mapping[str, Any],
         grids: Sequence[Mapping[str, Any]],
-        max_cells: int | None = None,
+        max_cells: Count | None = None,
         stand_ins: Mapping[str, str] | None = None,
     ) -> None:
         self.plan = partial(

@@ -9,7 +9,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, wraps
 from numbers import Number
@@ -127,10 +127,12 @@ def _checking(function: Callable[..., Any], key: str) -> Callable[..., Any]:
 @cache
 def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """Parameters of a callable, their annotations evaluated where that is possible."""
-    try:
+    with suppress(Exception):  # annotations that only type checkers read, as of what they import
         return inspect.signature(target, eval_str=True).parameters
-    except NameError:  # imported for type checkers alone
+    try:
         return inspect.signature(target).parameters
+    except ValueError:  # a builtin class that does not say what it takes
+        return inspect.signature(lambda **_: None).parameters
 
 
 def check_argument(key: str, value: object, parameter: inspect.Parameter) -> Any:
@@ -222,16 +224,20 @@ def check_choice(key: str, value: str, options: Iterable[str]) -> str:
     return value
 
 
-def check_name(key: str, value: object) -> str:
+def check_name(key: str, value: object, taken: Collection[str] = ()) -> str:
     """The value, if it is a name, that can be part of a file's name and no path; else an error.
+
+    Names that stand for something else already are `taken`.
 
     Raises:
         ConfigError: It is neither letters, digits, `_`, `-`, `+`, `.` nor spaces within, begins
-            with a dot, a sign or a space, or is longer than 100 characters.
+            with a dot, a sign or a space, or is longer than 100 characters; or it is taken.
     """
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise ConfigError(
             f"{key}={value}: is no name; begin with a letter or a digit, and use letters, digits, "
             "_ - + . and spaces, 100 at most"
         )
+    if value in taken:
+        raise ConfigError(f"{key}={value}: expected another name than {', '.join(sorted(taken))}")
     return value

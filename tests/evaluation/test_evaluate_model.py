@@ -172,10 +172,16 @@ def small(in_channels: int = FEATURES) -> nn.Module:
             (ConfigError, "attacks", {"attacks": of})
             for of in ([], PGD, [PGD(), "pgd"], {"random": PGD()}, RandomFlip(add_ratio=0.1))
         ),
+        *(
+            (ConfigError, f"attacks={name}", {"attacks": {name: "random"}})
+            for name in ("", "clean", "victim", "pgd/GCN")
+        ),
         (ConfigError, "labels=guessed", {"labels": "guessed"}),
         (ConfigError, "threat=grey_box", {"threat": "grey_box"}),
         (ConfigError, "surrogates", {"threat": "black_box"}),
         (ConfigError, "surrogates", {"surrogates": [small(9)]}),
+        (ConfigError, "surrogates=:", {"surrogates": {"": small()}}),
+        (ConfigError, "surrogates", {"surrogates": {0: small(), "0": small()}}),
         (ConfigError, "seed=-1", {"seed": -1}),
         (ConfigError, "device=gpu", {"device": "gpu"}),
         (ConfigError, "store=", {"store": __file__}),
@@ -220,6 +226,8 @@ def test_several_attack_seeds_give_a_mean_and_an_interval(gcn: nn.Module, tmp_pa
     alone = [evaluate(gcn, DATA, attacks="random", budget=BUDGET, seed=seed) for seed in range(3)]
     found = [report["random"].accuracy for report in alone]
     assert list(several["random"].by_seed) == found
+    with pytest.raises(ConfigError, match=r"^seeds: expected at least 2"):
+        _ = alone[0]["random"].seed_interval
     mean, low, high = several["random"].seed_interval
     assert low <= mean <= high
     assert mean == pytest.approx(sum(found) / 3)

@@ -85,6 +85,14 @@ def test_nodes_of_other_features_or_many_edges_are_outliers() -> None:
     assert roc_auc_score(is_odd, outlier_scores(x, edges, 30)) > 0.99
 
 
+def test_a_model_of_half_precision_is_filtered() -> None:
+    model = GCN(FEATURES, 8, 7).bfloat16()
+    assert filtered(model, reported(model), [0.1])["accuracy"].notna().all()
+    x = 1e4 * torch.randn(NODES, 64, generator=torch.Generator().manual_seed(0))
+    scores = [outlier_scores(of, drawn_data().edge_index) for of in (x.half(), x.half().float())]
+    assert torch.equal(*scores)
+
+
 def test_filter_refuses_a_share_above_one() -> None:
     model = MLP(FEATURES, 8, 7)
     with pytest.raises(ConfigError, match="shares"):

@@ -13,8 +13,9 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Budget, PerturbedGraph, spent_budget
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.evaluation.flags import Flag
+from robust_diffusion.evaluation.flags import Flag, graph_hash
 from robust_diffusion.evaluation.report import AttackReport, RobustnessReport, graph_file
+from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
 from robust_diffusion.system.tensor_hashes import tensor_hash
 from tests.drawn import NODES, drawn_data
 
@@ -160,7 +161,7 @@ def test_saving_over_a_report_removes_its_graphs_alone(tmp_path: Path) -> None:
         ("budget", [LIMITS | {"feature_limits": None}, LIMITS | {"max_injected_nodes": -1}]),
         *(("flags", [[{"code": "odd", "detail": ""}]]), ("attacks", [[], [3]])),
         *(("attacks.name", ["random", "clean", "\ud800"]), ("attacks.kind", ["poison"])),
-        *(("attacks.accuracy", [-0.1, 10**400]), ("attacks.trace", [[[1, 0.1, 50]]])),
+        *(("attacks.accuracy", [-0.1, 10**400]), ("attacks.trace", [[[1, 0.1, 50]], []])),
         *(("attacks.part_accuracy", [{"part": 25}]), ("attacks.labels", [""])),
         *(("attacks.spent", [3]), ("attacks.seconds", ["long"])),
     ],
@@ -212,3 +213,33 @@ def test_a_graph_of_another_attack_or_report_is_refused(
     replace(REPORT, clean_graph="other").save(folder)
     with pytest.raises(DataError, match="is not the clean graph"):
         RobustnessReport.load(folder)
+
+
+@pytest.mark.parametrize("name", ["clean.safetensors", graph_file(CONTROL.name)])
+def test_a_graph_without_its_edges_is_refused(tmp_path: Path, name: str) -> None:
+    path = REPORT.save(tmp_path) / name
+    whole = read_artifact(path)
+    write_artifact(path, Artifact({"x": whole.tensors["x"]}, whole.metadata))
+    with pytest.raises(DataError, match=f"{name}: [^\\n]*$"):
+        RobustnessReport.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("x", torch.ones(NODES)), ("y", torch.zeros(3).long())),
+        ("edge_index", DATA.edge_index + NODES),
+        *(("target_nodes", torch.tensor([10**9])), ("target_nodes", torch.ones(1))),
+        *(("attacked", GRAPH.edge_index + 1), ("attacked", GRAPH.edge_index[0])),
+    ],
+)
+def test_a_graph_that_no_model_takes_is_refused(tmp_path: Path, key: str, value: Any) -> None:
+    if key == "attacked":
+        attacks = [replace(CONTROL, graph=replace(GRAPH, edge_index=value))]
+        report = replace(REPORT, attacks=attacks)
+    else:
+        clean = Data(**CLEAN | {key: value})
+        told = {"clean_graph": graph_hash(clean, clean.target_nodes)}
+        report = replace(REPORT, clean=clean, num_targets=len(clean.target_nodes), **told)
+    with pytest.raises(DataError, match=r"^[^\n]*\.safetensors: (?!is not)[^\n]*$"):
+        RobustnessReport.load(report.save(tmp_path))

@@ -52,6 +52,12 @@ def test_a_model_that_sees_no_edge_needs_no_defence() -> None:
         attack_each(mlp, data, 1, nodes=range(20), progress=False)
 
 
+def test_a_node_alone_has_no_edge_to_flip() -> None:
+    none, y = torch.empty(2, 0).long(), torch.zeros(1).long()
+    alone = Data(x=torch.tensor([[1.0, 0.0]]), edge_index=none, y=y)
+    assert attack_each(Votes(), alone, 1, nodes=[0], progress=False)["edges"].isna().all()
+
+
 def test_a_curve_ends_at_the_edges_that_were_tried() -> None:
     found = pd.DataFrame({"edges": [0, 1, None, 3]})
     tried = found.assign(max_edges=[3, 3, 4, 3])
@@ -61,6 +67,8 @@ def test_a_curve_ends_at_the_edges_that_were_tried() -> None:
     for frame, most in ((tried, 4), (found, None), (found, 0)):
         with pytest.raises(ConfigError, match=r"^max_edges=[^\n]*$"):
             right_by_edges(frame, max_edges=most)
+    with pytest.raises(ConfigError, match=r"^found: [^\n]*$"):
+        right_by_edges(tried[:0])
 
 
 @pytest.mark.parametrize(
@@ -71,6 +79,13 @@ def test_every_target_is_in_a_group(margin: list[float], target: int) -> None:
     edges = [0 if i == target else None for i in range(4)]
     found = pd.DataFrame({"edges": edges, "margin": margin, "max_edges": 1})
     assert (right_by_edges(found, "margin", 2).iloc[0] < 1).any()
+
+
+@pytest.mark.parametrize("kind", ["modification", "injection"])
+def test_a_model_of_half_precision_is_attacked(kind: Kind) -> None:
+    model = GCN(graph().num_features, 8, 7).bfloat16()
+    found = attack_each(model, graph(), 1, kind=kind, nodes=range(3), progress=False)
+    assert found["margin"].notna().all()
 
 
 @pytest.mark.parametrize("wrong", [{"max_edges": 0}, {"kind": "both"}, {"nodes": [10**6]}])

@@ -33,6 +33,7 @@ def trained(model: nn.Module, state: str = "state") -> TrainedModel:
     [
         ({}, {}, "surrogate="),
         ({"gcn": gcn, "../x": gcn}, {}, "surrogates="),
+        ({"victim": gcn}, {}, "surrogates=victim"),
         ({"gcn": gcn}, {"labels": "wrong"}, "threat.labels="),
         ({"gcn": gcn}, {"seeding": "wrong"}, "threat.seeding="),
     ],

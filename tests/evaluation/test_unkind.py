@@ -147,6 +147,7 @@ def trains_it(model: Any, x: Tensor, edges: Tensor, _: Tensor) -> PerturbedGraph
         lambda m, x, e, t: PerturbedGraph(x.double(), e, len(x)),
         lambda m, x, e, t: PerturbedGraph(x, e, len(x) - 1),
         lambda m, x, e, t: PerturbedGraph(x[:, 1:], e, len(x)),
+        lambda m, x, e, t: PerturbedGraph(x.index_fill(0, t[:1], torch.nan), e, len(x)),
         lambda m, x, e, t: PerturbedGraph(x, e + 1, len(x)),
         lambda m, x, e, t: PerturbedGraph(x, e - 1, len(x)),
         trains_it,

@@ -103,9 +103,12 @@ def test_an_index_that_is_none(tmp_path: Path) -> None:
         (tmp_path / "index.json").write_text(text)
 
 
-def test_a_model_of_the_zoo_has_its_own_accuracy_on_its_own_graph(zoo_folder: Path) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_model_of_the_zoo_has_its_own_accuracy_on_its_own_graph(
+    zoo_folder: Path, dtype: torch.dtype
+) -> None:
     entry = Zoo.open(zoo_folder).entries[0]
-    model = load_model("gcn", "synthetic", directory=zoo_folder).train()
+    model = load_model("gcn", "synthetic", directory=zoo_folder).train().to(dtype)
     data = open_dataset("synthetic")
     found = unit_test(model, data, "synthetic", directory=zoo_folder)
     assert found["accuracy"].tolist() == [entry.clean_accuracy, entry.worst_accuracy]

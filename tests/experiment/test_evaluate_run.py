@@ -91,6 +91,7 @@ SCIPY = partial(GraphPDE, flow=Heat, solver=BY_ADJOINT)
         ({"seed": -1}, "seed=-1"),
         ({"seed": 2**32}, "seed=4294967296"),
         ({"attacks": {"../x": SPEIT()}}, r"attacks=\.\./x"),
+        *(({"attacks": {name: SPEIT()}}, f"attacks={name}") for name in ("clean", "train")),
         ({"attacks": {"pgd": PGDModification()}}, r"budget\.edge_ratio"),
         ({"budget": Budget(edge_ratio=0.2)}, r"budget\.max_injected_nodes"),
         ({"model": SCIPY, "threat": WhiteBox(adjoint=False)}, r"threat\.adjoint=false"),

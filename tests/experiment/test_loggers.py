@@ -12,15 +12,18 @@ import pytest
 import wandb
 from pytorch_lightning.loggers import WandbLogger
 
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.experiment.loggers import BestEpochLogger
 from robust_diffusion.experiment.wandb_log import (
     chart_of,
+    log_finished,
     results,
     run_name,
     settings,
     sweep_of,
     where_logged,
 )
+from tests.graphs import without_type_checks
 from tests.paper.records import finished
 
 FAKE_KEY = "0123456789" * 4
@@ -71,6 +74,25 @@ def test_without_a_key_or_a_server_the_run_is_offline(
     assert len(list(tmp_path.glob("run/**/wandb/offline-run-*/*.wandb"))) == 1
 
 
+def test_names_longer_than_wandbs_limits_are_logged(tmp_path: Path) -> None:
+    name = "a" * 90
+    files = {f"{name}/{name}": "graph-1.safetensors", name: "graph-2.safetensors"}
+    for file in files.values():
+        (tmp_path / file).write_bytes(file.encode())
+    record = finished(run="c312", dataset=name) | {"files": files}
+    run = log_finished(record, tmp_path, project="p", directory=str(tmp_path), mode="offline")
+    assert name[:64] in run.tags
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("tags", "abc"), ("tags", [2026]), ("init_timeout", "x"), ("init_timeout", 0), ("name", 3)],
+)
+def test_a_setting_that_cannot_be_is_refused(tmp_path: Path, key: str, value: Any) -> None:
+    with without_type_checks(), pytest.raises(ConfigError, match=rf"^logger\.wandb\.{key}="):
+        open_run(tmp_path, **{key: value})
+
+
 @pytest.mark.parametrize(
     ("overrides", "swept", "varied"),
     [
@@ -115,6 +137,14 @@ def test_results_have_one_name_each_and_are_not_in_the_configuration() -> None:
     assert [summary[key] for key in ("mean_accuracy/speit", "attacked/gcn/clean")] == [0.55, 0.8]
     assert not {"mean_accuracy/clean", "attacked/victim/clean"} & {*summary}
     assert config["run"]["attack"] == "[speit,tdgia]"
+    used = {"feature_range": (-1.0, 0.5), "injected_nodes": 3}
+    less = {"feature_range": [-0.5, 0.75], "injected_nodes": 2}
+    none = {"feature_range": None, "injected_nodes": 0}
+    record["budget"] = {"spent": {"speit": {"gcn": less, "gat": used}, "dice": {"gcn": none}}}
+    summary |= (spent := results(record))
+    assert spent["spent/speit/feature_range"] == [-1.0, 0.75]
+    assert (spent["spent/speit/injected_nodes"], spent["spent/dice/injected_nodes"]) == (3, 0)
+    assert "spent/dice/feature_range" not in spent
     named = {key.partition("/")[0] for key in summary} - {"budget"}
     assert not named & {*config, *config["run"]}
 

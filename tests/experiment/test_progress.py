@@ -9,6 +9,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.experiment import progress
+from robust_diffusion.experiment.overrides import compose_all
 from robust_diffusion.records import append_record
 from tests.paper.records import finished
 
@@ -54,6 +55,23 @@ def test_a_sweep_without_the_callback_prints_the_log(sweep: Callable[..., list[s
     assert any("best validation accuracy" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("dataset", "actor", '1 run · actor · "full" test nodes · seed 0 | black_box via gcn'),
+        ("dataset", "mine", "1 run · mine · seed 0"),
+        ("dataset", "synthetic", '"easy" test nodes (lowest degree)'),
+        ("difficulty", "full", '1 run · synthetic · "full" test nodes · seed 0'),
+        ("threat", "white_box", "| white_box · speit"),
+        ("threat", "black_box", "| black_box via gcn · speit"),
+    ],
+)
+def test_a_header_says_nothing_of_options_that_no_run_has(key: str, value: str, told: str) -> None:
+    plan = {"swept": [], "count": 1}
+    header = progress._header(compose_all([]), [{key: value}], plan, "")
+    assert told in header.replace("\n", " | ")
+
+
 @pytest.fixture
 def config(monkeypatch: pytest.MonkeyPatch) -> DictConfig:
     monkeypatch.setattr(progress, "cpu_name", lambda: "here")
@@ -86,5 +104,8 @@ def test_the_expected_time_is_that_of_the_most_similar_records(config: DictConfi
     record(1, 20, "speit")
     record(0, 300, "victim", threat="white_box")
     record(0, 1000, place="elsewhere")
+    record(0, 7, difficulty="margin:low")
+    again = progress._by_key(["seed=0", "difficulty=margin\\:low"])
+    assert progress.expected_seconds(config, [again])[0] == [0]
     runs = [{"seed": "0"}, {"seed": "2"}, {"seed": "2", "threat": "white_box"}, {"flow": "grand"}]
     assert progress.expected_seconds(config, runs) == ([0, (16 + 21) / 2, 6, None], 1)

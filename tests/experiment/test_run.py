@@ -148,6 +148,7 @@ def test_what_cannot_be_timed_is_refused(make_datamodule: Make, make_fit: Make) 
     for key, call in {
         "seed=-1": lambda: timed(gat, seed=-1),
         "model=Linear": lambda: timed(lambda in_channels, out_channels: nn.Linear(2, 2)),
+        "model: cannot be built": lambda: timed(nn.Linear),
         r"timing\.repeats=1": lambda: StepTiming(repeats=1),
         r"timing\.warm_up=0": lambda: StepTiming(warm_up=0),
         "trainer": lambda: time_step(torch.zeros, torch.device("mps"), repeats=2, warm_up=1),

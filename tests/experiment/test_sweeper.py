@@ -12,6 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hydra_plugins.robust_diffusion_sweeper import GridSweeper
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.experiment.overrides import compose_all
 from robust_diffusion.experiment.sweeper import covering, plan, without_lacking_keys
@@ -30,6 +31,15 @@ def basic(params: dict[str, str], typed: list[str]) -> list[list[str]]:
     parsed = OverridesParser.create().parse_overrides(given_to_it)
     ((batch),) = BasicSweeper.split_arguments(parsed, None)
     return batch
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("max_cells", 0), ("max_cells", -1), ("max_cells", "x"), ("params", 3), ("grids", None)],
+)
+def test_a_sweep_refuses_what_is_no_grid(key: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"^hydra\.sweeper\.{key}="):
+        GridSweeper(**({"params": {}, "grids": [{}]} | {key: value}))
 
 
 def as_sets(cells: list[list[str]]) -> Counter[frozenset[str]]:

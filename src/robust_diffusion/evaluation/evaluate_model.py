@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
 from robust_diffusion.attacks.base import clean_graph
 from robust_diffusion.attacks.named import build_attack
-from robust_diffusion.checks import Count, Seed, validated
+from robust_diffusion.checks import Count, Seed, check_name, validated
 from robust_diffusion.data.validate import Served, checked_graph, node_index
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.flags import Flag, Task, graph_hash
@@ -27,7 +27,7 @@ from robust_diffusion.evaluation.perturbed import (
     runs_on,
 )
 from robust_diffusion.evaluation.report import AttackReport, RobustnessReport
-from robust_diffusion.evaluation.threat import Labels
+from robust_diffusion.evaluation.threat import OWN_NAMES, Labels
 from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.models.checked import (
     TriedModel,
@@ -404,7 +404,8 @@ def attacks_of(attacks: Any) -> dict[str, Attack]:
                 f"attacks: holds a {type(attack).__name__}; give names such as auto, or attacks "
                 "such as TDGIA(num_steps=50)"
             )
-        name = attack.name if name is None else str(name)
+        # With a slash it could be that of an attack on a surrogate.
+        name = check_name("attacks", attack.name if name is None else str(name), OWN_NAMES)
         if name in by_name:
             raise ConfigError(f"attacks: two are named {name}; give a dictionary with other names")
         by_name[name] = attack
@@ -454,6 +455,9 @@ def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
             same = sum(name.split(" ")[0] == of_class for name in named)
             named[f"{of_class} {same + 1}" if same else of_class] = model
         surrogates = named
+    names = [check_name("surrogates", str(name), OWN_NAMES) for name in surrogates]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"surrogates: two share a name of {', '.join(names)}; give each its own")
     weights = state_hash(subject.model.state_dict()) if list(subject.model.parameters()) else ""
     for name, model in surrogates.items():
         if isinstance(model, nn.Module) and state_hash(model.state_dict()) == weights:

@@ -107,6 +107,7 @@ def outlier_scores(
         from sklearn.neighbors import LocalOutlierFactor
 
     n, (src, dst) = len(x), edge_index
+    x = x.float() if x.element_size() < 4 else x  # NumPy has no bfloat16, and a norm may overflow
     if n < 2:
         raise ConfigError(f"report: expected at least 2 nodes to compare, got {n}; drop the filter")
     around = scatter(x[src], dst, dim=0, dim_size=n, reduce="mean")

@@ -65,14 +65,7 @@ class ModelTraining:
     def untrained(self, build: Callable[..., nn.Module]) -> nn.Module:
         """A model as it is before its training, built for the graph's features and classes."""
         pl.seed_everything(self.seed, workers=True, verbose=False)
-        sizes = self.datamodule.num_features, self.datamodule.num_classes
-        try:
-            model = build(in_channels=sizes[0], out_channels=sizes[1])
-        except TypeError as error:
-            raise ConfigError(
-                f"model: cannot be built with in_channels={sizes[0]}, out_channels={sizes[1]} "
-                f"({error}); check the classes that its options name"
-            ) from error
+        model = build_sized(build, self.datamodule)
         if not has_own_layers(model):
             sort_inputs(model, sorted_row(clean_graph(self.datamodule.graph)[1]))
         return with_edge_values(model, self.datamodule)
@@ -131,6 +124,18 @@ class ModelTraining:
             path=self.store.path("model", key),
             reused=reused,
         )
+
+
+def build_sized(build: Callable[..., nn.Module], datamodule: GraphDataModule) -> nn.Module:
+    """An untrained model for the graph's features and classes."""
+    sizes = {"in_channels": datamodule.num_features, "out_channels": datamodule.num_classes}
+    try:
+        return build(**sizes)
+    except TypeError as error:
+        told = ", ".join(f"{key}={size}" for key, size in sizes.items())
+        raise ConfigError(
+            f"model: cannot be built with {told} ({error}); check the classes that its options name"
+        ) from error
 
 
 def victim_key(config: Mapping[str, Any]) -> dict[str, Any]:

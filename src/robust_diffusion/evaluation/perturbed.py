@@ -381,7 +381,7 @@ class Attacker:
         if state_hash(dict(model.named_parameters())) != weights:
             raise AttackError(f"{name}: changes the weights of the attacked model; work on a copy")
         clean = task.graph["x"]
-        if wrong := _unfit(perturbed, clean):
+        if wrong := unfit(perturbed, clean):
             raise AttackError(f"{name}: returns {wrong}")
         # Rows that stay are the clean graph's to the bit, which tells 0 from -0.
         x, n = perturbed.x.detach().cpu(), len(clean)
@@ -407,7 +407,7 @@ def _unpacked(artifact: Artifact, clean: Tensor) -> PerturbedGraph:
     return PerturbedGraph(x, tensors["edge_index"], len(clean), **parts)
 
 
-def _unfit(perturbed: object, clean: Tensor) -> str | None:
+def unfit(perturbed: object, clean: Tensor) -> str | None:
     """A reason why no model can be run on a result; what else is wrong the auditor tells."""
     if not isinstance(perturbed, PerturbedGraph):
         return f"a {type(perturbed).__name__}; it must return a PerturbedGraph"
@@ -422,6 +422,9 @@ def _unfit(perturbed: object, clean: Tensor) -> str | None:
             f"features of {x.dtype} and shape {tuple(x.shape)}, {rows} rows of them original; it "
             f"must keep the {n} x {width} of {clean.dtype} of the clean graph, and may add rows"
         )
+    if not (finite := x.isfinite().all(1)).all():
+        node = int((~finite).nonzero()[0])
+        return f"features that are NaN or infinite, the first at node {node}; all must be finite"
     outside = edges[(edges < 0) | (edges >= x.size(0))]
     if outside.numel():
         return f"an edge of node {int(outside[0])}; its nodes are 0..{x.size(0) - 1}"

@@ -18,9 +18,11 @@ from torch_geometric.data import Data
 from robust_diffusion import __version__
 from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
 from robust_diffusion.attacks.base import Kind
+from robust_diffusion.data.validate import checked_graph, node_index
 from robust_diffusion.errors import ConfigError, DataError, needs_extra
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
 from robust_diffusion.evaluation.flags import Flag, graph_hash
+from robust_diffusion.evaluation.perturbed import unfit
 from robust_diffusion.evaluation.threat import Labels
 from robust_diffusion.records.schema import Schema, UnitShare, first_problem
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
@@ -99,10 +101,16 @@ class AttackReport:
 
     @property
     def seed_interval(self) -> tuple[float, float, float]:
-        """Mean accuracy over attack seeds, and its 95 % interval by Student's t, in 0..1."""
+        """Mean accuracy over attack seeds, and its 95 % interval by Student's t, in 0..1.
+
+        Raises:
+            ConfigError: There are fewer than two attack seeds.
+        """
         from scipy.stats import t  # late: it takes a quarter of a second
 
-        mean, count = fmean(self.by_seed), len(self.by_seed)
+        if (count := len(self.by_seed)) < 2:
+            raise ConfigError("seeds: expected at least 2 for an interval; use evaluate(seeds=5)")
+        mean = fmean(self.by_seed)
         half = float(t.ppf(0.975, count - 1)) * stdev(self.by_seed) / sqrt(count)
         return mean, max(0.0, mean - half), min(1.0, mean + half)
 
@@ -151,12 +159,15 @@ class AttackReport:
         """
         path = folder / graph_file(saved.name)
         artifact = read_artifact(path)
-        x, edge_index = (artifact.tensors[key] for key in ("x", "edge_index"))
+        held = [artifact.tensors[key] for key in ("x", "edge_index") if key in artifact.tensors]
         expected = {"attack": saved.name, "accuracy": saved.accuracy}
-        if (artifact.metadata, tensor_hash(x, edge_index)) != (expected, saved.graph):
+        if (artifact.metadata, tensor_hash(*held)) != (expected, saved.graph) or len(held) < 2:
             raise DataError(f"{path}: is not the graph of the report beside it; restore the file")
+        x, edge_index = held
         parts = saved.part_accuracy, saved.part
         graph = PerturbedGraph(x, edge_index, clean.num_nodes or 0, *parts, clean=clean)
+        if wrong := unfit(graph, clean["x"]):
+            raise DataError(f"{path}: holds {wrong}")
         effort = {key: getattr(saved, key) for key in ("forwards", "seconds", "trace")}
         contents: dict[str, Any] = vars(saved) | {"graph": graph, "effort": effort}
         return cls(**{field.name: contents[field.name] for field in fields(cls)})
@@ -445,7 +456,7 @@ class SavedAttack(Schema):
     spent: SpentBudget
     forwards: Annotated[int, Field(ge=0)]
     seconds: Annotated[float, Field(ge=0)]
-    trace: tuple[tuple[int, float, UnitShare], ...]
+    trace: Annotated[tuple[tuple[int, float, UnitShare], ...], Field(min_length=1)]
     reused: bool
     graph: str  # its hash
     labels: Labels
@@ -493,7 +504,13 @@ def read_saved(folder: Path) -> SavedReport:
 
 def _clean(folder: Path, fingerprint: str) -> Data:
     """The clean graph of a report, if its hash is the report's."""
-    graph = Data.from_dict(read_artifact(folder / _CLEAN).tensors)
+    held = read_artifact(folder / _CLEAN).tensors
+    graph = Data.from_dict(held)
+    try:
+        targets = node_index(graph, held.get("target_nodes"), "target_nodes")
+        checked_graph(graph, {"target_nodes": targets})
+    except DataError as error:
+        raise DataError(f"{folder / _CLEAN}: {error}") from error
     if graph_hash(graph, graph["target_nodes"]) != fingerprint:
         raise DataError(f"{folder / _CLEAN}: is not the clean graph of the report beside it")
     return graph

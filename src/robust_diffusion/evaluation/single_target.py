@@ -99,6 +99,7 @@ def attack_each(
                 lost = sum(count is not None for count in edges)
                 tell(1, note=f"{lost} lost")
     assert graph.edge_index is not None
+    clean = clean.float() if clean.element_size() < 4 else clean  # NumPy has no bfloat16
     neighbours = degree(graph.edge_index[0], graph.num_nodes)[one.problem.targets]
     columns = {
         "label": subject.labels,
@@ -128,7 +129,7 @@ def right_by_edges(
             without that column needs it.
 
     Raises:
-        ConfigError: More edges than were tried, or no number of them.
+        ConfigError: More edges than were tried, no number of them, or no targets.
 
     Examples:
         >>> import pandas as pd
@@ -137,6 +138,8 @@ def right_by_edges(
         >>> right_by_edges(frame, max_edges=2)["all"].tolist()
         [0.75, 0.5, 0.5]
     """
+    if found.empty:
+        raise ConfigError("found: expected targets, got an empty frame; select at least one")
     tried = int(found["max_edges"].min()) if "max_edges" in found else None
     most = check_value("max_edges", tried if max_edges is None else max_edges, SomeSteps)
     if tried is not None and most > tried:
@@ -160,7 +163,7 @@ class _OneByOne:
         x, edges = self.problem.x, self.problem.edge_index
         if self.margin(i, x, edges) > 0:
             return 0
-        for count in range(1, most + 1):
+        for count in range(1, most + 1 if len(x) > 1 else 1):  # alone, a node has no pair to flip
             best = self.gains(i, edges).topk(min(TRIED, x.size(0) - 1)).indices
             pairs = torch.stack([self.problem.targets[i].expand_as(best), best])
             tried = [flip(edges, pair[:, None], x.size(0)) for pair in pairs.T]

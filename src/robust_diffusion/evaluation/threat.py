@@ -19,6 +19,9 @@ GivenLabels = Literal["predicted", "true", True]
 
 Seeding = Literal["name", "cell"]
 
+OWN_NAMES = frozenset({"clean", "victim"})
+"""Names of the clean graph and the tested model among results, so of no attack or surrogate."""
+
 
 @dataclass(frozen=True)
 class TrainedModel:
@@ -159,7 +162,7 @@ class BlackBox:
         if not surrogates:
             raise ConfigError("surrogate=[]: threat=black_box needs one, such as gcn")
         for surrogate in surrogates:
-            check_name("surrogates", surrogate)
+            check_name("surrogates", surrogate, OWN_NAMES)
         self.labels = named_labels(labels)
         self._surrogates = surrogates
         self._fit = fit

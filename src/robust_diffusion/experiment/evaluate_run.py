@@ -24,7 +24,13 @@ from robust_diffusion.evaluation.perturbed import (
     runs_on,
 )
 from robust_diffusion.evaluation.solver_diagnostics import solves_of, warn_of_steps
-from robust_diffusion.evaluation.threat import Poisoning, Seeding, ThreatModel, TrainedModel
+from robust_diffusion.evaluation.threat import (
+    OWN_NAMES,
+    Poisoning,
+    Seeding,
+    ThreatModel,
+    TrainedModel,
+)
 from robust_diffusion.flows import count_evaluations
 from robust_diffusion.models.checked import check_model, has_own_layers
 from robust_diffusion.operators import current_backend
@@ -205,7 +211,7 @@ def _checked_task(
     """Return what models are tested on; refuse, before hours of training, what does not fit."""
     check_value("seed", train.seed, Seed)
     for name in attacks:
-        check_name("attacks", name)
+        check_name("attacks", name, OWN_NAMES | {"train", "test"})  # phases whose time is recorded
     injections = [name for name, attack in attacks.items() if attack.kind == "injection"]
     poisons = isinstance(threat, Poisoning)
     if poisons and injections:

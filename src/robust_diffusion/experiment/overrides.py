@@ -274,9 +274,15 @@ def imported(target: str, path: str = "") -> Any:
         ConfigError: It cannot be imported.
     """
     try:
-        return resolve_name(target)
+        found = resolve_name(target)
     except Exception as error:  # importing a module of the user's may raise anything
         raise ConfigError(
             f"{path}_target_={target}: cannot be imported ({error}); check the name, and that "
             "Python finds its module"
         ) from error
+    if not callable(found):
+        raise ConfigError(
+            f"{path}_target_={target}: expected a class or function, got a {type(found).__name__}; "
+            "name one, as in module.Class"
+        )
+    return found

@@ -15,9 +15,10 @@ from typing import Any
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
+from robust_diffusion.config import CONFIG_DIR, read_yaml
 from robust_diffusion.records.provenance import cpu_name, gpu_name
 from robust_diffusion.records.records import Record, read_records
 from robust_diffusion.results.captions import describe_limits, differing_keys, ranges
@@ -158,7 +159,9 @@ class SweepReport:
 
 
 def _by_key(overrides: Sequence[str]) -> dict[str, str]:
-    return dict(override.lstrip("+").partition("=")[::2] for override in overrides)
+    # A sweeper escapes the colons of a value, and a record has them as they are.
+    parts = (override.replace("\\:", ":").lstrip("+") for override in overrides)
+    return dict(part.partition("=")[::2] for part in parts)
 
 
 def _name(run: Mapping[str, str], swept: Sequence[str], config: DictConfig) -> str:
@@ -220,6 +223,16 @@ def _spent(record: Record) -> float:
     return float(sum(seconds.values()))
 
 
+def _difficulty(run: Mapping[str, str], config: DictConfig) -> str:
+    """Return that of the run's dataset; "" if the dataset is not one of the package's."""
+    composed = config.hydra.runtime.choices.dataset
+    name = run.get("dataset", composed)
+    if name == composed or not OmegaConf.is_interpolation(config, "difficulty"):
+        return str(config.difficulty)
+    path = CONFIG_DIR / "dataset" / f"{name}.yaml"
+    return str(read_yaml(path)["difficulty"]) if path.is_file() else ""
+
+
 def _header(
     config: DictConfig, runs: Sequence[Mapping[str, str]], plan: Mapping[str, Any], took: str
 ) -> str:
@@ -229,12 +242,13 @@ def _header(
     def listed(key: str, default: Any) -> str:
         return ", ".join(dict.fromkeys(run.get(key, str(default)).strip("[]") for run in runs))
 
-    difficulty = listed("difficulty", config.difficulty)
+    each = [run.get("difficulty") or _difficulty(run, config) for run in runs]
+    difficulty = ", ".join(dict.fromkeys(map(str, each))).strip("[]")
     nodes = f" ({DIFFICULTIES[difficulty]})" if difficulty in DIFFICULTIES else ""
     first = [
         f"{count} run{'s' * (count > 1)}" + (f" over {' × '.join(swept)}" if swept else ""),
         listed("dataset", choices.dataset),
-        f'"{difficulty}" test nodes{nodes}',
+        f'"{difficulty}" test nodes{nodes}' if all(each) else "",
         f"seed {listed('seed', config.seed)}",
         took,
     ]
@@ -242,8 +256,9 @@ def _header(
     attacks = listed("attack", ", ".join(config.attacks))
     if not config.timing and attacks not in ("", "none"):
         surrogates = listed("surrogate", ", ".join(config.surrogates))
-        via = f" via {surrogates}" if config.threat.get("surrogates") else ""
-        second = [f"{listed('threat', choices.threat)}{via}", attacks]
+        threats = listed("threat", choices.threat)
+        has_any = config.threat.get("surrogates") and choices.threat in threats.split(", ")
+        second = [f"{threats} via {surrogates}" if has_any else threats, attacks]
         if not any(key.startswith(("attack", "dataset", "budget")) for key in swept):
             with suppress(ImportError, AttributeError, ValueError, KeyError):  # the run reports it
                 counts = {"injection": "injected_nodes", "modification": "added_edges"}

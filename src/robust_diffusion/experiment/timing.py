@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from robust_diffusion.checks import Seed, SomeSteps, check_value, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.load import build_sized
 from robust_diffusion.flows import count_evaluations
 from robust_diffusion.models.stack import HasHiddenStep
 from robust_diffusion.operators import current_backend
@@ -79,8 +80,7 @@ class StepTiming:
         """
         device = fit.trainer().strategy.root_device
         pl.seed_everything(check_value("seed", seed, Seed), workers=True, verbose=False)
-        built = model(in_channels=datamodule.num_features, out_channels=datamodule.num_classes)
-        built = built.to(device).eval()
+        built = build_sized(model, datamodule).to(device).eval()
         if not isinstance(built, HasHiddenStep):
             raise ConfigError(
                 f"model={type(built).__name__}: has no `hidden_step` to time; give it one, or "

@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import pandas as pd
 from requests.utils import get_netrc_auth
 
-from robust_diffusion.checks import check_choice
+from robust_diffusion.checks import Positive, check_choice, validated
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.records.records import Record, model_name
 
@@ -42,6 +42,7 @@ DESCRIBES_RUN = (
 """Parts of a record that are no results and belong to the W&B configuration, as `run`."""
 
 
+@validated("logger.wandb")
 def open_run(
     *,
     record: Record,
@@ -97,18 +98,19 @@ def _swept(directory: str) -> list[str]:
     return list(json.loads(plan.read_text("utf-8")).get("swept", ())) if plan.is_file() else []
 
 
+@validated("logger.wandb")
 def _start(
     directory: str,
     *,
     tags: Sequence[str | None],
     mode: Mode = "auto",
-    init_timeout: float = 10.0,
+    init_timeout: Positive = 10.0,
     finished: bool = False,
     **about: Any,
 ) -> "wandb.Run":
     check_project("logger.wandb.project", str(about.get("project")))
     package, mode = _wandb(), chosen_mode(mode)
-    folder, labels = Path(directory).resolve(), tuple(dict.fromkeys(filter(None, tags)))
+    folder, labels = Path(directory).resolve(), tuple(dict.fromkeys(t[:64] for t in tags if t))
     folder.mkdir(parents=True, exist_ok=True)
     options = package.Settings(init_timeout=init_timeout, **(QUICK if finished else {}))
     about |= {"dir": str(folder), "reinit": "finish_previous", "settings": options}
@@ -140,9 +142,8 @@ def results(record: Record) -> dict[str, Any]:
     """Return the W&B summary of a run: one name per number, with `/` between nested names."""
     shown = {k: v for k, v in record.items() if k not in ("config", *DESCRIBES_RUN)}
     limits, accuracy = shown.pop("budget", {}), record.get("accuracy", {})
-    # The most that an attack spent on any of several attacked models.
     spent = limits.get("spent", {})
-    shown["spent"] = {name: pd.DataFrame(on).max(axis=1).to_dict() for name, on in spent.items()}
+    shown["spent"] = {name: _most([*on.values()]) for name, on in spent.items()}
     shown |= {"budget": limits.get("declared"), "unbounded": limits.get("unbounded")}
     # One name per number.
     mean, attacked = record.get("mean_accuracy", {}), record.get("attacked", {})
@@ -152,15 +153,27 @@ def results(record: Record) -> dict[str, Any]:
     return {str(key): v for key, v in flat.items() if v not in (None, {}, [])}
 
 
+def _most(spent: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the most that an attack spent on any of several models; of a range, the widest."""
+    most: dict[str, Any] = {}
+    for key in dict.fromkeys(key for one in spent for key in one):
+        values = [one[key] for one in spent if one.get(key) is not None]
+        if values and isinstance(values[0], list | tuple):
+            most[key] = [min(low for low, _ in values), max(high for _, high in values)]
+        elif values:
+            most[key] = max(values)
+    return most
+
+
 def log_record(run: "wandb.Run", record: Record, store: Path) -> None:
     """Put a record, and the files of `store` that it names, into its open W&B run."""
     run.config.update(settings(record), allow_val_change=True)  # type: ignore[no-untyped-call]
     run.summary.update(results(record))
     for name, path in stored_files(record, store).items():
-        # W&B allows fewer characters in a name than a test graph's can have.
-        plain = re.sub(r"[^\w.-]", "-", name)
+        # W&B allows fewer characters in a name, and fewer kinds, than a test graph's can have.
+        plain = re.sub(r"[^\w.-]", "-", name) if len(name) <= 64 else path.stem
         kind = "model" if name == "victim" else "perturbed-graph"
-        artifact = _wandb().Artifact(f"{record['run']}-{plain}", type=kind)
+        artifact = _wandb().Artifact(f"{record['run']}-{plain}"[:128], type=kind)
         # The store never changes a file, so W&B need not copy it.
         artifact.add_file(str(path), policy="immutable", skip_cache=True)
         run.log_artifact(artifact)

@@ -127,8 +127,8 @@ def _stored(path: Path, reference: Tensor, *, merge_duplicates: bool) -> ReadGra
             edge_index = coalesce(edge_index)
         x = tensors.get("x")
         if x is None:
-            changed = reference.index_copy(0, tensors["changed_nodes"], tensors["changed_x"])
-            x = torch.cat([changed, tensors["injected_x"]])
+            moved, new = (tensors[key].to(reference.dtype) for key in ("changed_x", "injected_x"))
+            x = torch.cat([reference.index_copy(0, tensors["changed_nodes"], moved), new])
     except KeyError as missing:
         raise DataError(
             f"{path}: lacks {missing}, so it is no perturbed graph; it holds {', '.join(tensors)}"
