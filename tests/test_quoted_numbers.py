@@ -30,7 +30,7 @@ EXPERIMENTS = ROOT / "experiments"
 FLOWS = ["beltrami", "mean_curvature", "grand", "heat", "hang", "hang_quad", "uniform_modulation"]
 FLOWS += ["grand_matched", "p_laplacian", "graphcon", "gread", "grand_pp", "blend", "acmp", "frond"]
 
-FEW = {(10, 4), (20, 4), (50, 4), (5, 50)}
+FEW = {(10, 4), (20, 4), (50, 4)}
 """Injected nodes and edges of each in the table of covers."""
 
 Quotes = Iterator[tuple[str, Iterable[Any]]]
