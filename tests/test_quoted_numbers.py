@@ -30,8 +30,23 @@ EXPERIMENTS = ROOT / "experiments"
 FLOWS = ["beltrami", "mean_curvature", "grand", "heat", "hang", "hang_quad", "uniform_modulation"]
 FLOWS += ["grand_matched", "p_laplacian", "graphcon", "gread", "grand_pp", "blend", "acmp", "frond"]
 
-FEW = {(10, 4), (20, 4), (50, 4)}
+FEW = {"10 × 4", "20 × 4", "50 × 4"}
 """Injected nodes and edges of each in the table of covers."""
+
+BEST = {
+    "white box: apart, logit, linked": ("beltrami", "5 × 50", "`logit`; links | Beltrami"),
+    "adaptive: apart, masked, linked": (
+        "gnn_guard",
+        "10 × 50",
+        "`apart`; the adaptive form | GNNGuard",
+    ),
+    "white box: equal, logit, an edge a target": (
+        "beltrami_guard",
+        "10 × 50",
+        "one edge per target | BeltramiGuard",
+    ),
+}
+"""Parts of `auto` that leave the lowest accuracy: model, budget, and row of the table."""
 
 Quotes = Iterator[tuple[str, Iterable[Any]]]
 """Texts of a document with a `{}` for each number, and these numbers."""
@@ -305,28 +320,64 @@ def filters() -> Quotes:
     yield text + "{:.1f} of GNNGuard's {:.1f} %", cost
 
 
-def covers() -> Quotes:
-    names = {"gcn": "GCN", "gnn_guard": "GNNGuard", "grand": "GRAND", "beltrami": "Beltrami"}
+def curve() -> dict[tuple[str, str], Record]:
+    """Runs of `auto` of the budget curve, seed 0, by model and budget."""
+    found = {}
     for record in rows("budget-curve", draw=0, attack="auto")["record"]:
         limits = record["budget"]["declared"]
         nodes, edges = (limits[f"max_{of}"] for of in ("injected_nodes", "edges_per_injected_node"))
-        if (model := model_name(record)) in names and (nodes, edges) in FEW:
-            assert record["attack_versions"]["auto"] == 10
-            parts = {True: [], False: []}
-            for part, accuracy in record["parts"]["auto"].items():
-                parts[part.endswith("cover")].append(100 * accuracy)
-            ascent = f"{min(parts[False]):.1f}" if parts[False] else "-"
-            values = [nodes, edges, min(parts[True]), ascent, 100 * record["accuracy"]["auto"]]
-            row = " | {} × {} | {:.1f} | {} | {:.1f} | {} |"
-            yield f"| {names[model]}" + row, [*values, record["forwards"]["auto"]]
+        found[model_name(record), f"{nodes} × {edges}"] = record
+    assert {record["attack_versions"]["auto"] for record in found.values()} == {10}
+    return found
+
+
+def covers() -> Quotes:
+    names = {"gcn": "GCN", "gnn_guard": "GNNGuard", "grand": "GRAND", "beltrami": "Beltrami"}
+    for (model, budget), record in curve().items():
+        if model in names and budget in FEW:
+            reached = record["parts"]["auto"]
+            cover = min(of for part, of in reached.items() if part.endswith("cover"))
+            ascents = [100 * of for part, of in reached.items() if not part.endswith("cover")]
+            ascent = f"{min(ascents):.1f}" if ascents else "-"
+            values = [100 * cover, ascent, 100 * record["accuracy"]["auto"]]
+            row = f"| {names[model]} | {budget} " + "| {:.1f} | {} | {:.1f} | {} |"
+            yield row, [*values, record["forwards"]["auto"]]
     for record in runs()["worst-case-modification"]:
         if record["seed"] == 0 and record["threat"] == "white_box" and record["model"] != "mlp":
             left, passes = (record[key]["auto_modification"] for key in ("accuracy", "forwards"))
             yield f"| `{record['model']}`" + " | {:.1f} | {} |", [100 * left, passes]
 
 
+def parts() -> Quotes:
+    for part, (model, budget, row) in BEST.items():
+        reached = curve()[model, budget]["parts"]["auto"]
+        assert reached[part] == min(reached.values())
+        yield f"| {row} | {budget} | {{:.1f}} |", [100 * reached[part]]
+    reached = curve()["beltrami", "5 × 50"]["parts"]["auto"]
+    values = [100 * min(reached.values()), 100 * reached["white box: cover"]]
+    yield "ascents, beside the cover | Beltrami | 5 × 50 | {:.1f}, the cover {:.1f} |", values
+
+
+def versions() -> Quotes:
+    passed, lower = [], []
+    for model in ("gcn", "beltrami"):
+        paths = (EXPERIMENTS / "cover" / of / f"{model}-20x4" for of in ("", "version-6"))
+        reports = (json.loads((path / "report.json").read_text("utf-8")) for path in paths)
+        new, old = (
+            next(attack["trace"] for attack in report["attacks"] if attack["name"] == "auto")
+            for report in reports
+        )
+        before = {passes: min(of for at, _, of in old if at <= passes) for passes, _, _ in new}
+        passed.append(next(passes for passes, _, of in new if of < before[passes]))
+        lower.append(100 * (old[-1][2] - new[-1][2]))
+    yield "after {} forward passes on the GCN and after {} on Beltrami", passed
+    yield "ends {:.1f} and {:.1f} points lower", lower
+
+
 def auto() -> Quotes:
     yield from covers()
+    yield from versions()
+    yield from parts()
     names = {"gcn": "GCN", "beltrami": "Beltrami"}
     for path in (EXPERIMENTS / "times").glob("*/report.json"):
         report = json.loads(path.read_text(encoding="utf-8"))
