@@ -9,7 +9,7 @@ from robust_diffusion.results.leaderboard import (
     show_budgets,
     show_leaderboard,
 )
-from tests.results.worst_cases import record, trained_for, with_words
+from tests.results.worst_cases import OLD, record, trained_for, with_words
 
 Budgets = list[tuple[int, int]]
 SMALL = (5, 20)
@@ -99,6 +99,13 @@ def test_a_curve_is_of_the_seeds_that_have_it_whole() -> None:
     row = rows([*ON_GRID, *whole[1:], further])["gin"]
     assert (row["seeds"], row["5x4"], row["50x50"]) == ("2", "-", "25.00")
     assert (row["rank"], row["above MLP"]) == ("budgets missing", "-")
+
+
+def test_rows_name_their_versions_of_auto_if_these_differ() -> None:
+    gin, gat = (curve(model, 0.7, 0.6, 0.3, 0.1, 0.0) for model in ("gin", "gat"))
+    assert "auto" not in rows([*ON_GRID, *gin, *gat])["gin"]
+    found = rows([*ON_GRID, *(run | OLD for run in gin[:2]), *gin[2:], *gat])
+    assert [found[name]["auto"] for name in ("mlp", "gin", "gat")] == ["-", "4, 6", "6"]
 
 
 @pytest.mark.parametrize(("worst", "expected"), [(0.05, [5, 5]), (0.25, [20, 10])])

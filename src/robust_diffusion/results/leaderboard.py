@@ -68,7 +68,7 @@ def show_leaderboard(
     The area lies between the curve of a model and the MLP, over the logarithm of the injected
     edges. It may be negative: clipping at 0 would tie all models that fail early. A curve is the
     mean over the seeds that were attacked at every budget. If there are none, it is over all seeds,
-    and the model has no rank. The MLP counts with its clean accuracy on the same seed and split, or
+    and the model has no rank. If versions of `auto` differ, each row names its own. The MLP counts with its clean accuracy on the same seed and split, or
     else with its mean in that variant, or in all.
 
     Args:
@@ -111,6 +111,7 @@ def _table(models: pd.DataFrame, points: list[Point], limits: str) -> ResultTabl
     rows["second"] = rows["rank"] != "control"
     rows = rows.sort_values(["group", "area", "second", "model"], kind="stable")
     columns = [] if differing(rows, ["variant"]) else ["variant"]
+    columns += ["auto"] if len({*models["version"]} - {0}) < 2 else []
     shown = rows.drop(columns=["group", "area", "second", *columns]).reset_index(drop=True)
     title = f"{models['dataset'].iloc[0]}, {limits.replace('-', MINUS)}: lowest accuracy in % by "
     title += "injected nodes x edges of each, and the area above an MLP in points"
@@ -137,6 +138,7 @@ def _row(models: pd.DataFrame, points: list[Point]) -> dict[str, Any]:
         "model": models["model"].iloc[0],
         "variant": models["variant"].iloc[0],
         "seeds": str(used["draw"].nunique()),
+        "auto": ", ".join(map(str, sorted({*used["version"]} - {0}))) or "-",
         "clean": f"{100 * used['clean'].mean():.2f}",
         **{f"{n}x{edges}": spread(curve.get((n, edges)), None, 2) for n, edges in points},
         "above MLP": "-" if areas.empty else signed(areas.mean(), 2),
