@@ -430,11 +430,6 @@ def adversarial() -> Quotes:
     effect, low, high, _ = gain("beltrami, adversary", "beltrami", 50)
     yield "Beltrami gains {:.1f} points (95 % interval {:.1f} to {:.1f})", [effect, low, high]
     yield "GRAND gains {:.1f} ({:.1f} to {:.1f}, p {:.3f})", gain("grand, adversary", "grand", 5)
-    present = [
-        (of := pairs(f"{name}, adversary", name, 5, 6))["worst"].iloc[0] - of["worst_other"].iloc[0]
-        for name in ("beltrami", "grand")
-    ]
-    yield "the gain is {:.1f} points for Beltrami and {:.1f} for GRAND", present
     yield "({:+.1f}, {:.1f} to {:+.1f}), an upper bound", gain("learned, adversary", "mlp", 5)[:3]
     both = pairs("learned, adversary", "mlp", 5, None)
     yield "at {:.1f} points more clean accuracy", [(both["clean"] - both["clean_other"]).mean()]
