@@ -68,8 +68,9 @@ def show_leaderboard(
     The area lies between the curve of a model and the MLP, over the logarithm of the injected
     edges. It may be negative: clipping at 0 would tie all models that fail early. A curve is the
     mean over the seeds that were attacked at every budget. If there are none, it is over all seeds,
-    and the model has no rank. If versions of `auto` differ, each row names its own. The MLP counts with its clean accuracy on the same seed and split, or
-    else with its mean in that variant, or in all.
+    and the model has no rank. If versions of `auto` differ, each row names its own. The MLP counts
+    with its clean accuracy on the same seed and split, or else with its mean in that variant, or in
+    all.
 
     Args:
         records: Of any runs.
