@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -331,17 +332,24 @@ def curve() -> dict[tuple[str, str], Record]:
     return found
 
 
+def cover_and_ascents(record: Record) -> tuple[float, float]:
+    """The lowest accuracies, in %, that covers leave and that other parts do; NaN of none."""
+    reached = record["parts"]["auto"]
+    cover, ascents = (
+        min((of for part, of in reached.items() if part.endswith("cover") == kind), default=nan)
+        for kind in (True, False)
+    )
+    return 100 * cover, 100 * ascents
+
+
 def covers() -> Quotes:
     names = {"gcn": "GCN", "gnn_guard": "GNNGuard", "grand": "GRAND", "beltrami": "Beltrami"}
     for (model, budget), record in curve().items():
         if model in names and budget in FEW:
-            reached = record["parts"]["auto"]
-            cover = min(of for part, of in reached.items() if part.endswith("cover"))
-            ascents = [100 * of for part, of in reached.items() if not part.endswith("cover")]
-            ascent = f"{min(ascents):.1f}" if ascents else "-"
-            values = [100 * cover, ascent, 100 * record["accuracy"]["auto"]]
-            row = f"| {names[model]} | {budget} " + "| {:.1f} | {} | {:.1f} | {} |"
-            yield row, [*values, record["forwards"]["auto"]]
+            cover, ascents = cover_and_ascents(record)
+            ascent = "-" if isnan(ascents) else f"{ascents:.1f}"
+            values = [cover, ascent, 100 * record["accuracy"]["auto"], record["forwards"]["auto"]]
+            yield f"| {names[model]} | {budget} " + "| {:.1f} | {} | {:.1f} | {} |", values
     for record in runs()["worst-case-modification"]:
         if record["seed"] == 0 and record["threat"] == "white_box" and record["model"] != "mlp":
             left, passes = (record[key]["auto_modification"] for key in ("accuracy", "forwards"))
@@ -353,9 +361,14 @@ def parts() -> Quotes:
         reached = curve()[model, budget]["parts"]["auto"]
         assert reached[part] == min(reached.values())
         yield f"| {row} | {budget} | {{:.1f}} |", [100 * reached[part]]
-    reached = curve()["beltrami", "5 × 50"]["parts"]["auto"]
-    values = [100 * min(reached.values()), 100 * reached["white box: cover"]]
-    yield "ascents, beside the cover | Beltrami | 5 × 50 | {:.1f}, the cover {:.1f} |", values
+    (graphcon,) = rows("none", model="graphcon", draw=0, nodes=5, edges=50, attack="auto")["record"]
+    cover, ascents = cover_and_ascents(graphcon)
+    yield (
+        "ascents, beside the cover | GraphCON | 5 × 50 | {:.1f}, the cover {:.1f} |",
+        [ascents, cover],
+    )
+    text = "cover, beside the ascents | GRAND | 20 × 4 | {:.1f}, the best ascent {:.1f} |"
+    yield text, cover_and_ascents(curve()["grand", "20 × 4"])
 
 
 def versions() -> Quotes:
