@@ -31,6 +31,9 @@ EXPERIMENTS = ROOT / "experiments"
 FLOWS = ["beltrami", "mean_curvature", "grand", "heat", "hang", "hang_quad", "uniform_modulation"]
 FLOWS += ["grand_matched", "p_laplacian", "graphcon", "gread", "grand_pp", "blend", "acmp", "frond"]
 
+MOST = "50 × 50"
+"""The budget at which other experiments attack more seeds, by older versions."""
+
 FEW = {"10 × 4", "20 × 4", "50 × 4"}
 """Injected nodes and edges of each in the table of covers."""
 
@@ -227,6 +230,8 @@ def worst_case_page() -> Quotes:
     yield from targets()
     few = lowest("budget-curve", edges=4)["worst"].drop("mlp")
     yield "leave the seven models {:.0f} to {:.1f} %", [few.min(), few.max()]
+    few = lowest("budget-curve", nodes=5)["worst"].drop("mlp")
+    yield "5 nodes of 50 edges {:.0f} to {:.1f} %", [few.min(), few.max()]
     published = rows("budget-curve", draw=0, edges=4).query("model != 'mlp'")
     left = published.pivot_table(index=["model", "nodes"], columns="attack", values="accuracy")
     lost = (left["clean"] - left["auto"]) / 100 * 268 / (4 * left.index.get_level_values("nodes"))
@@ -328,7 +333,10 @@ def curve() -> dict[tuple[str, str], Record]:
         limits = record["budget"]["declared"]
         nodes, edges = (limits[f"max_{of}"] for of in ("injected_nodes", "edges_per_injected_node"))
         found[model_name(record), f"{nodes} × {edges}"] = record
-    assert {record["attack_versions"]["auto"] for record in found.values()} == {10}
+    versions = {
+        record["attack_versions"]["auto"] for (_, of), record in found.items() if of != MOST
+    }
+    assert versions == {10}
     return found
 
 
