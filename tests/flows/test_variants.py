@@ -6,11 +6,11 @@ from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import gradcheck
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.flows import Blend, Dragon, Flow, Frond, Hang, HangQuad, Heat, HeatPlus
+from robust_diffusion.flows import Blend, Dragon, Flow, Frond, Grand, Hang, HangQuad, Heat, HeatPlus
 from robust_diffusion.flows.hang import HamiltonianFlow
 from robust_diffusion.integrators.solver import Method, Solver
 from robust_diffusion.operators import Graph
@@ -188,3 +188,13 @@ def test_heat_draws_where_it_has_an_attention() -> None:
     assert torch.equal(torch.get_rng_state(), state)
     frozen.resample()
     assert not torch.equal(frozen.attention.bias, before)
+
+
+def test_an_attention_of_ones_own_need_not_draw() -> None:
+    class Ones(nn.Module):
+        def forward(self, z: Tensor, graph: Graph) -> Tensor:
+            return torch.ones_like(graph.weight)
+
+    flow = build_flow(Grand)
+    flow.attention = Ones()
+    flow.resample()

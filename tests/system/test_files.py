@@ -47,3 +47,12 @@ def test_a_link_stays_and_leads_to_what_was_written(tmp_path: Path, *, there: bo
     link.symlink_to(target)
     assert write_whole(link, "after", option="--out") == link
     assert (link.is_symlink(), target.read_text()) == (True, "after")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="has no such modes")
+def test_a_private_file_stays_private(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    path.chmod(0o600)
+    write_whole(path, "new", option="--out")
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o600)

@@ -111,9 +111,6 @@ class TrainedAttention(nn.Module):
             parametrizations.spectral_norm(self.key)
             parametrizations.spectral_norm(self.query)
 
-    def resample(self) -> None:
-        """Nothing is drawn."""
-
     def weights(self) -> HeadWeights:
         """W_K and W_Q as the operators take them."""
         layers = [self.key, self.query]

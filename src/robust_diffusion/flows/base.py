@@ -150,7 +150,13 @@ class Flow(nn.Module, ABC):
         return graph
 
     def resample(self) -> None:
-        """Redraw what the flow draws once per solve; called in training only."""
+        """Redraw what the flow draws once per solve; called in training only.
+
+        By default what its modules with a `resample` of their own draw.
+        """
+        for module in self.children():
+            if callable(resample := getattr(module, "resample", None)):
+                resample()
 
 
 def is_number(value: Any, number: float) -> bool:
@@ -201,10 +207,6 @@ class AttentionFlow(Flow):
     def similarity(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Attention A(Z), without any modulation."""
         return self.attention(z, graph)  # type: ignore[no-any-return]
-
-    def resample(self) -> None:
-        """Redraw the attention's parameters where they are not trained."""
-        self.attention.resample()
 
 
 class ModulatedFlow(AttentionFlow):

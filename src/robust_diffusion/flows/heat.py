@@ -41,11 +41,6 @@ class Heat(Flow):
         """Freeze the attention of the initial state into the graph's weights, if there is any."""
         return graph if self.attention is None else replace(graph, weight=self.attention(z, graph))
 
-    def resample(self) -> None:
-        """Redraw the attention's biases, if there is any."""
-        if self.attention is not None:
-            self.attention.resample()
-
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Edge weight over the sum of the weights arriving at the same node."""
         total = segment_sum(graph.weight, graph)

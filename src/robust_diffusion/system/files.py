@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
+from shutil import copymode
 
 from filelock import FileLock, Timeout
 
@@ -30,6 +31,8 @@ def written_whole(path: Path, *, locked: bool = False) -> Iterator[Path]:
         part.unlink(missing_ok=True)
         yield part
         if part.exists():
+            with suppress(OSError):  # a private file stays private; not every system has modes
+                copymode(path, part)
             _reach_disk(part)
             part.replace(path)
             with suppress(OSError):  # not every system lets a folder be opened
