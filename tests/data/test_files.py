@@ -195,6 +195,15 @@ def test_pickled_arrays_of_every_type_are_read(
     assert np.array_equal(read, array)
 
 
+@pytest.mark.parametrize("cls", [sp.csr_matrix, sp.csr_array, sp.coo_matrix, sp.coo_array])
+def test_sparse_matrices_and_arrays_are_read(tmp_path: Path, cls: type) -> None:
+    dense = np.array([[0, 0, 1], [2, 0, 0]], np.float32)
+    assert (
+        read_pickle(written(tmp_path, pickle.dumps(cls(dense)))).toarray().tolist()
+        == dense.tolist()
+    )
+
+
 @pytest.mark.parametrize("old", [False, True])
 def test_coordinates_are_added_up(tmp_path: Path, old: bool) -> None:
     matrix = sp.coo_matrix((np.ones(3, np.float32), ([0, 1, 1], [2, 0, 0])), shape=(2, 3))

@@ -209,7 +209,10 @@ def fit_of(**options: Any) -> Fit:
         ({"max_epochs": 50}, None, "training.max_epochs"),
         ({"logger": True}, None, "trainer.logger=True"),
         ({"limit_val_batches": 0}, None, "trainer.limit_val_batches"),
-        ({"limit_val_batches": 0.5}, None, "trainer: "),
+        ({"limit_val_batches": 0.5}, None, "trainer.limit_val_batches=0.5: "),
+        ({"val_check_interval": 2}, None, "trainer.val_check_interval=2: "),
+        ({"accumulate_grad_batches": 0}, None, "trainer.accumulate_grad_batches=0: "),
+        ({"check_val_every_n_epoch": 0}, None, "trainer.check_val_every_n_epoch=0: "),
         # Devices without a batch each.
         ({"devices": 2}, None, "trainer.devices=2: batching=full"),
         ({"devices": 3}, Clusters(4, 2), "trainer.devices=3: "),

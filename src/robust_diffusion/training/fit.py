@@ -15,6 +15,7 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from shutil import rmtree
 from tempfile import gettempdir
+from traceback import extract_tb
 from typing import Annotated, Any, cast
 from uuid import uuid4
 
@@ -50,6 +51,9 @@ SET_BY_FIT = {"max_epochs", "logger", "callbacks", "enable_progress_bar", "enabl
 UNREPORTED = {"deterministic", "enable_model_summary", "log_every_n_steps", "num_sanity_val_steps"}
 """Options that every `conf/trainer/` sets and no error is about."""
 
+LIGHTNING = str(Path(pl.__file__).parent)
+"""Folder of Lightning's own code."""
+
 NOT_FOR_ONE_GRAPH = (
     # One graph is one batch: worker processes would only copy it.
     "does not have many workers",
@@ -84,13 +88,17 @@ class FitResult:
 
 
 @contextmanager
-def _lightning_errors(directory: Path) -> Iterator[None]:
+def _lightning_errors(directory: Path, shown: str) -> Iterator[None]:
     """Name an option that cannot be, or the folder of a checkpoint that cannot be written."""
     try:
         yield
-    except MisconfigurationException as error:  # of what only a training shows
+    except (MisconfigurationException, ValueError, ZeroDivisionError) as error:
+        # Lightning checks some options only during a training, or divides by them.
+        if LIGHTNING not in extract_tb(error.__traceback__)[-1].filename:
+            raise
         reason = " ".join(str(error).split()).rstrip(".!")
-        raise ConfigError(f"trainer: {reason}; check the options and callbacks") from error
+        where = shown or "trainer"
+        raise ConfigError(f"{where}: {reason}; check the options and callbacks") from error
     except OSError as error:
         if error.errno not in UNWRITABLE:
             raise
@@ -241,7 +249,7 @@ class Fit:
             )
             trainer = on_several(build, build(), model, datamodule)
             start = time.perf_counter()
-            with _lightning_errors(directory), _emptied(folder) as paths:
+            with _lightning_errors(directory, self._shown), _emptied(folder) as paths:
                 trainer.fit(module, datamodule)
                 seconds = time.perf_counter() - start
                 summary = outcome.read()
@@ -290,10 +298,20 @@ class Fit:
             )
             return on_one(build, build())
 
+    @property
+    def _keywords(self) -> Mapping[str, Any]:
+        """Options of the trainer that a configuration or a caller set."""
+        return getattr(self._trainer, "keywords", {})
+
+    @property
+    def _shown(self) -> str:
+        options = self._keywords.items()
+        return ", ".join(f"trainer.{k}={v}" for k, v in options if k not in UNREPORTED)
+
     def _build_trainer(self, **arguments: Any) -> pl.Trainer:
         # Lightning's own bar counts batches, and an epoch has one.
         arguments["enable_progress_bar"] = False
-        keywords: Mapping[str, Any] = getattr(self._trainer, "keywords", {})
+        keywords = self._keywords
         for key in arguments.keys() & keywords.keys() & SET_BY_FIT:
             raise ConfigError(
                 f"trainer.{key}={keywords[key]}: a fit sets it by itself; drop it"
@@ -304,9 +322,8 @@ class Fit:
         try:
             trainer = self._trainer(**arguments)
         except (MisconfigurationException, ImportError, TypeError, ValueError) as error:
-            shown = [f"trainer.{k}={v}" for k, v in keywords.items() if k not in UNREPORTED]
             reason = " ".join(str(error).split()).rstrip(".!")
-            raise ConfigError(f"{', '.join(shown)}: {reason}; trainer=cpu runs anywhere") from error
+            raise ConfigError(f"{self._shown}: {reason}; trainer=cpu runs anywhere") from error
         if not trainer.limit_train_batches or not trainer.limit_val_batches:
             raise ConfigError(
                 "trainer.limit_train_batches, trainer.limit_val_batches: every epoch trains and "
