@@ -159,7 +159,7 @@ check: $(STAMP) ## Format, lint, types, import order, insecure code and words
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src
-	$(BIN)/python tests/words.py src benchmarks conf docs README.md CONTRIBUTING.md experiments/README.md experiments/deviations.md
+	$(BIN)/python tests/words.py src benchmarks conf docs README.md CHANGELOG.md CONTRIBUTING.md experiments/README.md experiments/deviations.md
 
 # Apart from `check`: it asks a server for the known vulnerabilities, and so needs a network, and can fail
 # though nothing here has changed.
