@@ -54,6 +54,24 @@ def test_a_model_of_anybodys_class_is_evaluated_and_its_report_saved(
     assert (tmp_path / "report" / "graph-random.safetensors").is_file()
 
 
+def test_commands_read_options_of_a_users_folder(cli: Cli, tmp_path: Path) -> None:
+    torch.save(gcn().state_dict(), weights := tmp_path / "gcn.pt")
+    (folder := tmp_path / "my" / "model").mkdir(parents=True)
+    path, *options = (option.removeprefix("model.") for option in PYG)
+    lines = [
+        f"_target_: {path.removeprefix('model=')}",
+        *options,
+        "in_channels: 16",
+        "out_channels: 7",
+    ]
+    (folder / "mine.yaml").write_text("\n".join(lines).replace("=", ": "))
+    given = ["--config-dir", str(folder.parent), "model=mine"]
+    cli("evaluate", *BASE, *given, f"checkpoint={weights}")
+    cli("cite", *given)
+    missing = cli("evaluate", *BASE, "--config-dir", str(tmp_path / "none"), "model=mine").error
+    assert "--config-dir" in missing
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -51,7 +51,7 @@ def run_certify_command(arguments: Sequence[str]) -> None:
         return
     check_value("--local", chosen.local, Natural)
     defaults = ["certificate=sparse", "attack=none"]
-    path, own_class, cfg, _ = composed_model(chosen.given, defaults, _READ, "certify")
+    path, own_class, cfg, _ = composed_model(chosen, defaults, _READ, "certify")
     if not cfg.certificate:
         raise ConfigError("certificate=none: expected a scheme; use sparse or bi_smoothing")
     set_up_process(cfg.threads)

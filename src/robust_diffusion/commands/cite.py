@@ -14,6 +14,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from robust_diffusion.commands.parsers import add_config_dir
 from robust_diffusion.experiment.overrides import composed, imported
 from robust_diffusion.records.content import modules_of, targets_of
 
@@ -42,8 +43,10 @@ def run_cite_command(arguments: Sequence[str]) -> None:
         metavar="key=value",
         help="overrides of the run, such as flow=beltrami attack=auto",
     )
+    add_config_dir(parser)
+    chosen = parser.parse_intermixed_args(arguments)
     # Values are not checked, for which classes would be imported.
-    cfg, _ = composed(parser.parse_args(arguments).overrides, read=())
+    cfg, _ = composed(chosen.overrides, (), chosen.config_dir)
     if "surrogates" not in cfg.threat:
         cfg.surrogates = {}
     users: dict[str, list[str]] = {"robust_diffusion": []}

@@ -47,7 +47,7 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
     """
     chosen = evaluate_parser().parse_intermixed_args(arguments)
     defaults = ["attack=auto", "threat=white_box"]
-    path, own_class, cfg, choices = composed_model(chosen.given, defaults, *_read_by(chosen))
+    path, own_class, cfg, choices = composed_model(chosen, defaults, *_read_by(chosen))
     if not path:
         raise ConfigError("checkpoint: missing; name the file of the model's weights")
     threat = OmegaConf.select(cfg, "threat.name")
@@ -134,21 +134,27 @@ def _write(path: Path, text: str) -> None:
 
 
 def composed_model(
-    arguments: Sequence[str], defaults: Sequence[str], read: Collection[str], command: str
+    chosen: argparse.Namespace, defaults: Sequence[str], read: Collection[str], command: str
 ) -> tuple[str, dict[str, Any], DictConfig, dict[str, Any]]:
     """Compose a command's configuration, of a model of `conf/model/` or of any class.
+
+    Args:
+        chosen: Arguments of the command, with `given` and `config_dir`.
+        defaults: Overrides that come before the given ones.
+        read: First parts of the options that the command reads.
+        command: Its name, for messages.
 
     Returns:
         The checkpoint or "", the class with its arguments or nothing, the configuration, and each
         group's option.
 
     Raises:
-        ConfigError: An option that is not in `read`, by whose first part it goes.
+        ConfigError: An option whose first part is not in `read`.
     """
-    for item in arguments:
+    for item in chosen.given:
         if "=" not in item and not item.startswith("~"):
             raise ConfigError(f"{item}: expected key=value; name weights as checkpoint={item}")
-    values = dict(item.partition("=")[::2] for item in arguments)
+    values = dict(item.partition("=")[::2] for item in chosen.given)
     path, name = values.pop("checkpoint", ""), values.get("model", "")
     target = values.pop("model") if "." in name else ""
     args = [f"{k}={v}" for k, v in values.items() if target and k.lstrip("+").startswith("model.")]
@@ -156,7 +162,8 @@ def composed_model(
         values["attack"] = re.sub(r"\w+", _known_attack, attacks)
     rest = [item for item in (f"{k}={v}" for k, v in values.items()) if item not in args]
     check_read(rest, read, command, "checkpoint", *sorted(read))
-    cfg, choices = composed([*defaults, *rest], {*read} - ({"model"} if target else set()))
+    checked = {*read} - ({"model"} if target else set())
+    cfg, choices = composed([*defaults, *rest], checked, chosen.config_dir)
     return path, own_model(target, args) if target else {}, cfg, choices
 
 

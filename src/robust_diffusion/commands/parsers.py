@@ -69,6 +69,7 @@ def certify_parser() -> argparse.ArgumentParser:
         help="certificate=sparse (default) or bi_smoothing, certificate.samples=10000, model=..., "
         "dataset=..., attack=[auto] or [prbcd,grbcd], checkpoint=weights.safetensors, training...",
     )
+    add_config_dir(parser)
     parser.add_argument(
         "--clean-training", action="store_true", help="train on the clean graph, without noise"
     )
@@ -105,6 +106,7 @@ def evaluate_parser() -> argparse.ArgumentParser:
         "dataset=custom dataset.source.path=graph.npz attack=[auto,pgd] threat.labels=true; "
         "+data.normalize=null leaves the features as they are",
     )
+    add_config_dir(parser)
     parser.add_argument("--save", metavar="FOLDER", help="write report.json and the graphs there")
     reports = parser.add_mutually_exclusive_group()
     reports.add_argument(
@@ -131,6 +133,16 @@ def evaluate_parser() -> argparse.ArgumentParser:
         help="also print the accuracy after an outlier filter has cut off 3 and 15 %% of the nodes",
     )
     return parser
+
+
+def add_config_dir(parser: argparse.ArgumentParser) -> None:
+    """Add the option that Hydra gives to runs."""
+    parser.add_argument(
+        "--config-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="folder with your options, such as flow/my_flow.yaml",
+    )
 
 
 PARSERS = {"audit": audit_parser, "certify": certify_parser, "evaluate": evaluate_parser}

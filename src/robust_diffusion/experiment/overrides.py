@@ -4,6 +4,7 @@ import logging
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
@@ -86,32 +87,46 @@ def check_values(cfg: DictConfig, read: Collection[str] | None = None) -> None:
             check_keys(cfg[part], f"{part}.")
 
 
-def compose_all(overrides: Sequence[str]) -> DictConfig:
+def compose_all(overrides: Sequence[str], config_dir: Path | None = None) -> DictConfig:
     """Compose the configuration of a command line, Hydra's own part included.
 
+    Args:
+        overrides: Overrides, such as `flow=heat`.
+        config_dir: Folder with further options, in the layout of `conf/`.
+
     Raises:
-        ConfigError: An override that means nothing, in one line.
+        ConfigError: An override that means nothing, or a missing folder, in one line.
     """
     if isinstance(overrides, str | Mapping):
         raise ConfigError(
             f"overrides={overrides}: expected a list, such as ['flow=heat', 'seed=1']"
         )
     check_arguments(overrides)
+    added = []
+    if config_dir is not None:
+        if not config_dir.is_dir():
+            raise ConfigError(
+                f"--config-dir {config_dir}: no such folder; name one that holds, for example, "
+                "flow/my_flow.yaml"
+            )
+        added = [f"hydra.searchpath=['file://{config_dir.resolve()}']"]
     try:
         with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-            return compose("config", list(overrides), return_hydra_config=True)
+            return compose("config", [*added, *overrides], return_hydra_config=True)
     except HydraException as error:
         raise ConfigError(describe(error)) from error
 
 
 def composed(
-    overrides: Sequence[str], read: Collection[str] | None = None
+    overrides: Sequence[str],
+    read: Collection[str] | None = None,
+    config_dir: Path | None = None,
 ) -> tuple[DictConfig, dict[str, Any]]:
     """A checked configuration outside a Hydra application, and each group's option.
 
-    The arguments are those of `check_config`.
+    The arguments are those of `check_config` and `compose_all`.
     """
-    cfg = compose_all(overrides)
+    cfg = compose_all(overrides, config_dir)
     hydra = cfg.hydra
     with open_dict(cfg):
         del cfg["hydra"]
