@@ -45,7 +45,8 @@ class InjectionAdversary:
         node_ratio: Injected nodes per training node, above 0; at least one is injected.
         edges_per_target: Edges injected at each training node on average, at least 1.
         num_steps: Gradient steps per epoch, at least 1.
-        epochs_per_draw: Epochs after which edges and features are redrawn, at least 1.
+        epochs_per_draw: Epochs after which edges and features are redrawn, at least 1;
+            with clusters, every batch gets its own draw.
         attacked_share: Share of the attacked loss in the loss of training, in (0, 1].
         loss: Raised by the steps; see `attacks.losses`.
         edges: How the new nodes share out their edges; see `sharing`.

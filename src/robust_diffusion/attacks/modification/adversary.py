@@ -28,7 +28,8 @@ class FlipAdversary:
         local_ratio: Most flips at a node by its edges, in (0, 1], rounded down.
         num_steps: Steps of LRBCD per search, at least 1.
         block_size: Pairs that LRBCD draws at a time, at least 1.
-        epochs_per_draw: Epochs after which flips are searched again, at least 1.
+        epochs_per_draw: Epochs after which flips are searched again, at least 1;
+            with clusters, every batch is searched again.
         attacked_share: Share of the attacked loss in the loss of training, in (0, 1].
 
     Examples:
