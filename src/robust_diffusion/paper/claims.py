@@ -213,10 +213,8 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
                 for pair in zip(fit["budget"], fit["settings"], strict=True)
             ]
             fit = fit[alike]
-            models = worst_cases(fit, all_versions=True)
-            # Of a model that was itself attacked, by the version of `auto` with the most seeds.
-            versions = [rows for _, rows in models[models["seen"]].groupby("version")][::-1]
-            models = max(versions, key=len, default=models[:0]).set_index("draw")
+            models = worst_cases(fit)
+            models = models[models["seen"]].set_index("draw")
             numbers = dict(models["worst" if graph == WORST else CLEAN])
         else:
             # An MLP sees no edge, injected ones included.
