@@ -41,5 +41,5 @@ if TYPE_CHECKING:
 
 __all__ = list(typed_imports(__name__))
 
-if not TYPE_CHECKING:  # where a checker would take any name for one of the package
+if not TYPE_CHECKING:  # type checkers would otherwise accept any name as an attribute
     __getattr__ = lazy_attributes(__name__)

@@ -36,16 +36,16 @@ Variable = Literal["features", "edge weights"]
 class Classifier(Protocol):
     """Anything that maps (x, edge_index[, edge_weight]) to logits.
 
-    An attack says in `needs` whether the map has to be differentiable, and in what.
+    The attribute `needs` of an attack lists the inputs in which the map must be differentiable.
     """
 
     def __call__(self, x: Tensor, edge_index: Tensor, /) -> Tensor:
-        """Logits of every node, n x C."""
+        """Return the logits of every node, n x C."""
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A model, a clean graph, and the nodes at which the model shall err."""
+    """A model, a clean graph, and the target nodes."""
 
     attack: str  # name of the attack, for messages
     model: Classifier  # the model under attack, frozen
@@ -53,7 +53,7 @@ class Problem:
     targets: Int[Tensor, " t"]  # nodes under attack
 
     def __post_init__(self) -> None:
-        """Refuse a mask, whose values would be read as the nodes 0 and 1."""
+        """Reject a boolean mask, whose values would be read as the nodes 0 and 1."""
         if self.targets.dtype == torch.bool:
             raise ConfigError(
                 f"target nodes: attack={self.attack} expected node numbers, got a boolean mask; "
@@ -72,19 +72,19 @@ class Problem:
 
     @cached_property
     def fixed_rows(self) -> FixedRows:
-        """Clean features, and what the model's first layers make of them."""
+        """Clean features, with the outputs of the model's first layers cached."""
         return self.rows_of(self.x)
 
     def rows_of(self, x: Float[Tensor, "m f"]) -> FixedRows:
-        """Features that stay, in a form that the model computes with as with a plain tensor."""
+        """Wrap features that stay fixed; the model computes with the result as with a tensor."""
         return FixedRows(x, whole=not self._takes_rows)
 
     @cached_property
     def _takes_rows(self) -> bool:
         """True if the model computes with `FixedRows` as with plain rows, values and gradient.
 
-        Compiled and scripted code, for one, looks at the storage, which holds nothing. Models of
-        the package and of PyTorch's layers alone are known to, by their tests.
+        Compiled and scripted code does not, for one: it reads the storage, which is empty. Models
+        made only of layers of this package and of PyTorch do, as their tests check.
         """
         if is_of_this_package(self.model):
             return True
@@ -101,7 +101,7 @@ class Problem:
             for plain, rows in zip(*results, strict=True):
                 atol = 1e-4 * plain.abs().max().item()
                 torch.testing.assert_close(rows, plain, rtol=1e-3, atol=atol)
-        except Exception:  # of anyone's forward, which the attack will meet with plain rows
+        except Exception:  # a custom forward may raise anything; the attack then uses plain rows
             return False
         return True
 
@@ -130,8 +130,8 @@ class Problem:
     def all_labels(self) -> Int[Tensor, " n"]:
         """Class of every node that the attack drives the model away from.
 
-        The labels of the graph, if it has any; otherwise, and where a label is -1, the model's
-        predictions on it.
+        These are the labels of the graph. The model's predictions replace a label of -1, or all
+        labels if the graph has none.
         """
         predicted, y = self.clean_logits.argmax(1), self.data.y
         return torch.where(y >= 0, y, predicted) if isinstance(y, Tensor) else predicted
@@ -144,27 +144,27 @@ class Problem:
     def logits(
         self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
     ) -> Float[Tensor, "t c"]:
-        """Logits of the target nodes on an attacked graph."""
+        """Return the logits of the target nodes on an attacked graph."""
         return self.logits_of_all(x, edge_index, edge_weight)[self.targets]
 
     def logits_of_all(
         self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
     ) -> Float[Tensor, "m c"]:
-        """Logits of every node of an attacked graph."""
+        """Return the logits of every node of an attacked graph."""
         model: Callable[..., Tensor] = self.model
         if edge_weight is None:
             return model(x, edge_index)
         if self.takes_weights:
             return model(x, edge_index, edge_weight)
         assert isinstance(model, nn.Module)
-        # Sorted here already, if the model's inputs are to be, so that weights fit the edges.
+        # If the model sorts its inputs, sort them here, so that the weights still fit the edges.
         edge_index, edge_weight = sorted_by(self._row, edge_index, edge_weight)
         with weighted_edges(model, edge_index, edge_weight):
             masked: Tensor = model(x, edge_index)
             return masked
 
     def right(self, x: Tensor, edge_index: Tensor) -> int:
-        """Number of target nodes that are classified as their labels say."""
+        """Count the correctly classified target nodes."""
         with torch.no_grad():
             return int((self.logits(x, edge_index).argmax(1) == self.labels).sum())
 
@@ -176,25 +176,26 @@ class Problem:
         *,
         cap: float | None = None,
     ) -> Float[Tensor, ""]:
-        """Mean cross-entropy of the target nodes on an attacked graph."""
-        labels = self.labels  # before the attacked graph, so that a model that does not fit tells
+        """Return the mean cross-entropy of the target nodes on an attacked graph."""
+        labels = self.labels  # first, so that a model that does not fit the graph raises here
         logits = self.logits(x, edge_index, edge_weight)
         if cap is None:
             return F.cross_entropy(logits, labels)
         return F.cross_entropy(logits, labels, reduction="none").clamp_max(cap).mean()
 
     def slope(self, value: Tensor, variable: Tensor, wrt: Variable) -> Tensor:
-        """Gradient of a scalar with respect to features or edge weights."""
+        """Return the gradient of a scalar with respect to features or edge weights."""
         slope = gradient(value, variable, attack=self.attack, wrt=wrt)
         check_finite(slope.isfinite().all(), attack=self.attack, wrt=wrt)
         return slope
 
     def check_edge_weights(self) -> None:
-        """Refuse a model that has no gradient with respect to edges.
+        """Reject a model that has no gradient with respect to edges.
 
-        One that takes no edge weights may be of PyTorch Geometric's layers, which weigh their edges
-        instead; see `weighted_edges`. Attention is still normalised over all edges, those of weight
-        0 among them, so that its gradient is a guide and no more; see `drops_edges_of_weight_0`.
+        A model that takes no edge weights may still consist of PyTorch Geometric layers, whose
+        messages can be weighted instead; see `weighted_edges`. Attention is then normalised over
+        all edges, including those of weight 0, so its gradient is only a guide; see
+        `drops_edges_of_weight_0`.
         """
         if not self.takes_weights and not self._takes_masks:
             raise _not_differentiable(self.attack, "edge weights")
@@ -208,7 +209,7 @@ class Problem:
         """
         model: Any = self.model
         while _takes_three(model):
-            # A wrapper of this package passes on all that it is given.
+            # A wrapper of this package forwards all arguments to the model inside.
             in_package = type(model).__module__.startswith("robust_diffusion.")
             if not (in_package and hasattr(model, "model")) or isinstance(model, GRBModel):
                 break
@@ -248,7 +249,7 @@ class Problem:
 
     @cached_property
     def _takes_masks(self) -> bool:
-        """True if a mask of ones on the messages changes nothing, and has a gradient."""
+        """True if a mask of ones on the messages keeps the logits and has a gradient."""
         model = self.model
         if not isinstance(model, nn.Module):
             return False
@@ -262,10 +263,11 @@ class Problem:
     def _slope_by(
         self, model: Callable[..., Tensor], weighted: Callable[[Tensor], Tensor]
     ) -> bool | None:
-        """True if the logits depend on weights, as autograd sees it; `None` if 1 is no weight."""
+        """Return whether autograd sees the weights; `None` if weights of 1 change the logits."""
         ones = self.x.new_ones(self.edge_index.size(1)).requires_grad_()
         try:
-            # Seeded, so that a model that samples draws alike, and no one else draws otherwise.
+            # Seeded, so that a model that samples draws the same both times, and the caller's
+            # random state stays as it is.
             with torch.no_grad(), seeded(0):
                 plain = model(self.x, self.edge_index)
             with torch.enable_grad(), seeded(0):
@@ -275,13 +277,13 @@ class Problem:
             slope = None
             if logits.requires_grad:
                 (slope,) = torch.autograd.grad(logits.square().sum(), ones, allow_unused=True)
-        except Exception:  # of anyone's layers, which may know neither weights nor masks
+        except Exception:  # custom layers may support neither weights nor masks
             return None
         return slope is not None and bool(slope.any())
 
 
 def _takes_three(model: Callable[..., Tensor]) -> bool:
-    """True of a model that can be called with a third argument by its place."""
+    """Return whether a model can be called with three positional arguments."""
     function = model.forward if isinstance(model, nn.Module) else model
     try:
         inspect.signature(function).bind(None, None, None)
@@ -291,7 +293,7 @@ def _takes_three(model: Callable[..., Tensor]) -> bool:
 
 
 def clean_graph(data: Data) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
-    """Features and edges of a graph that has both."""
+    """Return the features and edges of a graph that has both."""
     assert data.x is not None
     assert data.edge_index is not None
     return data.x, data.edge_index
@@ -300,7 +302,7 @@ def clean_graph(data: Data) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
 def gradient(
     loss: Float[Tensor, ""], variable: Float[Tensor, "..."], *, attack: str, wrt: Variable
 ) -> Float[Tensor, "..."]:
-    """Gradient of a loss."""
+    """Return the gradient of a loss."""
     result = None
     if loss.requires_grad:
         (result,) = torch.autograd.grad(loss, variable, allow_unused=True)
@@ -310,7 +312,7 @@ def gradient(
 
 
 def check_finite(finite: bool | Tensor, *, attack: str, wrt: Variable) -> None:
-    """Refuse gradients that were not finite."""
+    """Raise an `AttackError` unless the gradients were finite."""
     if not finite:
         raise AttackError(
             f"attack={attack}: the gradient with respect to the {wrt} is not finite; check the "
@@ -331,7 +333,7 @@ FeaturesAndEdges = tuple[Float[Tensor, "m f"], Int[Tensor, "2 e"]]
 Kind = Literal["injection", "modification"]
 Need = Literal["predictions", "feature_gradient", "edge_gradient"]
 Waivable = Literal["epsilon", "edge_ratio"]
-"""Limits of a budget that a published reading of some attack does not keep."""
+"""Limits of a budget that the published version of some attack does not observe."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,10 +344,10 @@ class PerturbedGraph:
         x: Features of original and injected nodes, normalised.
         edge_index: Edges, both directions, without self-loops or duplicates.
         num_original_nodes: Number of original nodes n.
-        part_accuracy: Of an attack of several parts, the accuracy of the attacked model at the
-            targets that each part reached, in 0..1, in the order in which they ran.
+        part_accuracy: Lowest accuracy at the targets that each part of an ensemble reached, in
+            0..1, in the order in which the parts ran; empty for other attacks.
         part: The part that made this graph; "" if the attack has none.
-        given_up: Why, by part, of the parts that could not be run.
+        given_up: Reason by part, for the parts that could not be run.
         clean: The graph before the attack, from which `to_data` takes labels and masks; attacks
             leave it to their caller.
 
@@ -367,16 +369,16 @@ class PerturbedGraph:
     clean: Data | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
-        """Its size, without the tensors."""
+        """Show the size, without the tensors."""
         n, edges = self.num_original_nodes, self.edge_index.size(1) // 2
         return f"PerturbedGraph({n} + {self.x.size(0) - n} nodes, {edges} edges)"
 
     def to_data(self) -> Data:
-        """The attacked graph as PyG has it, on the CPU.
+        """Convert the attacked graph to PyG's `Data`, on the CPU.
 
         Returns:
-            `Data` with x, edge_index and `injected_mask`; and if `clean` is known y, in which an
-            injected node has -1, its masks, in which an injected node is false, and its index sets.
+            `Data` with x, edge_index and `injected_mask`. If `clean` is known, it also has y (-1 at
+            injected nodes), the masks (false at injected nodes) and the index sets.
         """
         n, x = self.num_original_nodes, self.x.cpu()
         new = x.size(0) - n
@@ -397,7 +399,7 @@ class PerturbedGraph:
 
 
 def spent_budget(clean: Data, perturbed: PerturbedGraph) -> SpentBudget:
-    """Budget used, counted on the two graphs themselves, the clean one undirected and simple."""
+    """Count the budget used from the two graphs; the clean one must be undirected and simple."""
     x, edge_index = clean_graph(clean)
     n, edges = perturbed.num_original_nodes, perturbed.edge_index
     injected = perturbed.x[n:]
@@ -418,7 +420,7 @@ def spent_budget(clean: Data, perturbed: PerturbedGraph) -> SpentBudget:
 
 
 def undirected_edge_numbers(edge_index: Int[Tensor, "2 e"], num_nodes: int) -> Int[Tensor, " u"]:
-    """One number u n + v for each undirected edge u < v, ascending."""
+    """Number each undirected edge u < v by u n + v, in ascending order."""
     src, dst = edge_index
     upper = src < dst
     ids: Tensor = src[upper] * num_nodes + dst[upper]
@@ -432,15 +434,15 @@ class Attack(ABC):
     `conf/attack/<name>.yaml`.
 
     Attributes:
-        name: Of the configuration and of messages.
+        name: Name in the configuration and in messages.
         kind: `injection` adds nodes and leaves the others alone; `modification` changes features
             of target nodes and edges that touch one.
-        needs: What the attack asks of the model: predictions, a gradient with respect to the
-            features or to the edge weights.
-        is_worst_case: The attack measures how far a model can be brought down at all. It is
-            passed the true classes under every threat model.
-        changes_features: A modification that may also change features, within
-            `budget.node_ratio`; the others flip edges alone.
+        needs: What the attack needs from the model: predictions, a gradient with respect to the
+            features, or one with respect to the edge weights.
+        is_worst_case: Whether the attack estimates worst-case accuracy; if so, it receives the
+            true labels under every threat model.
+        changes_features: Whether a modification may also change features, within
+            `budget.node_ratio`; if not, it only flips edges.
 
     Examples:
         >>> from robust_diffusion import GCN, PGD, Budget, attack
@@ -455,10 +457,10 @@ class Attack(ABC):
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions"})
     is_worst_case: ClassVar[bool] = False
     changes_features: ClassVar[bool] = True
-    version: ClassVar[int] = 1  # raised when the attack computes something else
+    version: ClassVar[int] = 1  # incremented whenever the attack's results change
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Check the arguments of every attack by their annotations."""
+        """Validate the constructor arguments of every attack against their annotations."""
         super().__init_subclass__(**options)
         if not hasattr(cls, "name"):
             cls.name = cls.__name__.lower()
@@ -466,16 +468,16 @@ class Attack(ABC):
 
     @property
     def unbounded(self) -> Mapping[Waivable, str]:
-        """Limits that the attack by its definition does not keep -> the reading that says so.
+        """Limits that the attack by definition does not observe -> how it reads them instead.
 
-        What it spends is counted and recorded all the same, but is no breach of these limits.
+        Its spending is still counted and recorded, but is not a violation of these limits.
         """
         return {}
 
     def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
-        """Forward passes that the attack takes, roughly, from which the time left follows.
+        """Estimate the number of forward passes, from which the remaining time is computed.
 
-        By default one per step; `None` if that is unknown.
+        The default is one pass per step, and `None` if the attack has no `num_steps`.
         """
         return getattr(self, "num_steps", None) or None
 
@@ -489,22 +491,22 @@ class Attack(ABC):
     ) -> PerturbedGraph:
         """Perturb the graph so that `model` errs on the target nodes.
 
-        Neither `data` nor `model` is changed: not its weights, gradients or train mode.
+        Neither `data` nor `model` is changed; the model keeps its weights, gradients and mode.
 
         Args:
             model: The model under attack: a surrogate (black box) or the victim (white box).
-            data: The clean graph: normalised x and edge_index; with y, the attack uses these
-                labels and not the model's predictions; with index_train, which who poisons it
-                knows, a model will be trained on these nodes of the result.
+            data: The clean graph, with normalised x and edge_index. If it has y, the attack uses
+                these labels instead of the model's predictions. A poisoning attack also reads
+                index_train, the nodes that the model will be trained on.
             target_nodes: Nodes under attack.
-            budget: What may be spent.
+            budget: Limits of the attack.
             generator: CPU generator of every random choice.
 
         Returns:
-            The perturbed graph, within the budget but for what `unbounded` names.
+            The perturbed graph, within the budget except for the limits in `unbounded`.
 
         Raises:
-            ConfigError: The target nodes cannot take the budget.
+            ConfigError: The budget cannot be applied to the target nodes.
             AttackError: The model does not fit the graph, cannot be differentiated as the attack
                 needs, or has a gradient that is not finite.
         """
@@ -515,19 +517,19 @@ class Attack(ABC):
         return PerturbedGraph(x, edge_index, problem.x.size(0))
 
     def paired(self, returned: object) -> FeaturesAndEdges:
-        """What the attack returned, if it is a pair of tensors; else an `AttackError`."""
+        """Return the attack's result if it is a pair of tensors; raise an `AttackError` if not."""
         match returned:
             case (Tensor() as x, Tensor() as edge_index):
                 return x, edge_index
             case tuple() | list():
-                found = f"({', '.join(type(item).__name__ for item in returned)})"
+                got = f"({', '.join(type(item).__name__ for item in returned)})"
             case _:
-                found = "nothing" if returned is None else f"a {type(returned).__name__}"
+                got = "nothing" if returned is None else f"a {type(returned).__name__}"
         raise AttackError(
-            f"{type(self).__name__}: returns {found}; it must return a pair of tensors, features "
+            f"{type(self).__name__}: returns {got}; it must return a pair of tensors, features "
             "and edges"
         )
 
     def perturb(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
-        """Features and edges of the attacked graph; the model is frozen meanwhile."""
+        """Return features and edges of the attacked graph; the model is frozen meanwhile."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Budget of an attacker, and what an attack has spent of it."""
+"""Budget of an attacker, and the part of it that an attack has spent."""
 
 import math
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ from robust_diffusion.errors import ConfigError
 class Budget:
     """Limits of an attack, in normalised feature units; each kind of attack reads its own.
 
-    What is not given allows nothing: `Budget(5, 10)` injects and flips no edge, so that `evaluate`
-    refuses it for an attack that flips edges.
+    A count or ratio that is not set defaults to 0, which allows nothing: `Budget(5, 10)` permits
+    injections but no flips, so `evaluate` rejects it for an attack that flips edges.
 
     Args:
         max_injected_nodes: Most nodes that may be injected, at least 0.
-        max_edges_per_injected_node: Most undirected edges of one injected node, at least 0; of
-            fewer targets, one to each. The paper prints "50 edges" in all; its attacks, GRB's,
-            count per injected node.
+        max_edges_per_injected_node: Most undirected edges of one injected node, at least 0; with
+            fewer targets than that, one edge to each target. The paper prints "50 edges" in all;
+            its attacks, taken from GRB, count per injected node.
         feature_limits: Smallest and largest feature value that an attack may write; `None` for
-            the range of the clean graph, which `resolve` takes.
+            the range of the clean graph, which `resolve` fills in.
         max_injected_edges: Most undirected edges of all injected nodes together, at least 0;
             `None` for no limit beyond that of each node.
         node_ratio: Share of the target nodes whose features a modification attack may change, in
@@ -32,11 +32,11 @@ class Budget:
         edge_ratio: Share of the undirected edges that touch a target node which a modification
             attack may flip, that is add or remove, in 0..1.
         epsilon: Largest change of one feature by a modification attack, above 0.
-        features: Form of injected features: `binary`, a bag of words, of which each is absent or
-            present as in the clean graph; `frequencies`, at least 0 and of sum one in each row;
-            `None` for any within the limits. The clean graph has to be of the same form.
-        max_words: Most words of an injected node, at least 1: features that are present, or above
-            0; `None` for no limit.
+        features: Form of injected features: `binary` for a bag of words, each absent or present
+            as in the clean graph; `frequencies` for rows that are at least 0 and sum to one;
+            `None` for any values within the limits. The clean graph must have the same form.
+        max_words: Most words of an injected node, at least 1, counted as features that are present
+            or above 0; `None` for no limit.
 
     Raises:
         ConfigError: A limit out of range, a count that is not whole, an empty feature range, or a
@@ -80,7 +80,7 @@ class Budget:
         limits = self.feature_limits
         if limits is None:
             return
-        if len(limits) != 2 or limits[0] > limits[1]:  # equal in a graph of one value
+        if len(limits) != 2 or limits[0] > limits[1]:  # equal if all features have one value
             raise ConfigError(
                 f"budget.feature_limits={limits}: must be two numbers, the smaller first"
             )
@@ -96,7 +96,7 @@ class Budget:
         """Smallest and largest feature value that an attack may write.
 
         Raises:
-            ConfigError: They are left to a clean graph, and none was given to `resolve`.
+            ConfigError: `feature_limits` is `None`, and `resolve` has not filled it in.
         """
         if self.feature_limits is None:
             raise ConfigError("budget.feature_limits=null: give two numbers, the smaller first")
@@ -113,17 +113,17 @@ class Budget:
     def injected_degrees(self) -> list[int]:
         """Edges that each injected node may have.
 
-        A total below nodes times edges per node is shared out evenly; the rest goes, one
-        edge each, to the nodes injected first.
+        If `max_injected_edges` is below nodes times edges per node, it is shared out evenly; the
+        nodes injected first get one of the remaining edges each.
         """
         k, m = self.max_injected_nodes, self.max_edges_per_injected_node
         if self.max_injected_edges is None or self.max_injected_edges >= k * m:
             return [m] * k
-        each, left = divmod(self.max_injected_edges, k)
-        return [each + (i < left) for i in range(k)]
+        per_node, remainder = divmod(self.max_injected_edges, k)
+        return [per_node + (i < remainder) for i in range(k)]
 
     def max_changed_nodes(self, num_targets: int) -> int:
-        """Most nodes whose features may change.
+        """Return the largest number of nodes whose features may change.
 
         Args:
             num_targets: Number of nodes under attack.
@@ -131,7 +131,7 @@ class Budget:
         return share(self.node_ratio, num_targets)
 
     def max_flipped_edges(self, num_edges: int) -> int:
-        """Most undirected edges that may be flipped.
+        """Return the largest number of undirected edges that may be flipped.
 
         Args:
             num_edges: Number of undirected edges that touch a target node.
@@ -139,15 +139,15 @@ class Budget:
         return share(self.edge_ratio, num_edges)
 
     def resolve(self, x: Any) -> "Budget":
-        """The same budget; feature limits that are `None` become the range of `x`.
+        """Return the same budget, with feature limits that are `None` set to the range of `x`.
 
-        Those of frequencies become 0 and 1.
+        For `features="frequencies"` they become 0 and 1.
 
         Args:
             x: Features of the clean graph, normalised: a tensor of n nodes times f features.
 
         Raises:
-            ConfigError: `x` is not of the form of the features, or other limits were given.
+            ConfigError: `x` does not have the form of the features, or other limits were set.
         """
         if self.features is None and self.feature_limits is not None:
             return self
@@ -176,13 +176,13 @@ class Budget:
         return self
 
     def within(self, num_targets: int) -> "Budget":
-        """The same budget; an injected node has at most one edge to each target node.
+        """Return the same budget, capped at one edge from an injected node to each target node.
 
         Args:
             num_targets: Number of nodes under attack.
 
         Raises:
-            ConfigError: No target.
+            ConfigError: There is no target node.
         """
         if num_targets == 0:
             raise ConfigError("target nodes: none; an attack needs at least one")
@@ -233,5 +233,5 @@ class SpentBudget:
 
 
 def share(ratio: float, count: int) -> int:
-    """Share of a count, rounded down; exact in decimals: 0.29 of 100 are 29, and 28 in floats."""
+    """Return a share of a count, rounded down and exact in decimals: 0.29 of 100 is 29, not 28."""
     return math.floor(Fraction(str(ratio)) * count)

@@ -1,4 +1,4 @@
-"""Base of attacks of several parts: the most harmful graph that any of them finds."""
+"""Base of attacks of several parts, which return the most harmful graph of any part."""
 
 import logging
 import math
@@ -27,14 +27,14 @@ from robust_diffusion.system.artifact import Artifact
 log = logging.getLogger(__name__)
 
 Keep = Callable[[str, Callable[[], Artifact]], Artifact]
-"""Gives what a part of this name has found: computes it, or has kept it from an earlier run."""
+"""Return the cached result of the named part, computing it on a miss."""
 
 
 class Ensemble(Attack):
-    """An attack of several parts; its result is that of the most harmful one.
+    """An attack of several parts, which returns the graph of the most harmful one.
 
-    A part is done as a whole or not at all, and a run that was broken off goes on with the first
-    part that is not done, to the same graph bit for bit. See `run`.
+    A part is either complete or not run at all. An interrupted run resumes with the first part
+    that is missing, and ends at the same graph bit for bit; see `run`.
     """
 
     is_worst_case = True
@@ -49,10 +49,10 @@ class Ensemble(Attack):
         generator: torch.Generator,
         keep: Keep = lambda _, compute: compute(),
     ) -> PerturbedGraph:
-        """Run the parts that `keep` does not have; see `Attack` for the rest.
+        """Run the parts that `keep` has not cached; see `Attack` for the rest.
 
-        Parts are asked for in order, and each has its number in its name, so that none is asked
-        for twice.
+        Parts are requested in order. The name of each starts with its number, so that no two parts
+        share a cache entry.
         """
         budget = budget.within(target_nodes.numel())
         with frozen(model):
@@ -71,11 +71,11 @@ class Ensemble(Attack):
 
     @abstractmethod
     def has_budget(self, problem: Problem, budget: Budget) -> bool:
-        """True if there is something to spend."""
+        """Return whether the budget allows any change."""
 
     @abstractmethod
     def run_parts(self, parts: "Parts") -> None:
-        """Run all parts by `parts`, which remembers what they find."""
+        """Run all parts through `parts`, which remembers the most harmful graph."""
 
 
 @dataclass(eq=False)
@@ -83,20 +83,20 @@ class Parts:
     """Runs the parts of an ensemble one after the other, and remembers the most harmful graph."""
 
     problem: Problem  # the attacked model and its targets
-    budget: Budget  # what may be spent
+    budget: Budget  # limits of the attack
     generator: torch.Generator  # CPU generator
-    keep: Keep  # memory of parts
-    # By part, the lowest that it reached, in 0..1.
+    keep: Keep  # cache of parts
+    # Lowest accuracy by part, in 0..1.
     accuracy: dict[str, float] = field(default_factory=dict)
     graph: FeaturesAndEdges | None = None  # the most harmful graph; `None` before the first
-    best: str = ""  # its part
-    # Why, by part, of those whose gradient is missing or not finite.
+    best: str = ""  # the part that made it
+    # Reason by part, for the parts whose gradient is missing or not finite.
     given_up: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Find the forms of the model."""
+        """Determine the forms of the model."""
         self.forms, self.judge = _forms(self.problem)
-        _ = self.judge.labels  # which a model that samples draws when first asked
+        _ = self.judge.labels  # computed now: a model that samples uses random numbers for them
         self._count = 0
 
     @property
@@ -116,9 +116,9 @@ class Parts:
         compute: Callable[[], Artifact],
         graph: Callable[[Artifact], FeaturesAndEdges],
     ) -> Artifact | None:
-        """Run one part, or take it from memory with its random draws, and judge the graph it found.
+        """Run one part, or load it from the cache with its random state, and judge its graph.
 
-        Returns `None` for a part that was dropped, its gradient missing or not finite.
+        Returns `None` if the part was dropped because its gradient is missing or not finite.
         """
 
         def judged() -> Artifact:
@@ -135,7 +135,7 @@ class Parts:
         device = self.problem.x.device
         self._count += 1
         try:
-            _ = problem.labels  # drawn here, whether the part is run or taken from memory
+            _ = problem.labels  # computed here whether the part is run or loaded from the cache
         except AttackError as error:
             self._give_up(name, str(error))
             return None
@@ -157,9 +157,10 @@ class Parts:
 
 
 def _forms(problem: Problem) -> tuple[dict[str, Problem], Problem]:
-    """The model as it is, its adaptive form if that is another; and who judges what is found.
+    """Return the differentiable forms of the model by name, and the problem that judges graphs.
 
-    A model whose predictions differ from pass to pass is judged, and differentiated, by its mean.
+    The forms are the model as it is, and its adaptive form if that differs. A model whose
+    predictions differ from pass to pass is judged and differentiated through its mean.
     """
     forms, judge, model = {"white box": problem}, problem, problem.model
     once = problem.clean_logits
@@ -176,7 +177,7 @@ def _forms(problem: Problem) -> tuple[dict[str, Problem], Problem]:
 
 
 def random_state(generator: torch.Generator, device: torch.device) -> dict[str, Tensor]:
-    """The states of a generator and of torch's global ones, of the CPU and of one device."""
+    """Return the states of a generator, of torch's global CPU generator, and of a GPU's if any."""
     state = {"state.own": generator.get_state(), "state.cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["state.cuda"] = torch.cuda.get_rng_state(device)
@@ -186,7 +187,7 @@ def random_state(generator: torch.Generator, device: torch.device) -> dict[str, 
 def set_random_state(
     state: Mapping[str, Tensor], generator: torch.Generator, device: torch.device
 ) -> None:
-    """Set what `random_state` gave, among other tensors; the device's, if it was on one as well."""
+    """Restore a state of `random_state`; the state of a GPU only if it was saved on one."""
     generator.set_state(state["state.own"])
     torch.set_rng_state(state["state.cpu"])
     if device.type == "cuda" and "state.cuda" in state:

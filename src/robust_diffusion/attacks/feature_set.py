@@ -1,4 +1,4 @@
-"""Sets of features that a budget allows injected nodes, and the projection onto each."""
+"""Sets of features that a budget allows for injected nodes, and the projection onto each set."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,19 +14,19 @@ from robust_diffusion.attacks.budget import Budget
 class FeatureSet:
     """Any features between two limits.
 
-    Steps keep a relaxed variable within the limits by `clip`; the model sees `exact` of it, so that
-    every accuracy that an attack reads is that of features within the budget.
+    Steps move a relaxed variable, which `clip` keeps within the limits. The model sees
+    `exact(variable)`, so every accuracy that an attack reads belongs to features within the budget.
     """
 
-    low: Any  # smallest feature, or a tensor of one for each
-    high: Any  # largest feature, or a tensor
+    low: Any  # smallest value, or a tensor of the smallest value of each feature
+    high: Any  # largest value, or a tensor of the largest value of each feature
 
     def clip(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
         """Clamp a variable to the limits."""
         return x.clamp(self.low, self.high)
 
     def nearest(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
-        """Return the nearest features of the set to some within the limits."""
+        """Return the features of the set that are nearest to features within the limits."""
         return x
 
     def exact(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
@@ -46,7 +46,7 @@ class FeatureSet:
 
 @dataclass(frozen=True, eq=False)
 class _Words(FeatureSet):
-    """A bag of words, of which each node holds at most `max_words`."""
+    """A bag of words with at most `max_words` words per node."""
 
     max_words: int | None
 
@@ -77,14 +77,14 @@ class _Words(FeatureSet):
         return torch.zeros_like(x, dtype=torch.bool).scatter_(1, order, value=True)
 
     def odds(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
-        """Return odds by which as many words come as go."""
+        """Return odds at which words are added as often as removed."""
         present = x > self.low
         count = present.sum(1, keepdim=True)
         return torch.where(present, 1.0, count / (x.size(1) - count).clamp_min(1)).to(x)
 
 
 class Binary(_Words):
-    """Words that are absent, which is the lower limit, or present, the upper one."""
+    """Words that are either absent (the lower limit) or present (the upper limit)."""
 
     def nearest(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
         """Keep the largest entries, as far as they are nearer to present than to absent."""
@@ -107,7 +107,7 @@ class Frequencies(_Words):
         ordered = x.sort(1, descending=True).values
         excess = ordered.cumsum(1) - 1
         counts = torch.arange(1, x.size(1) + 1, device=x.device)
-        # At least 1: a row that holds a NaN has none, and stays one for the check of gradients.
+        # At least 1: a row with a NaN has a count of 0, and must stay NaN for the gradient check.
         count = (ordered * counts > excess).sum(1, keepdim=True).clamp_min(1)
         return (x - excess.gather(1, count - 1) / count).clamp_min(0)
 
@@ -140,7 +140,7 @@ class _Exact(torch.autograd.Function):
 
 
 def feature_set(budget: Budget) -> FeatureSet:
-    """Return the features that a resolved budget allows injected nodes."""
+    """Return the features that a resolved budget allows for injected nodes."""
     low, high = budget.limits
     if budget.features is None:
         return FeatureSet(low, high)

@@ -1,4 +1,4 @@
-"""Gradient ascent: rules of one step, an ascent that can be resumed, and a climb to the best."""
+"""Gradient ascent: step rules, a resumable ascent, and a climb that returns the best features."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -44,9 +44,9 @@ class Sign:
 
 
 class HalvingSign(Sign):
-    """Sign steps whose length halves, from the best point on, after steps without a gain.
+    """Sign steps whose length halves after `patience` steps without a gain, at least 1.
 
-    It halves after `patience` steps, at least 1.
+    Each halving also goes back to the best point so far.
 
     Reference: the idea of Auto-PGD, Croce and Hein 2020, arXiv:2003.01690.
     """
@@ -79,7 +79,7 @@ RULES: Mapping[str, Callable[[Tensor, float], Rule]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class StepRule:
-    """Loss and steps of an attack by gradient."""
+    """Loss and step rule of a gradient attack."""
 
     loss: LossName = "logit"  # raised by the steps; see `losses`
     rule: RuleName = "adam"  # of one step; see `RULES`
@@ -88,16 +88,16 @@ class StepRule:
     step_size: float = 0.1
 
     def of(self, variable: Tensor) -> Rule:
-        """The rule of a step on this variable."""
+        """Build the step rule for this variable."""
         return RULES[self.rule](variable, self.step_size)
 
 
 class Ascent:
     """Gradient ascent on features or edge weights, to raise `objective`.
 
-    `rule` builds the rule of a step from the variable that it moves, and `project` maps the
-    variable back into its range after each step. `attack` and `variable` name both in messages.
-    `is_flat` tells that every gradient so far was 0.
+    `rule` builds a step rule from the variable that it moves, and `project` maps the variable back
+    into its range after each step. `attack` and `variable` are names for messages. `is_flat` is
+    true as long as every gradient was 0.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Ascent:
         self.is_flat = True
 
     def advance(self, num_steps: int) -> Float[Tensor, "k f"]:
-        """Take some more steps, and return where they lead."""
+        """Take `num_steps` more steps and return the variable."""
         for _ in range(num_steps):
             free = self._free.detach().requires_grad_()
             value = self._objective(free)
@@ -139,29 +139,29 @@ class Ascent:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """The most harmful features that were met, and how harmful they are."""
+    """The most harmful features of an ascent, and how harmful they are."""
 
-    features: Float[Tensor, "k f"]  # of the nodes that are moved
-    right: int  # targets that the model still classifies right
-    loss: float  # mean loss of the targets, raised by the attack
-    is_flat: bool = False  # every gradient on the way was 0
+    features: Float[Tensor, "k f"]  # of the nodes that the attack moves
+    right: int  # targets that the model still classifies correctly
+    loss: float  # mean loss of the targets, which the attack raises
+    is_flat: bool = False  # whether every gradient along the ascent was 0
 
     @classmethod
     def unpacked(cls, artifact: Artifact) -> "Found":
-        """Return what `packed` made an artifact of."""
+        """Restore the features from an artifact of `packed`."""
         tensors, about = artifact.tensors, artifact.metadata
         return cls(tensors["features"], about["right"], tensors["loss"].item(), about["is_flat"])
 
     def packed(self, **tensors: Tensor) -> Artifact:
-        """Return the same as an artifact, with further tensors."""
-        # A tensor, since the loss need not be finite, as JSON's numbers are.
+        """Convert to an artifact, with further tensors."""
+        # Stored as a tensor, since the loss may be infinite and JSON numbers may not.
         loss = torch.tensor(self.loss, dtype=torch.float64)
         about = {"right": self.right, "is_flat": self.is_flat}
         return Artifact({"features": self.features, "loss": loss, **tensors}, about)
 
     @property
     def rank(self) -> tuple[int, float]:
-        """Smaller is more harmful."""
+        """Sort key of harm; smaller is more harmful."""
         return self.right, -self.loss
 
 
@@ -174,10 +174,10 @@ def climb(
     allowed: FeatureSet,
     num_steps: int,
 ) -> Found:
-    """Take some steps, and return the most harmful features met, those at the start included.
+    """Take up to `num_steps` steps and return the most harmful features, the start included.
 
-    `place` makes the features of the whole graph of those that are moved; `problem` has the form of
-    the model that is differentiated.
+    `place` builds the features of the whole graph from those that the steps move. `problem` holds
+    the form of the model that is differentiated.
     """
     labels = problem.labels  # first, so that a model that does not fit the graph raises here
     best: list[Found] = []

@@ -1,10 +1,10 @@
-"""Losses of an attack, one number for each target; the attack raises their mean.
+"""Losses of attacks, one value per target; the attack raises their mean.
 
-With z the logits and y the class that the target is driven away from, the logit margin is
-m = max over c != y of z_c - z_y: above 0, the target is wrong. The plain cross-entropy grows
-without end at misclassified targets, which then absorb the effort of an attack, and it is largest
-if all targets have one and the same class. The others avoid that, except for the label's own logit,
-which falls without end at every target alike.
+Let z be the logits and y the class that the target is driven away from. The logit margin is
+m = max over c != y of z_c - z_y, and the target is misclassified if m > 0. The plain cross-entropy
+is unbounded at misclassified targets, which then absorb the effort of the attack, and it is largest
+if all targets are assigned to the same class. The other losses avoid this, except for `own_logit`,
+which is unbounded at every target.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,19 +22,19 @@ _Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def margins(scores: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
-    """Score of the best other class less that of the label."""
+    """Return the score of the best other class minus that of the label."""
     label_scores = scores.gather(1, labels[:, None])
     best = scores.scatter(1, labels[:, None], -torch.inf).max(1).values
     return best - label_scores.squeeze(1)
 
 
 def cross_entropy(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
-    """-log softmax(z)_y."""
+    """Return -log softmax(z)_y."""
     return F.cross_entropy(logits, labels, reduction="none")
 
 
 def masked(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
-    """Cross-entropy, without a gradient at targets that are lost.
+    """Return the cross-entropy, without a gradient at misclassified targets.
 
     Reference: Geisler et al. 2021, arXiv:2110.14038.
     """
@@ -43,7 +43,7 @@ def masked(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Ten
 
 
 def margin(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
-    """min(m, 0): nothing more is gained at targets that are lost.
+    """Return min(m, 0), which gains nothing more at misclassified targets.
 
     Reference: Carlini and Wagner 2017, arXiv:1608.04644.
     """
@@ -51,7 +51,7 @@ def margin(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Ten
 
 
 def tanh_margin(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
-    """tanh(m), steepest at targets that are about to change.
+    """Return tanh(m), which is steepest at targets near the decision boundary.
 
     Reference: Geisler et al. 2021, arXiv:2110.14038.
     """
@@ -59,7 +59,7 @@ def tanh_margin(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Floa
 
 
 def prob_margin(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
-    """The same margin of the probabilities, softmax(z).
+    """Return the margin of the probabilities softmax(z).
 
     Reference: Mujkanovic et al. 2022, arXiv:2301.13694.
     """
@@ -67,10 +67,10 @@ def prob_margin(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Floa
 
 
 def own_logit(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
-    """-z_y: the label's own logit, regardless of the others.
+    """Return -z_y, the negative logit of the label, regardless of the others.
 
-    Reference: The default of GRB 0.1.0, which hands logits to `nll_loss` as if they were logarithms
-    of probabilities; GRB's later code takes the cross-entropy.
+    Reference: The default of GRB 0.1.0, which passes logits to `nll_loss` as if they were
+    log-probabilities; GRB's later code uses the cross-entropy.
     """
     return -logits.gather(1, labels[:, None]).squeeze(1)
 

@@ -12,7 +12,7 @@ from robust_diffusion.errors import ConfigError
 
 @cache
 def attack_names() -> tuple[str, ...]:
-    """Names of the attacks that `conf/attack/` has options of.
+    """Return the names of the attacks that have options in `conf/attack/`.
 
     Examples:
         >>> from robust_diffusion import attack_names
@@ -24,7 +24,7 @@ def attack_names() -> tuple[str, ...]:
 
 
 def build_attack(name: str) -> Attack:
-    """An attack with the options that the command line gives it under `fidelity=paper`.
+    """Build an attack with the options that the command line uses under `fidelity=paper`.
 
     Args:
         name: One of `attack_names`, in upper or lower case.

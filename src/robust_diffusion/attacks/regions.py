@@ -1,4 +1,4 @@
-"""Regions of a graph around nodes, packed so that one forward pass tries many changes at once."""
+"""Regions of a graph around nodes, packed so that one forward pass tries many changes."""
 
 from collections.abc import Iterable, Sequence, Set
 from functools import cache
@@ -11,10 +11,11 @@ from torch import Tensor
 class Regions:
     """Targets within some hops of a node.
 
-    A change at a node shifts the targets near it most. If the regions of two changes share no
-    target, one forward pass tries both, and each is credited with what happens in its own region.
-    A deep model, or a solver of many steps, also carries a change beyond: such a credit is a
-    proposal that a pass with this change and no other, or with all that are kept, has to confirm.
+    A change at a node mostly affects the targets near it. If the regions of two changes share no
+    target, one forward pass tries both, and each change is credited with the effect in its own
+    region. A deep model, or a solver with many steps, also carries a change further. The credit is
+    therefore only a proposal: another pass, with this change alone or with all accepted changes,
+    has to confirm it.
 
     Args:
         edge_index: Edges of the graph, both directions.
@@ -39,7 +40,7 @@ class Regions:
         self._around = cache(self._search)
 
     def around(self, nodes: Iterable[int], hops: int) -> frozenset[int]:
-        """Positions, among the targets, of those within `hops` edges of one of the nodes."""
+        """Return the positions of the targets within `hops` edges of any of the nodes."""
         return frozenset[int]().union(*(self._around(node, hops) for node in nodes))
 
     def _search(self, node: int, hops: int) -> frozenset[int]:
@@ -51,14 +52,14 @@ class Regions:
 
 
 def pack(regions: Sequence[Set[int]], most: int | None = None) -> list[list[int]]:
-    """Distribute regions over few passes, no two that share a target in one pass (first fit).
+    """Distribute changes over few passes so that regions in one pass are disjoint (first fit).
 
     Args:
-        regions: A region of each change that is to be tried, in order of preference.
+        regions: Region of each change to try, in order of preference.
         most: Most changes in one pass; `None` for no limit.
 
     Returns:
-        The numbers of the changes of each pass, 0 for the first region.
+        Indices into `regions` for each pass.
 
     Examples:
         >>> pack([{0, 1}, {1, 2}, {2, 3}])

@@ -1,4 +1,4 @@
-"""Certificates: what no attack within a budget can change."""
+"""Certificates: predictions that no attack within a budget can change."""
 
 from robust_diffusion.certificates.base import ClassBounds as ClassBounds
 from robust_diffusion.certificates.base import Smoothing as Smoothing

@@ -1,4 +1,4 @@
-"""Base of smoothing schemes: noise on the graph, and the bounds that it certifies by."""
+"""Base of smoothing schemes: noise on the graph, and the bounds that certify predictions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,11 +26,11 @@ _Subject = Literal["edge", "node", "pair"]
 
 @dataclass(frozen=True)
 class Noise:
-    """Random numbers by the number of a draw and of a node or a pair of nodes.
+    """Counter-based random numbers, indexed by draw and by node or pair of nodes.
 
-    What happens to an edge does not depend on the other edges, on their order, or on the draws that
-    are made at the same time. So a draw is a function of the graph, counts of draws can be added
-    up in any order, and a graph and its perturbation meet the same noise.
+    The noise on an edge does not depend on other edges, on their order, or on draws in the same
+    batch. A draw is therefore a function of the graph, counts of draws can be added up in any
+    order, and a graph and its perturbation receive the same noise.
 
     Reference: SplitMix64, Steele, Lea and Flood 2014, doi:10.1145/2660193.2660195.
     """
@@ -44,16 +44,16 @@ class Noise:
         draws: Int[np.ndarray, " b"],
         numbers: Int[np.ndarray, " k"],
     ) -> Float[np.ndarray, "b k"]:
-        """Uniform numbers in [0, 1), of each draw and each numbered edge or node."""
+        """Draw uniform numbers in [0, 1) for each draw and each numbered edge or node."""
         keys = self._keys(subject, draws)
         states = keys[:, None] + (numbers.astype(np.uint64) + np.uint64(1)) * GOLDEN
         return (_mixed(states) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def chosen_pairs(self, probability: float, draw: int, num_nodes: int) -> Int[np.ndarray, " k"]:
-        """Numbers of the pairs that one draw chooses, each pair of all with this probability.
+        """Select each pair of nodes with a probability; return the numbers of the selected pairs.
 
-        Gaps between chosen pairs are geometric, so that only these are drawn. The pairs of the
-        first nodes are the same in a graph of more nodes.
+        Gaps between selected pairs are geometric, so only the gaps are drawn. The selected pairs of
+        the first nodes are the same in a graph with more nodes.
         """
         total = num_nodes * (num_nodes - 1) // 2
         if probability <= 0 or not total:
@@ -64,10 +64,10 @@ class Noise:
         gaps = np.empty(0, dtype=np.int64)
         while gaps.sum() <= total:
             more = generator.geometric(probability, int(expected + 4 * expected**0.5) + 8)
-            # A gap of a tiny probability may be as large as an integer can be.
+            # For a tiny probability, a gap may be as large as the largest integer.
             gaps = np.concatenate([gaps, np.minimum(more, total + 1)])
-        chosen: NDArray[np.int64] = gaps.cumsum() - 1
-        return chosen[chosen < total]
+        numbers: NDArray[np.int64] = gaps.cumsum() - 1
+        return numbers[numbers < total]
 
     def _keys(self, subject: _Subject, draws: NDArray[np.int64]) -> NDArray[np.uint64]:
         purpose = get_args(Purpose).index(self.purpose)
@@ -77,15 +77,15 @@ class Noise:
 
 
 def pair_numbers(edge_index: Int[Tensor, "2 e"]) -> Int[np.ndarray, " e"]:
-    """The number h (h - 1) / 2 + l of each edge between nodes l < h, in either direction."""
+    """Number each edge between nodes l < h, in either direction, by h (h - 1) / 2 + l."""
     low, high = np.sort(edge_index.detach().cpu().numpy(), axis=0)
     numbers: NDArray[np.int64] = high * (high - 1) // 2 + low
     return numbers
 
 
 def pairs(numbers: Int[np.ndarray, " k"]) -> Int[np.ndarray, "2 k"]:
-    """The pairs l < h of these numbers."""
-    # The root is one off at most, in pairs beyond 2^52.
+    """Return the pairs l < h with these numbers."""
+    # For numbers beyond 2^52, the root may be off by one.
     high = ((1 + np.sqrt(1 + 8 * numbers.astype(np.float64))) / 2).astype(np.int64)
     high -= high * (high - 1) // 2 > numbers
     high += high * (high + 1) // 2 <= numbers
@@ -99,30 +99,30 @@ def _mixed(states: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 SLACK = 1e-9
-"""Two probabilities that differ by less are taken as equal, well above the rounding of sums."""
+"""Difference below which two probabilities count as equal; well above rounding errors of sums."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClassBounds:
-    """Bounds of the smoothed class probabilities of each node, true at once with 1 - alpha."""
+    """Bounds on the smoothed class probabilities of each node, jointly true with 1 - alpha."""
 
-    predicted: Int[np.ndarray, " t"]  # the class that the selection draws name
-    lower: Float[np.ndarray, " t"]  # least probability of that class
-    upper: Float[np.ndarray, " t"]  # largest probability of any other class
+    predicted: Int[np.ndarray, " t"]  # majority class of the selection draws
+    lower: Float[np.ndarray, " t"]  # lower bound on the probability of that class
+    upper: Float[np.ndarray, " t"]  # upper bound on the probability of any other class
 
     @property
     def abstained(self) -> Bool[np.ndarray, " t"]:
-        """Nodes at which the draws do not tell the most probable class."""
+        """Nodes at which the draws do not determine the most probable class."""
         return ~(self.lower > self.upper + SLACK)
 
 
 def clopper_pearson(
     counts: Int[np.ndarray, "..."], samples: int, alpha: float
 ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
-    """Exact one-sided bounds of a binomial probability, each true with 1 - alpha.
+    """Compute exact one-sided bounds on a binomial probability, each true with 1 - alpha.
 
-    Of k of N draws that count, lower = B(alpha; k, N - k + 1), upper = B(1 - alpha; k + 1, N - k),
-    quantiles of the beta distribution; 0 where no draw counts, 1 where each does.
+    If k of N draws are hits, lower = B(alpha; k, N - k + 1) and upper = B(1 - alpha; k + 1, N - k),
+    quantiles of the beta distribution; lower is 0 for k = 0, and upper is 1 for k = N.
 
     Reference: Clopper and Pearson 1934, Biometrika 26(4).
     """
@@ -134,11 +134,11 @@ def clopper_pearson(
 def class_bounds(
     selection: Int[Tensor, "t c"], votes: Int[Tensor, "t c"], alpha: float
 ) -> ClassBounds:
-    """Bounds from two independent sets of votes.
+    """Compute bounds from two independent sets of votes.
 
-    The first set names the class; the second bounds the probability of that class from below and
-    of each other class from above, C bounds at alpha / C (Bonferroni). What remains from the named
-    class bounds the others as well.
+    The first set selects the class. The second bounds the probability of that class from below and
+    of each other class from above, with C bounds at alpha / C (Bonferroni). One minus the lower
+    bound of the selected class is another upper bound for the others.
 
     Reference: Bojchevski, Gasteiger and Günnemann 2020, arXiv:2008.12952.
     """
@@ -158,17 +158,17 @@ def worst_case(
     lower: Float[np.ndarray, " t"],
     upper: Float[np.ndarray, " t"],
 ) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
-    """Least and largest probability of an event under another distribution (Neyman-Pearson).
+    """Bound the probability of an event under another distribution (Neyman-Pearson).
 
-    The least that an event of probability p can become is reached by the event that fills regions
-    in falling order of the likelihood ratio clean / attacked, the largest by rising order. Regions
-    that the first distribution never meets are added to the largest, and never to the least.
+    The smallest probability that an event of probability p can have is reached by filling regions
+    in descending order of the likelihood ratio clean / attacked, the largest one by ascending
+    order. Regions of probability 0 under the first distribution only count for the largest one.
 
     Args:
         clean: Probability of each region of constant likelihood ratio, without the attack.
-        attacked: The same under the attack.
-        lower: Least probability p of an event without the attack, to which the least belongs.
-        upper: Largest probability p of another event, to which the largest belongs.
+        attacked: Probability of each region under the attack.
+        lower: Probability p of an event without the attack, for the smallest probability.
+        upper: Probability p of another event without the attack, for the largest probability.
     """
     free = float(attacked[clean == 0].sum())
     met = clean > 0
@@ -183,7 +183,7 @@ def worst_case(
 def _filled(
     p: NDArray[np.float64], q: NDArray[np.float64], mass: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Mass of `q` in the first regions that hold the given mass of `p`."""
+    """Return the mass of `q` in the first regions whose mass of `p` is `mass`."""
     filled: NDArray[np.float64] = np.interp(
         mass, np.concatenate([[0.0], p.cumsum()]), np.concatenate([[0.0], q.cumsum()])
     )
@@ -191,26 +191,26 @@ def _filled(
 
 
 MOST_SEARCHED = 50
-"""Totals at which the search for the largest certified one ends."""
+"""Largest total that the search for the largest certified one tries."""
 
 
 @validated("certificate")
 @dataclass(frozen=True, kw_only=True)
 class Smoothing(ABC):
-    """Randomised smoothing of a node classifier: the class that most noisy graphs are given.
+    """Randomised smoothing of a node classifier: the majority class over noisy graphs.
 
-    g(G)_v = argmax_c P(f(phi(G))_v = c) for a classifier f and noise phi on the graph. A bound on
-    that probability, and on how far an attack can shift the distribution of phi(G), certifies g.
+    g(G)_v = argmax_c P(f(phi(G))_v = c) for a classifier f and noise phi on the graph. Bounds on
+    that probability, and on how far an attack can shift the distribution of phi(G), certify g.
 
     Args:
         samples: Draws that bound the probabilities, at least 1.
-        selection_samples: Further draws that name the class, at least 1.
+        selection_samples: Further draws that select the class, at least 1.
         alpha: Probability that the certificate of a node is wrong, in (0, 1).
-        budgets: Totals of flips or of injected nodes at which accuracy is listed and attacks run.
+        budgets: Total numbers of flips or injected nodes for listed accuracies and for attacks.
 
     Attributes:
-        name: Of the configuration and of messages.
-        kind: Attacks that it certifies against.
+        name: Name in the configuration and in messages.
+        kind: Kind of attacks that it certifies against.
         unit: Unit of `budgets`.
     """
 
@@ -241,44 +241,44 @@ class Smoothing(ABC):
         draws: Sequence[int],
         edge_weight: Float[Tensor, " e"] | None = None,
     ) -> tuple[Int[Tensor, "2 s"], Float[Tensor, " s"] | None]:
-        """Noisy graphs in one batch: node v of the i-th is node v + i n.
+        """Draw noisy graphs in one batch; node v of the i-th graph is node v + i n.
 
         Args:
             edge_index: Edges, both directions, without self-loops or duplicates.
             num_nodes: Number of nodes n.
             noise: Source of the draws.
-            draws: Their numbers.
-            edge_weight: How far each edge is there, 0 being no edge; gradients flow to it.
+            draws: Numbers of the draws.
+            edge_weight: Weights of relaxed edges, 0 for no edge; gradients flow to them.
 
         Returns:
-            Edges, and their weights if any were given.
+            Edges, and their weights if `edge_weight` is not `None`.
         """
 
     @abstractmethod
     def grid(self) -> Iterator[Mapping[str, int]]:
-        """Budgets that the certificate lists, from the smallest."""
+        """Yield the budgets that the certificate lists, from the smallest."""
 
     @abstractmethod
     def certified(self, bounds: ClassBounds, budget: Mapping[str, int]) -> Bool[np.ndarray, " t"]:
-        """Nodes whose class no perturbation within a budget of `grid` changes."""
+        """Return the nodes whose class no perturbation within a budget of `grid` changes."""
 
     @abstractmethod
     def mixes(self, total: int) -> Sequence[Mapping[str, int]]:
-        """The ways in which an attack may spend one of `budgets`."""
+        """Return the ways in which an attack may spend one of `budgets`."""
 
     @abstractmethod
     def survival(self, degrees: int | NDArray[np.int64]) -> Any:
-        """Probability that a node keeps any of `edges` edges."""
+        """Compute the probability that a node of each degree keeps at least one edge."""
 
     def certified_at(self, bounds: ClassBounds, total: int) -> Bool[np.ndarray, " t"]:
-        """Nodes certified against every mix of one of `budgets`."""
+        """Return the nodes certified against every mix of one of `budgets`."""
         certified: NDArray[np.bool_] = np.all(
             [self.certified(bounds, mix) for mix in self.mixes(total)], axis=0
         )
         return certified
 
     def largest(self, classes: int) -> int:
-        """Largest total at which any model is certified: all draws agree; at most MOST_SEARCHED."""
+        """Return the largest total, up to MOST_SEARCHED, that is certified if all draws agree."""
         votes = self.samples * torch.eye(1, classes, dtype=torch.long)
         bounds = class_bounds(votes, votes, self.alpha)
         return next(
@@ -292,7 +292,7 @@ def copied(
     num_nodes: int,
     edge_weight: Float[Tensor, " e"] | None,
 ) -> tuple[Int[Tensor, "2 s"], Float[Tensor, " s"] | None]:
-    """The kept edges of each copy of a graph in one batch, and their weights."""
+    """Return the edges in `mask` of each copy of a graph, as one batch, and their weights."""
     device = edge_index.device
     copy, edge = (torch.from_numpy(index).to(device) for index in mask.nonzero())
     weights = None if edge_weight is None else edge_weight[edge]

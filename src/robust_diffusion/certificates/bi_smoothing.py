@@ -26,32 +26,32 @@ from robust_diffusion.errors import ConfigError
 @validated("certificate")
 @dataclass(frozen=True, kw_only=True)
 class BiSmoothing(Smoothing):
-    """Each edge is deleted with p_e, and all edges of a node at once with p_n.
+    """Smoothing that deletes each edge with p_e, and all edges of a node at once with p_n.
 
-    A node without edges changes no other node's prediction. Of k injected nodes with at most m
-    edges each, all lose all of their edges with probability at least
+    A node without edges does not change the prediction of any other node. If k nodes with at most m
+    edges each are injected, all of them lose all their edges with probability at least
 
     s = (p_n + (1 - p_n) p_e^m)^k,
 
-    under any noise on the clean graph: edges to deleted nodes are gone as well, and losing
-    one edge makes no other loss less probable (Harris' inequality), so injected nodes may also be
-    joined with each other. There the noisy graph is that of the clean graph, so
+    regardless of the noise on the clean graph: edges to deleted nodes are also gone, and losing one
+    edge makes no other loss less probable (Harris' inequality), so injected nodes may also be
+    joined with each other. In that event, the noisy graph is that of the clean graph, so
 
     p'_A >= s p_A and p'_B <= s p_B + 1 - s,
 
-    and a node is certified when s (p_A - p_B + 1) > 1.
+    and a node is certified if s (p_A - p_B + 1) > 1.
 
     Reference: evasion certificate of Lai, Zhu, Pan and Zhou 2023, arXiv:2312.03979.
 
     Args:
         p_e: Probability that one edge is deleted, in [0, 1).
-        p_n: Probability that all edges of a node are, in [0, 1).
-        max_nodes: Most injected nodes k that are listed, at least 0.
-        edges: Edges m of each injected node that are listed, each at least 0. Attacks and
-            `budgets` have the first.
+        p_n: Probability that all edges of a node are deleted, in [0, 1).
+        max_nodes: Largest listed number of injected nodes k, at least 0.
+        edges: Listed numbers of edges m of each injected node, each at least 0. Attacks and
+            `budgets` use the first one.
 
     Raises:
-        ConfigError: A number out of range.
+        ConfigError: A number is out of range.
 
     Examples:
         >>> from robust_diffusion import BiSmoothing
@@ -70,7 +70,7 @@ class BiSmoothing(Smoothing):
     edges: Sequence[Natural] = (4, 1, 50)
 
     def __post_init__(self) -> None:
-        """Refuse no number of edges."""
+        """Check that there is at least one number of edges."""
         super().__post_init__()
         if not self.edges:
             raise ConfigError("certificate.edges=[]: must hold one number at least")
@@ -84,7 +84,7 @@ class BiSmoothing(Smoothing):
         draws: Sequence[int],
         edge_weight: Float[Tensor, " e"] | None = None,
     ) -> tuple[Int[Tensor, "2 s"], Float[Tensor, " s"] | None]:
-        """Noisy graphs; see `Smoothing`. A deleted node stays, without edges."""
+        """Draw noisy graphs; see `Smoothing`. A deleted node stays, without edges."""
         which = np.array(draws)
         there = noise.uniform("node", which, np.arange(num_nodes)) >= self.p_n
         spared = noise.uniform("edge", which, pair_numbers(edge_index)) >= self.p_e
@@ -92,21 +92,21 @@ class BiSmoothing(Smoothing):
         return copied(edge_index, spared & there[:, src] & there[:, dst], num_nodes, edge_weight)
 
     def grid(self) -> Iterator[Mapping[str, int]]:
-        """Every number of injected nodes, with each number of edges."""
+        """Yield every number of injected nodes with every number of edges."""
         for edges, nodes in product(self.edges, range(self.max_nodes + 1)):
             yield {"edges_per_node": edges, "nodes": nodes}
 
     def certified(self, bounds: ClassBounds, budget: Mapping[str, int]) -> Bool[np.ndarray, " t"]:
-        """Nodes certified against a number of injected nodes; see `Smoothing`."""
+        """Return the nodes certified against a number of injected nodes; see `Smoothing`."""
         s = (self.p_n + (1 - self.p_n) * self.p_e ** budget["edges_per_node"]) ** budget["nodes"]
         certified: NDArray[np.bool_] = s * (bounds.lower - bounds.upper + 1) > 1 + SLACK
         return certified
 
     def mixes(self, total: int) -> Sequence[Mapping[str, int]]:
-        """Injected nodes of the first number of edges."""
+        """Return the budget with the first number of edges."""
         return [{"edges_per_node": self.edges[0], "nodes": total}]
 
     def survival(self, degrees: int | NDArray[np.int64]) -> Any:
-        """Probability that a node keeps any of its edges, to nodes that are there too."""
+        """Compute the probability that a node keeps at least one edge to a remaining node."""
         there = 1 - self.p_n
         return there * (1 - (1 - there * (1 - self.p_e)) ** degrees)

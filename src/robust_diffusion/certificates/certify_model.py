@@ -47,7 +47,7 @@ class SmoothedAttacks:
     feature_limits: Sequence[float] | None
     draws: int  # of the smoothed form that is differentiated
     store: str | Path | None
-    local: bool  # one target at a time
+    local: bool  # whether targets are attacked one at a time
 
     def __call__(
         self,
@@ -56,10 +56,10 @@ class SmoothedAttacks:
         bounds: ClassBounds,
         votes: Int[Tensor, "t c"],
     ) -> tuple[list[Attacked], list[RobustnessReport]]:
-        """Find the worst that each budget or a smaller one allows, by fresh draws.
+        """Find the worst case within each budget or a smaller one, and judge it by fresh draws.
 
-        The attacker knows the true classes and differentiates the adaptive form of the classifier,
-        through the noise of its own draws. The clean graph is within every budget.
+        The attacker knows the true classes, and differentiates the adaptive form of the classifier
+        through the noise of separate draws. The clean graph is within every budget.
         """
         options = {"seed": count.seed, "per_pass": count.per_pass}
         smoothed = SmoothedModel(count.model, count.scheme, draws=self.draws, **options).eval()
@@ -71,7 +71,7 @@ class SmoothedAttacks:
         least = [(accuracy, "") for accuracy in accuracies]
         predicted, attacked, reports = torch.from_numpy(bounds.predicted), [], []
         totals = list(filter(None, count.scheme.budgets))
-        # One bar for all targets, of whose attacks each takes a moment.
+        # A single bar for all targets, since the attack on each is short.
         shown = count.progress and self.local
         count = replace(count, progress=count.progress and not self.local)
         with Progress("targets attacked", len(parts) * len(totals), shown=shown) as tell:
@@ -108,7 +108,7 @@ class SmoothedAttacks:
         return attacked, reports
 
     def _budget(self, total: int, scheme: Smoothing, subject: Subject) -> Budget:
-        """Return the budget of an attack that stays within the certificate's."""
+        """Return the budget of an attack that stays within that of the certificate."""
         targets, limits = subject.targets, self.feature_limits
         if isinstance(scheme, BiSmoothing):
             return Budget(total, min(scheme.edges[0], targets.numel()), limits)
@@ -119,7 +119,7 @@ class SmoothedAttacks:
                 f"certificate.budgets={total}: the target nodes have {edges} edges in all, and "
                 "attacks flip no more than that"
             )
-        # The middle of the ratios that are read as this number of flips.
+        # The middle of the ratios that give this number of flips.
         ratio = min(1.0, (total + 0.5) / edges)
         return Budget(0, 0, limits, node_ratio=0, edge_ratio=ratio)
 
@@ -143,8 +143,8 @@ def certify(
 ) -> CertificateReport:
     """Certify the smoothed form of a trained model, and attack that form.
 
-    Each target is certified by itself: no perturbation of the whole graph within the budget changes
-    its class, with probability 1 - alpha over the draws. The model is left as it was.
+    Each target is certified separately: with probability 1 - alpha over the draws, no perturbation
+    of the whole graph within the budget changes its class. The model is not modified.
 
     Examples:
         >>> import torch
@@ -159,39 +159,40 @@ def certify(
         ['additions', 'deletions', 'certified', 'certified_accuracy']
 
     Args:
-        model: Any `nn.Module` of (x, edge_index[, edge_weight]) that returns logits, trained.
+        model: Any trained `nn.Module` that maps (x, edge_index[, edge_weight]) to logits.
         data: A PyG `Data`, or the datamodule that the model was trained with; see `evaluate`.
-        certificate: sparse or bi_smoothing with their default options, or a scheme.
+        certificate: sparse or bi_smoothing for their default options, or a scheme.
         nodes: Nodes to certify: test, val, train or all; a boolean mask; or node numbers.
-        attacks: Attacks on the smoothed classifier with each of the scheme's budgets, of its kind;
-            none by default. They know the true classes and the noise of their own draws.
+        attacks: Attacks on the smoothed classifier with each budget of the scheme; none by default.
+            They must be of the scheme's kind. They know the true classes and the noise of the draws
+            that they differentiate.
         feature_limits: Smallest and largest feature of injected nodes; `None` for the range of
-            the clean graph. The certificate has no limit.
+            the clean graph. The certificate has no such limits.
         attack_draws: Draws of the smoothed classifier that attacks differentiate, at least 1.
-        local: Attack targets one at a time, each with the whole budget (of flips, at most as many
-            as it has edges): this number, drawn from those with edges, and no other is certified; 0
-            for all targets and attacks on all of them together.
-        seed: Of all random choices, in 0..2^32 - 1.
-        device: Where to run; `None` for where the model is.
-        store: Folder that keeps votes and attacked graphs, so that a call that was cut off goes on
-            where it stopped, and one of more draws has those that were made; `None` for none.
+        local: Number of targets to certify and to attack one at a time, each with the whole budget
+            (at most as many flips as it has edges), drawn from targets with edges; 0 to certify all
+            targets and attack them together.
+        seed: Seed of all random choices, in 0..2^32 - 1.
+        device: Device to run on; `None` for the model's device.
+        store: Folder that caches votes and attacked graphs, so that an interrupted call resumes
+            where it stopped, and a call with more draws reuses earlier ones; `None` for no cache.
         progress: Show bars on a terminal, or log a line a minute.
 
     Raises:
-        ConfigError: An argument that is not as above, or a model that the scheme cannot certify, or
-            whose logits are NaN on a noisy graph.
-        DataError: No graph can be like `data`, or `nodes` are none of its nodes.
-        AttackError: The smoothed classifier cannot be attacked so.
+        ConfigError: An argument is invalid, the scheme cannot certify the model, or its logits are
+            NaN on a noisy graph.
+        DataError: `data` is not a valid graph, or `nodes` are not nodes of it.
+        AttackError: An attack cannot run on the smoothed classifier.
     """
     subject = subject_of(model, data, nodes, device, seed=seed)
     if isinstance(certificate, str):
         certificate = SCHEMES[check_choice("certificate", certificate, SCHEMES)]()
-    chosen = attacks_of_kind(attacks, certificate)
+    by_name = attacks_of_kind(attacks, certificate)
     if local:
         sample = local_sample(subject.graph, subject.targets, local, seed)
         subject = replace(subject, targets=sample)
     cache = None if store is None else ArtifactStore(store, option="store")
-    attack = SmoothedAttacks(data, chosen, feature_limits, attack_draws, store, local > 0)
+    attack = SmoothedAttacks(data, by_name, feature_limits, attack_draws, store, local > 0)
     with subject.tried.ready():
         return _certified(subject, certificate, attack, cache, progress=progress)
 
@@ -204,7 +205,7 @@ def _certified(
     *,
     progress: bool,
 ) -> CertificateReport:
-    """Count the votes of a model that is ready, attack its smoothed form, and report both."""
+    """Count the votes of a prepared model, attack its smoothed form, and report both."""
     start, model = time.perf_counter(), subject.model
     x, edge_index = subject.placed(subject.graph)
     weights, clean = state_hash(model.state_dict()), subject.logits(subject.graph)
@@ -264,7 +265,7 @@ def _degrees(graph: Data) -> Int[Tensor, " n"]:
 def local_sample(
     graph: Data, targets: Int[Tensor, " t"], number: int, seed: int
 ) -> Int[Tensor, " s"]:
-    """Draw some of the targets that have edges, ascending."""
+    """Draw some of the targets that have edges, in ascending order."""
     possible = targets[_degrees(graph)[targets] > 0]
     if number > len(possible):
         raise ConfigError(f"local={number}: {len(possible)} target nodes have edges; give fewer")
@@ -273,12 +274,12 @@ def local_sample(
 
 
 def attacks_of_kind(attacks: Any, scheme: Smoothing) -> dict[str, Attack]:
-    """Attacks by name, if the scheme certifies against all of them."""
-    chosen = attacks_of(attacks) if isinstance(attacks, str | Attack) or attacks else {}
-    for name, attack in chosen.items():
+    """Return attacks by name; raise a `ConfigError` if the scheme does not cover their kind."""
+    by_name = attacks_of(attacks) if isinstance(attacks, str | Attack) or attacks else {}
+    for name, attack in by_name.items():
         if attack.kind != scheme.kind:
             raise ConfigError(
                 f"attacks: {name} is of kind {attack.kind}; certificate={scheme.name} holds "
                 f"against {scheme.kind}"
             )
-    return chosen
+    return by_name

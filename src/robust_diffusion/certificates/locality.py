@@ -1,4 +1,4 @@
-"""Check that nodes have no influence on others that no path joins them to."""
+"""Check that nodes have no influence on nodes in other connected components."""
 
 import copy
 import math
@@ -14,13 +14,13 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import is_random, seeded
 
 _FEW = 256
-"""Probes that logits are differentiated by."""
+"""Number of probes for derivatives of logits."""
 
 PROBE_FEATURES = 2**20
-"""Most features of the other probes: 8 MiB in double precision, beside the graph's."""
+"""Most features of the other probes, 8 MiB in double precision, in addition to the graph's."""
 
 DECADES = 4
-"""Decades above the graph's largest feature that probes reach."""
+"""Orders of magnitude above the graph's largest feature that probes reach."""
 
 ISOLATION = "a node without edges has no influence on other nodes"
 """Assumption of certificates against injection about the model."""
@@ -28,23 +28,23 @@ ISOLATION = "a node without edges has no influence on other nodes"
 
 @dataclass(frozen=True)
 class Locality:
-    """Influence of probe nodes on the nodes of a noisy graph, which no path joins them to."""
+    """Influence of probe nodes on the nodes of a noisy graph to which no path leads."""
 
-    isolated: bool  # probes without edges have no influence
-    # Nor have probes that are joined with each other, so that several graphs can be run in one
-    # pass; false of a model that samples.
+    isolated: bool  # whether probes without edges have no influence
+    # Whether probes that are joined with each other have no influence either, so that several
+    # graphs can be run in one pass; false for a model that samples.
     separate: bool
     probes: int  # number of probes without edges
     dtype: str  # float64, or the model's dtype if it does not run in double precision
-    # Largest derivative of a node's logit by a feature of such a probe; `None` of a model without
-    # derivatives.
+    # Largest derivative of a node's logit by a feature of a probe without edges; `None` for a model
+    # without derivatives.
     gradient: float | None
-    # Largest change of a logit by such probes, per unit of the largest logit; `None` of a model
+    # Largest change of a logit by these probes, per unit of the largest logit; `None` for a model
     # that samples.
     change: float | None
 
     def __str__(self) -> str:
-        """What the check found."""
+        """Summarise the result of the check."""
         shown = [
             ("largest gradient", self.gradient),
             ("largest change, per unit of the largest logit,", self.change),
@@ -56,7 +56,7 @@ class Locality:
 def check_locality(
     model: nn.Module, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], scheme: Smoothing
 ) -> Locality:
-    """Measure the influence of probe nodes on a noisy graph."""
+    """Measure the influence of probe nodes on a noisy graph; raise a `ConfigError` if too large."""
     edges, _ = scheme.sample(edge_index, x.size(0), Noise(0, "training"), [0])
     locality = measure_locality(model, x, edges)
     if scheme.kind == "injection" and not locality.isolated:
@@ -71,7 +71,7 @@ def check_locality(
 
 
 def no_numbers(model: nn.Module, scheme: Smoothing) -> ConfigError:
-    """Return the error of a model whose logits are NaN, which are no votes."""
+    """Return the error for a model whose logits are NaN, which cannot be counted as votes."""
     return ConfigError(
         f"certificate={scheme.name}: expected a model with logits on every noisy graph, got NaN of "
         f"{type(model).__name__}; let it return numbers at nodes without edges, too"
@@ -83,11 +83,11 @@ def measure_locality(
 ) -> Locality:
     """Add probe nodes to a graph and compare the logits of the other nodes.
 
-    A derivative by a probe's features that is not exactly 0 shows an influence of any size, such as
-    that of a mean over many nodes. A change in double precision shows an influence without a
-    derivative, such as that of a maximum or of the number of nodes. Neither shows a dependence on
-    features that no probe comes near. No gradient leads from the other nodes' logits to features
-    that would change them: if there is one, the check has failed.
+    A nonzero derivative by a probe's features reveals an influence of any size, such as that of a
+    mean over many nodes. A change in double precision reveals an influence without a derivative,
+    such as that of a maximum or of the number of nodes. Neither reveals a dependence on features
+    far from all probes. Such features cannot be searched by gradient: a gradient from other nodes'
+    logits to a probe would already fail the check.
     """
     generator = torch.Generator().manual_seed(0)
     with seeded(0):
@@ -107,15 +107,15 @@ def measure_locality(
         lonely[edge_index] = False
 
         def change_on(x: Tensor, edges: Tensor, ids: Any, nodes: Any = slice(None)) -> float:
-            """Largest change of a logit on another graph, per unit of the largest logit."""
+            """Return the largest change of a logit on another graph, relative to the largest."""
             with torch.no_grad():
                 apart = (model(x, edges)[ids] - logits)[nodes].abs()
             largest = logits.abs().max().clamp(torch.finfo(logits.dtype).tiny)
             return float(apart.max() / largest) if apart.numel() else 0.0
 
-        # Rounding costs a model half of its digits at most. In double precision that is 1.5e-8 of
-        # the largest logit, less than votes, counted in single precision, tell apart. Sums in
-        # another order change logits of the package's models by less than 1e-14 there.
+        # Rounding is assumed to cost a model at most half of its digits. In double precision, that
+        # is 1.5e-8 of the largest logit, less than votes in single precision can resolve. For
+        # models of the package, sums in another order change logits by less than 1e-14.
         tolerance = torch.finfo(logits.dtype).eps ** 0.5
         change = None if is_random(model) else change_on(grown, edges, ids[:n])
         isolated = gradient in {None, 0.0} and (change is None or change <= tolerance)
@@ -138,19 +138,19 @@ def measure_locality(
 def _in_double(
     model: nn.Module, x: Tensor, edge_index: Tensor
 ) -> tuple[nn.Module, Tensor, Float[Tensor, "n c"]]:
-    """The model, features and logits in double precision, or as they are if it does not run so."""
+    """Return model, features and logits in double precision, or as they are if that fails."""
     with torch.no_grad():
         try:
             double = copy.deepcopy(model).double()
             return double, x.double(), double(x.double(), edge_index)
-        except Exception:  # of anyone's module
+        except Exception:  # a custom module may raise anything
             return model, x, model(x, edge_index)
 
 
 def _gradients(
     model: nn.Module, x: Tensor, edge_index: Tensor, probes: Tensor
 ) -> tuple[float | None, Tensor]:
-    """Largest derivative of nodes' logits by probes, and directions that raise probes' logits."""
+    """Return the largest derivative of nodes' logits by probes, and ascent directions of probes."""
     probes.requires_grad_()
     with torch.enable_grad():
         of_nodes = model(torch.cat([x, probes]), edge_index)[: len(x)]
@@ -158,7 +158,7 @@ def _gradients(
         if not of_nodes.requires_grad:
             return None, torch.zeros_like(probes)
         by_probes = [
-            # A sum with random factors has a derivative of 0 only if all logits have.
+            # A sum with random factors only has a derivative of 0 if all logits have.
             torch.autograd.grad(
                 logits, probes, torch.randn_like(logits), allow_unused=True, materialize_grads=True
             )[0]
@@ -168,7 +168,7 @@ def _gradients(
 
 
 def _probes(x: Tensor, number: int, generator: torch.Generator) -> Tensor:
-    """Near copies of nodes, uniform features, one feature alone, and Gaussian ones."""
+    """Draw probes: near copies of nodes, uniform features, single features, and Gaussian ones."""
     (n, width), (low, high), m = x.shape, x.aminmax(), number // 4 + 1
     size = torch.maximum(-low, high)
     copies = x[torch.randint(n, (m,), generator=generator).to(x.device)]
@@ -181,7 +181,7 @@ def _probes(x: Tensor, number: int, generator: torch.Generator) -> Tensor:
 
 
 def _spread(n: int, probes: int, generator: torch.Generator) -> Tensor:
-    """Ids of nodes, in their order, then of probes: the first, the last, and any between."""
+    """Draw ids of nodes, in order, then of probes: the first, the last, and random ones between."""
     is_probe = torch.zeros(n + probes, dtype=torch.bool)
     is_probe[1 + torch.randperm(n + probes - 2, generator=generator)[: probes - 2]] = True
     is_probe[[0, -1]] = True

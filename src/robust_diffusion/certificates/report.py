@@ -1,4 +1,4 @@
-"""The report of a certificate, budgets beside what attacks have found, and tables of reports."""
+"""Report of a certificate, with certified and attacked accuracies, and tables of reports."""
 
 import json
 from collections import Counter
@@ -32,7 +32,7 @@ RECORDED = (
     *("model", "dataset", "plain_accuracy", "clean_accuracy", "abstained", "radius", "largest"),
     *("num_edges", "sees_no_edge", "local", "seed", "clean_graph", "weights", "seconds"),
 )
-"""Attributes of a report that its file has as they are."""
+"""Attributes of a report that are written to its file unchanged."""
 
 NOTHING_FELL = "no attack did anything to the smoothed accuracy, so `broken` checks nothing"
 
@@ -45,7 +45,7 @@ class _Point(Schema):
 
 
 class _Saved(Schema):
-    """What a table shows of a report."""
+    """Part of a saved report that tables show."""
 
     certificate: str
     unit: str
@@ -57,12 +57,12 @@ class _Saved(Schema):
 
 @dataclass(frozen=True)
 class Attacked:
-    """The worst that attacks do to the smoothed classifier with one budget."""
+    """Worst case of attacks on the smoothed classifier with one budget."""
 
-    total: int  # of `Smoothing.budgets`
-    accuracy: float  # of the majority of fresh draws, the lowest of all attacks, in 0..1
+    total: int  # one of `Smoothing.budgets`
+    accuracy: float  # lowest over all attacks, by the majority of fresh draws, in 0..1
     attack: str  # the attack that reached it; "" if none was worse than the clean graph
-    broken: int  # most certified nodes that one attack turned over, expected at most alpha of them
+    broken: int  # most certified nodes changed by one attack; the expected share is at most alpha
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,26 +72,26 @@ class CertificateReport:
     Args:
         model: Class of the classifier that is smoothed.
         scheme: Noise, numbers of draws and budgets.
-        bounds: Of the class probabilities of each target.
-        votes: Draws by class, of each target.
+        bounds: Bounds on the class probabilities of each target.
+        votes: Number of draws by class, for each target.
         labels: True classes of the targets.
         nodes: Numbers of the targets.
         num_edges: Undirected edges of the graph.
-        sees_no_edge: UnitShare of the targets that the noise leaves none of their edges, expected.
-        plain_accuracy: Of the classifier without noise, in 0..1.
-        clean_accuracy: Of the majority of the draws, without abstention, in 0..1.
-        local: The targets are a sample that was attacked one node at a time.
-        locality: Influence of nodes without edges, none of which `bi_smoothing` assumes.
-        attacked: By budget, if attacks were run.
-        seed: Of all draws.
-        dataset: Name of the datamodule's dataset; "" for your own graph.
+        sees_no_edge: Expected share of the targets that lose all edges to the noise, in 0..1.
+        plain_accuracy: Accuracy of the classifier without noise, in 0..1.
+        clean_accuracy: Accuracy of the majority of the draws, without abstention, in 0..1.
+        local: Whether the targets are a sample that was attacked one node at a time.
+        locality: Influence of nodes without edges, which `bi_smoothing` assumes to be none.
+        attacked: Worst case by budget, if attacks were run.
+        seed: Seed of all draws.
+        dataset: Name of the datamodule's dataset; "" for a custom graph.
         clean_graph: Hash of features, edges, classes and targets.
         weights: Hash of the model's weights.
         seconds: Wall time by step of this call.
         attacks: Reports of the attacks by budget.
-        collective: What one attacker can do to all targets; `None` of other schemes than
-            `bi_smoothing`, of a model in which parts of a graph that no path joins influence each
-            other, of `local`, and where the bound is infinite.
+        collective: Joint effect of one attack on all targets; `None` for schemes other than
+            `bi_smoothing`, for a model in which connected components influence each other, for
+            `local`, or if the bound is infinite.
 
     Examples:
         >>> from robust_diffusion import GCN, SparseSmoothing, certify
@@ -126,33 +126,33 @@ class CertificateReport:
 
     @property
     def abstained(self) -> float:
-        """Share of the targets at which the draws do not tell the class, in 0..1."""
+        """Share of the targets at which the draws do not determine the class, in 0..1."""
         return float(self.bounds.abstained.mean())
 
     @property
     def largest(self) -> int:
-        """Largest total at which the scheme certifies any node of any model, all draws agreeing.
+        """Largest total at which the scheme can certify a node of any model, if all draws agree.
 
-        No more than 50 are tried.
+        Totals above 50 are not tried.
         """
         return self.scheme.largest(self.votes.size(1))
 
     @property
     def radius(self) -> float:
-        """Average certified radius: the largest certified total of each target, 0 if wrong.
+        """Average certified radius: the largest certified total of each target, 0 if misclassified.
 
         Totals above `largest` do not count.
         """
         return sum(self.certified_accuracy(total) for total in range(1, self.largest + 1))
 
     def certified(self, **budget: int) -> Bool[np.ndarray, " t"]:
-        """Targets whose class no perturbation of up to this budget changes, right or wrong.
+        """Return the targets whose class, correct or not, no perturbation within a budget changes.
 
         Args:
             budget: additions and deletions, or nodes and edges_per_node, each at least 0.
 
         Raises:
-            ConfigError: Other names, or a number out of range.
+            ConfigError: A name is unknown, or a number is out of range.
         """
         needed = self.scheme.mixes(0)[0].keys()
         if budget.keys() != needed:
@@ -165,11 +165,11 @@ class CertificateReport:
         return self.scheme.certified(self.bounds, budget)
 
     def certified_accuracy(self, total: int) -> float:
-        """Share of the targets that stay right under any attack with this total, in 0..1."""
+        """Return the share of targets that stay correct under any attack of this total, in 0..1."""
         return self._right(self.scheme.certified_at(self.bounds, total))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per budget of the grid, with the certified share and accuracy, in 0..1."""
+        """Return a frame with certified share and accuracy, in 0..1, per budget of the grid."""
         rows: list[dict[str, float]] = []
         for budget in self.scheme.grid():
             certified = self.certified(**budget)
@@ -178,7 +178,7 @@ class CertificateReport:
         return pd.DataFrame(rows)
 
     def curve(self) -> pd.DataFrame:
-        """One row per budget that was listed, clean first: certified and attacked accuracy."""
+        """Return a frame with certified and attacked accuracy per listed budget, clean first."""
         by_total = {a.total: a for a in (Attacked(0, self.clean_accuracy, "", 0), *self.attacked)}
         rows: list[dict[str, Any]] = []
         for total in (0, *filter(None, self.scheme.budgets)):
@@ -192,11 +192,11 @@ class CertificateReport:
         return pd.DataFrame(rows)
 
     def _of_all(self, budget: Mapping[str, int]) -> dict[str, float]:
-        """The accuracy that one attacker of all targets leaves, if it is bounded."""
+        """Return the collective accuracy under one attack on all targets, if there is a bound."""
         return {"collective": self.collective.accuracy(**budget)} if self.collective else {}
 
     def __str__(self) -> str:
-        """The curve, in %, below lines that say of what."""
+        """Show the curve, in %, below a description of the setting."""
         frame = self.curve()
         empty = nothing_fell(frame.to_dict(orient="records"))
         for column in {"certified", "collective", "attacked"} & set(frame):
@@ -220,7 +220,7 @@ class CertificateReport:
         return "\n".join([*lines, frame.to_string(index=False), *[NOTHING_FELL][: int(empty)]])
 
     def to_json(self) -> str:
-        """The record: all but the votes of each node."""
+        """Return the record as JSON: everything except the votes of each node."""
         record = {key: getattr(self, key) for key in RECORDED} | {
             "certificate": self.scheme.name,
             "unit": self.scheme.unit,
@@ -236,10 +236,10 @@ class CertificateReport:
         return json.dumps(record, indent=2, allow_nan=False)
 
     def save(self, path: str | Path) -> Path:
-        """Write `certificate.json` into a folder, which is returned.
+        """Write `certificate.json` into a folder, and return the folder.
 
         Raises:
-            ConfigError: It cannot be written.
+            ConfigError: The file cannot be written.
         """
         write_whole(Path(path) / _REPORT, self.to_json() + "\n", option="certificate.save")
         return Path(path)
@@ -253,15 +253,15 @@ class CertificateReport:
 
 
 def nothing_fell(curve: Sequence[Mapping[Any, Any]]) -> bool:
-    """True where attacks were run, and none with any budget did what the clean graph does not."""
+    """Return whether attacks were run but had no effect at any budget."""
     accuracies = [point["attacked"] for point in curve if "attacked" in point]
     return bool(accuracies) and min(accuracies) == accuracies[0]
 
 
 def read_certificates(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]]:
-    """Return reports by their folder's name, from such folders or from folders of them.
+    """Read reports by folder name, from folders with a report or folders of these.
 
-    Folders of one name are told apart by their parents: `cora/gcn`, `citeseer/gcn`.
+    Folders with the same name are distinguished by their parents: `cora/gcn`, `citeseer/gcn`.
     """
     records: dict[Path, dict[str, Any]] = {}
     for folder in map(Path, folders):
@@ -272,7 +272,7 @@ def read_certificates(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]
             try:
                 record = from_json(
                     read_limited(file, LARGEST)
-                )  # deep nesting is an error of its own
+                )  # also raises an error if the nesting is too deep
             except (OSError, ValueError) as error:
                 raise DataError(f"{file}: cannot be read ({error}); write it again") from error
             if problem := misfit(_Saved, record):
@@ -285,13 +285,13 @@ def read_certificates(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]
 
 
 def _short_name(folder: Path, ends: Mapping[tuple[str, ...], int]) -> str:
-    """Return the shortest end of a path that no other has; `ends` counts those of all paths."""
-    own = (folder.parts[i:] for i in reversed(range(len(folder.parts))))
-    return Path(*next(end for end in own if ends[end] == 1)).as_posix()
+    """Return the shortest end of a path that is unique; `ends` counts the ends of all paths."""
+    suffixes = (folder.parts[i:] for i in reversed(range(len(folder.parts))))
+    return Path(*next(end for end in suffixes if ends[end] == 1)).as_posix()
 
 
 def certificate_tables(records: Mapping[str, Mapping[str, Any]]) -> dict[str, pd.DataFrame]:
-    """By scheme, a row per report: accuracies in %, certified / attacked at each budget."""
+    """Build a table per scheme, with a row per report: certified / attacked accuracies in %."""
     rows: dict[str, list[dict[str, str]]] = {}
     for name, record in records.items():
         row = {
@@ -317,7 +317,7 @@ def certificate_tables(records: Mapping[str, Mapping[str, Any]]) -> dict[str, pd
 
 
 def _attacks(record: Mapping[str, Any]) -> str:
-    """Extent of the attacks, and if they did anything."""
+    """Describe the extent of the attacks, and whether they had an effect."""
     if "attacked" not in record["curve"][0]:
         return "none"
     how = "one target at a time" if record.get("local") else "all targets together"

@@ -1,4 +1,4 @@
-"""A classifier on noisy graphs: its votes, counted in parts that the store keeps, and modules."""
+"""Classifiers on noisy graphs: cached counts of votes, and modules that smooth or add noise."""
 
 import logging
 import math
@@ -26,10 +26,10 @@ from robust_diffusion.system.tensor_hashes import tensor_hash
 log = logging.getLogger(__name__)
 
 PART = 100
-"""Draws of one entry of the store: what a killed run loses at most."""
+"""Draws per cache entry, and thus the most that a killed run loses."""
 
 NUMBERS_PER_PASS = {"cpu": 2**20, "cuda": 2**24}
-"""Features of all nodes with edges, or edges of all copies, of one pass: what a cache holds."""
+"""Most features of nodes with edges, or edges of all copies, in one pass, to fit a memory cache."""
 
 NO_NOISE = frozenset(
     [
@@ -37,7 +37,7 @@ NO_NOISE = frozenset(
         *("max_additions", "max_deletions", "max_nodes", "edges"),
     ]
 )
-"""Options of a scheme that change no draw; any other one may, also of a scheme of yours."""
+"""Options of a scheme that do not affect draws; all others may, including custom ones."""
 
 OWN_CODE = sorted(Path(__file__).parent.glob("*.py"))
 """Files that votes may depend on."""
@@ -53,10 +53,11 @@ def noisy_logits(
     edge_weight: Float[Tensor, " e"] | None = None,
     edgeless: Float[Tensor, "n c"] | None = None,
 ) -> Float[Tensor, "b n c"]:
-    """Logits on several noisy graphs, in one pass over all of them.
+    """Compute logits on several noisy graphs in one pass.
 
-    With the logits of the graph without edges as `edgeless`, nodes that the noise leaves without
-    edges have these, and the pass is over the others alone: one in a hundred under bi-smoothing.
+    If `edgeless`, the logits of the graph without edges, is passed, they are used for nodes that
+    lose all edges to the noise, and the pass only covers the others: one in a hundred under
+    bi-smoothing.
     """
     n, b = x.size(0), len(draws)
     edges, weights = scheme.sample(edge_index, n, noise, draws, edge_weight)
@@ -77,9 +78,9 @@ def graphs_per_pass(
     scheme: Smoothing,
     locality: Locality,
 ) -> int:
-    """Noisy graphs that one pass can take, of nodes with edges alone.
+    """Return how many noisy graphs, restricted to nodes with edges, fit into one pass.
 
-    As many as fit at once; 1 of a model that looks at all edges or nodes at once, or that samples.
+    The result is 1 for a model that depends on all edges or nodes at once, or that samples.
     """
     if not locality.separate:
         log.info("one noisy graph at a time, since nodes have an influence on all others")
@@ -92,15 +93,15 @@ def graphs_per_pass(
 
 @dataclass(frozen=True, eq=False)
 class VoteCounter:
-    """Counts the classes that a model gives some nodes on noisy graphs."""
+    """Counter of the classes that a model predicts on noisy graphs."""
 
     model: nn.Module  # in eval mode
     scheme: Smoothing  # draws the noisy graphs
     targets: Int[Tensor, " t"]  # nodes whose classes are counted
     seed: int  # of all draws
-    store: ArtifactStore | None  # keeps the counts of each hundred draws; `None` to keep none
+    store: ArtifactStore | None  # cache of the counts, by hundreds of draws; `None` for no cache
     key: Mapping[str, Any]  # anything else that distinguishes the model from others
-    # Graphs of one pass, of nodes with edges alone; 1 for whole graphs, one at a time. See
+    # Graphs per pass, restricted to nodes with edges; 1 for whole graphs, one at a time. See
     # `graphs_per_pass`.
     per_pass: int = 1
     progress: bool = False  # show a bar on a terminal, or log a line a minute
@@ -112,7 +113,7 @@ class VoteCounter:
         x: Float[Tensor, "n f"],
         edge_index: Int[Tensor, "2 e"],
     ) -> Int[Tensor, "t c"]:
-        """Votes by class of draws 0..samples - 1 of a graph, those of the store reused."""
+        """Count votes by class over draws 0..samples - 1 of a graph, reusing cached counts."""
         total: Tensor | int = 0
         edgeless = cache(lambda: self.model(x, edge_index[:, :0]) if self.per_pass > 1 else None)
         with Progress(f"votes ({purpose})", samples, "draws", shown=self.progress) as tell:
@@ -169,19 +170,19 @@ def batched(draws: range, size: int) -> list[range]:
 
 
 class SmoothedModel(nn.Module):
-    """The class that most of some fixed draws are given, with a gradient that leads there.
+    """Majority class over a fixed set of draws, with a gradient.
 
-    Logits are log((votes_c + 1) / (draws + C)); their gradient is that of the log of the mean class
-    probabilities, since votes have none. As the draws are fixed, this is the expectation over draws
-    by which a defence that samples is attacked (arXiv:1802.00420).
+    Logits are log((votes_c + 1) / (draws + C)). Votes have no gradient, so that of the log of the
+    mean class probabilities is used instead. With fixed draws, this is the expectation over draws
+    through which a defence that samples is attacked (arXiv:1802.00420).
 
     Args:
-        model: The classifier, in eval mode, of (x, edge_index[, edge_weight]).
-        scheme: Draws the noisy graphs.
-        draws: Their number, at least 1.
-        seed: Of the draws.
-        per_pass: Graphs of one pass, of nodes with edges alone; 1 for whole graphs, one at a time.
-            See `graphs_per_pass`.
+        model: Classifier of (x, edge_index[, edge_weight]), in eval mode.
+        scheme: Scheme that draws the noisy graphs.
+        draws: Number of draws, at least 1.
+        seed: Seed of the draws.
+        per_pass: Graphs per pass, restricted to nodes with edges; 1 for whole graphs, one at a
+            time. See `graphs_per_pass`.
 
     Examples:
         >>> import torch
@@ -215,7 +216,7 @@ class SmoothedModel(nn.Module):
         edge_index: Int[Tensor, "2 e"],
         edge_weight: Float[Tensor, " e"] | None = None,
     ) -> Float[Tensor, "n c"]:
-        """Logits of every node."""
+        """Compute the logits of every node."""
         edgeless = self.model(x, edge_index[:, :0]) if self.per_pass > 1 else None
         args = (self.model, x, edge_index, self.scheme, self.noise)
         passes = batched(range(self.draws), self.per_pass)
@@ -228,10 +229,10 @@ class SmoothedModel(nn.Module):
 
 
 class NoisyModel(nn.Module):
-    """A classifier that sees one noisy graph in each pass, to be trained on it.
+    """A classifier that is trained on noisy graphs, one per pass.
 
-    In training every pass has a noise of its own, by PyTorch's global generator; in evaluation all
-    have the same, so that validation compares epochs by one graph.
+    In training, every pass draws new noise from PyTorch's global generator. In evaluation, the
+    noise is fixed, so that validation compares epochs on the same graph.
 
     Reference: arXiv:2008.12952, whose models are trained on the noise of their certificate.
     """
@@ -247,6 +248,6 @@ class NoisyModel(nn.Module):
     def forward(
         self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]
     ) -> Float[Tensor, "n c"]:
-        """Logits of every node on one noisy graph."""
+        """Compute the logits of every node on one noisy graph."""
         draw = int(torch.randint(1, 2**31, ())) if self.training else 0
         return noisy_logits(self.model, x, edge_index, self.scheme, self.noise, [draw])[0]

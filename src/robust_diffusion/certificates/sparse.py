@@ -32,21 +32,21 @@ from robust_diffusion.errors import ConfigError
 @validated("certificate")
 @dataclass(frozen=True, kw_only=True)
 class SparseSmoothing(Smoothing):
-    """Each edge is deleted with p_minus, and each other pair of nodes is joined with p_plus.
+    """Smoothing that deletes each edge with p_minus, and joins each other pair with p_plus.
 
-    Certifies a node against r_a added and r_d deleted edges anywhere in the graph, when the least
-    probability of its class is above the largest of any other over `flip_regions`.
+    A node is certified against r_a added and r_d deleted edges anywhere in the graph, if the
+    smallest probability of its class exceeds the largest of any other class over `flip_regions`.
 
     Reference: Bojchevski, Gasteiger and Günnemann 2020, arXiv:2008.12952.
 
     Args:
-        p_plus: In 0..1, with p_minus below 1 in all.
-        p_minus: In 0..1.
-        max_additions: Most added edges r_a that are listed, at least 0.
-        max_deletions: Most deleted edges r_d that are listed, at least 0.
+        p_plus: Probability of joining a pair, in 0..1; the sum with p_minus must be below 1.
+        p_minus: Probability of deleting an edge, in 0..1.
+        max_additions: Largest listed number of added edges r_a, at least 0.
+        max_deletions: Largest listed number of deleted edges r_d, at least 0.
 
     Raises:
-        ConfigError: A number out of range.
+        ConfigError: A number is out of range.
 
     Examples:
         >>> from robust_diffusion import SparseSmoothing
@@ -79,10 +79,10 @@ class SparseSmoothing(Smoothing):
         draws: Sequence[int],
         edge_weight: Float[Tensor, " e"] | None = None,
     ) -> tuple[Int[Tensor, "2 s"], Float[Tensor, " s"] | None]:
-        """Noisy graphs; see `Smoothing`.
+        """Draw noisy graphs; see `Smoothing`.
 
-        A pair of weight w keeps w of its edge where the noise spares it, and gains 1 - w where the
-        noise joins the pair, so that weights 0 and 1 are what they stand for.
+        A pair of weight w keeps w if the noise spares its edge, and gains 1 - w if the noise joins
+        the pair, so that weights 0 and 1 are equivalent to no edge and an edge.
         """
         numbers = pair_numbers(edge_index)
         spared = noise.uniform("edge", np.array(draws), numbers) >= self.p_minus
@@ -109,12 +109,12 @@ class SparseSmoothing(Smoothing):
         )
 
     def grid(self) -> Iterator[Mapping[str, int]]:
-        """Every number of additions with every number of deletions."""
+        """Yield every number of additions with every number of deletions."""
         for added, deleted in product(range(self.max_additions + 1), range(self.max_deletions + 1)):
             yield {"additions": added, "deletions": deleted}
 
     def certified(self, bounds: ClassBounds, budget: Mapping[str, int]) -> Bool[np.ndarray, " t"]:
-        """Nodes certified against a number of additions and deletions; see `Smoothing`."""
+        """Return the nodes certified against additions and deletions; see `Smoothing`."""
         clean, attacked = flip_regions(
             self.p_plus, self.p_minus, budget["additions"], budget["deletions"]
         )
@@ -122,11 +122,11 @@ class SparseSmoothing(Smoothing):
         return least > largest + SLACK
 
     def mixes(self, total: int) -> Sequence[Mapping[str, int]]:
-        """Every number of additions, and deletions for the rest."""
+        """Return every split of the total into additions and deletions."""
         return [{"additions": added, "deletions": total - added} for added in range(total + 1)]
 
     def survival(self, degrees: int | NDArray[np.int64]) -> Any:
-        """Probability that a node keeps any of its edges; joined pairs are none of them."""
+        """Compute the probability that a node keeps at least one edge, without joined pairs."""
         return 1 - self.p_minus**degrees
 
 
@@ -134,14 +134,14 @@ class SparseSmoothing(Smoothing):
 def flip_regions(
     p_plus: float, p_minus: float, additions: int, deletions: int
 ) -> tuple[Float[np.ndarray, " r"], Float[np.ndarray, " r"]]:
-    """Probabilities of the regions of constant likelihood ratio, without and with the attack.
+    """Compute the probabilities of regions of constant likelihood ratio, without and with attack.
 
-    Region q holds the noisy graphs that differ from the clean one in q of the r_a + r_d attacked
+    Region q contains the noisy graphs that differ from the clean one in q of the r_a + r_d attacked
     pairs. Its ratio clean / attacked is
 
     (p_plus / (1 - p_minus))^(q - r_d) (p_minus / (1 - p_plus))^(q - r_a),
 
-    so r_a + r_d + 1 regions are all. Each probability is that of a sum of two binomial counts.
+    so there are r_a + r_d + 1 regions. Each probability is that of a sum of two binomial counts.
 
     Reference: arXiv:2008.12952.
     """
@@ -152,5 +152,5 @@ def flip_regions(
         probabilities: NDArray[np.float64] = np.convolve(of_added, of_deleted)
         return probabilities
 
-    # An attacked pair differs from the clean graph where the noise did not undo the attack.
+    # Under attack, an attacked pair differs from the clean graph unless the noise flips it back.
     return of_sum(p_plus, p_minus), of_sum(1 - p_minus, 1 - p_plus)

@@ -1,4 +1,4 @@
-"""Graphs: where they come from, how they are checked, normalised, split and served."""
+"""Graphs: sources, checks, normalisation, splits, and the datamodule that serves them."""
 
 from typing import TYPE_CHECKING
 
@@ -10,5 +10,5 @@ if TYPE_CHECKING:
     from robust_diffusion.data.datamodule import GraphDataModule as GraphDataModule
     from robust_diffusion.data.download import DatasetFolder as DatasetFolder
 
-if not TYPE_CHECKING:  # where a checker would take any name for one of the package
+if not TYPE_CHECKING:  # type checkers would otherwise accept any name as an attribute
     __getattr__ = lazy_attributes(__name__)

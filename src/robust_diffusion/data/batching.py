@@ -1,4 +1,4 @@
-"""Batches of a training: the whole graph at once, or clusters of it."""
+"""Batches for training: the whole graph at once, or clusters of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,28 +19,28 @@ from robust_diffusion.errors import ConfigError, needs_extra
 
 @runtime_checkable
 class Batching(Protocol):
-    """Cuts the graph that a model is trained on into the batches of an epoch."""
+    """Strategy that cuts the training graph into the batches of an epoch."""
 
     @property
     def batches_per_epoch(self) -> int:
-        """Number of batches of an epoch; more than one can be shared out to several devices."""
+        """Number of batches of an epoch; several can be distributed over devices."""
 
     @property
     def fingerprint(self) -> str:
-        """All that changes a training, as text; empty for the whole graph."""
+        """All settings that affect training, as text; empty for the whole graph."""
 
     def loader(self, view: Data) -> DataLoader[Data]:
-        """Yields the batches of an epoch, each a `Data` with x, y, edge_index and `mask`."""
+        """Create a loader of batches, each a `Data` with x, y, edge_index and `mask`."""
 
 
 class FullBatch:
-    """The whole graph as the one batch of an epoch."""
+    """The whole graph as the only batch of an epoch."""
 
     batches_per_epoch = 1
     fingerprint = ""
 
     def loader(self, view: Data) -> DataLoader[Data]:
-        """Yields `view` itself."""
+        """Create a loader of `view` itself."""
         # batch_size=None: the graph is the batch; nothing to collate.
         return DataLoader([view], batch_size=None)  # type: ignore[arg-type]
 
@@ -50,20 +50,20 @@ class FullBatch:
 class Clusters:
     """Batches of METIS parts, redrawn in each epoch, with all edges among the parts of a batch.
 
-    A PDE's receptive field grows with layers, steps and stages, so that a sample of neighbours soon
-    is the whole graph. Parts are cut where edges are few, and several of them in one batch keep
-    most edges between parts in turn. Only training is cut: validation, tests and attacks see the
-    whole graph.
+    A PDE's receptive field grows with layers, steps and stages, so that a sample of neighbours is
+    soon the whole graph. METIS cuts parts where edges are few. Joining several random parts per
+    batch includes the edges between parts in turn. Only training is cut: validation, tests and
+    attacks see the whole graph.
 
     Reference: Cluster-GCN, arXiv:1905.07953.
 
     Args:
         num_parts: Parts of about equal size, at least 2 and at most the number of nodes.
         parts_per_batch: Parts that are joined in one batch, from 1 to `num_parts`.
-        seed: Of METIS, at least 0; the draw of each epoch is of the training's own seed.
+        seed: Seed of METIS, at least 0; the batches of each epoch use the seed of the training.
 
     Raises:
-        ConfigError: A number out of range.
+        ConfigError: A number is out of range.
     """
 
     num_parts: Annotated[int, Ge(2)] = 100
@@ -79,7 +79,7 @@ class Clusters:
 
     @property
     def batches_per_epoch(self) -> int:
-        """The last batch of an epoch may have fewer parts."""
+        """Number of batches of an epoch; the last one may have fewer parts."""
         return -(-self.num_parts // self.parts_per_batch)
 
     @property
@@ -88,15 +88,15 @@ class Clusters:
         return f"clusters-{self.num_parts}-{self.parts_per_batch}-{self.seed}"
 
     def loader(self, view: Data) -> DataLoader[Data]:
-        """Yields the joined parts of each batch; METIS cuts `view` now."""
+        """Cut `view` by METIS, and create a loader of the joined parts of each batch."""
         adjacency = _adjacency(view)
         membership = metis_parts(adjacency, self.num_parts, self.seed)
         by_part = np.argsort(membership, kind="stable")
         _, starts = np.unique(membership[by_part], return_index=True)
-        # METIS may leave parts of a small graph empty; these are none.
+        # METIS may leave parts of a small graph empty; these are skipped.
         nodes = np.split(by_part, starts[1:])
 
-        # The sampler is over parts, so that Lightning can share them out to several processes.
+        # The sampler is over parts, so that Lightning can distribute them over processes.
         loader = DataLoader(
             cast(Dataset[int], range(len(nodes))),
             batch_size=self.parts_per_batch,
@@ -107,7 +107,7 @@ class Clusters:
 
 
 def metis_parts(adjacency: sp.csr_array, num_parts: int, seed: int) -> NDArray[np.int64]:
-    """The part of each node, in 0..num_parts - 1, by METIS: equal sizes, few edges cut."""
+    """Assign each node a part in 0..num_parts - 1 by METIS, with equal sizes and few cut edges."""
     if num_parts > adjacency.shape[0]:
         raise ConfigError(
             f"batching.num_parts={num_parts}: the training graph has only {adjacency.shape[0]} "
@@ -124,7 +124,7 @@ def metis_parts(adjacency: sp.csr_array, num_parts: int, seed: int) -> NDArray[n
 
 
 def _adjacency(view: Data) -> sp.csr_array:
-    """Rows by source and columns by target, without self-loops, which METIS does not take."""
+    """Return the adjacency matrix without self-loops, which METIS does not accept."""
     assert view.edge_index is not None
     row, col = view.edge_index.numpy()
     off = row != col
@@ -135,7 +135,7 @@ def _adjacency(view: Data) -> sp.csr_array:
 def _joined(
     view: Data, adjacency: sp.csr_array, nodes: Sequence[NDArray[np.int64]], parts: Sequence[int]
 ) -> Data:
-    """The subgraph on the nodes of these parts, with every edge between two of them."""
+    """Return the subgraph induced by the nodes of these parts."""
     kept_nodes = np.sort(np.concatenate([nodes[part] for part in parts]))
     among = adjacency[kept_nodes][:, kept_nodes].tocoo()
     edges = torch.from_numpy(np.stack([among.row, among.col]).astype(np.int64))

@@ -33,29 +33,29 @@ Stage = Literal["train", "val", "test"]
 
 @validated("data")
 class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a name, not None
-    """Serves one graph inductively: train nodes, then train and val nodes, then the whole graph.
+    """Datamodule of one graph: train nodes, then train and val nodes, then the whole graph.
 
-    Or transductively: the whole graph at every stage, of which only the scored nodes differ. Each
-    loader yields one `Data` with x, y, edge_index and `mask`, the nodes that are scored.
+    With `transductive`, it serves the whole graph at every stage, and only the scored nodes differ.
+    Each loader yields one `Data` with x, y, edge_index and `mask`, the nodes that are scored.
 
     Args:
-        source: Returns the checked graph with raw features and its split.
-        name: The dataset's name in records and tables.
+        source: Function that returns the checked graph with raw features and its split.
+        name: Name of the dataset in records and tables.
         difficulty: Test nodes that are scored and attacked: GRB's easy, medium, hard or full, or
             others by degree, margin, draw or file; see `data.split.target_nodes`.
         degree_leak: Serve the degrees of the whole graph to models that normalise by degree, as
             GRB does; otherwise the graph is cut first.
-        edge_values: Values of the adjacency matrix: `ones`; or `ids`, numbers of edges, as in the
+        edge_values: Values of the adjacency matrix: `ones`, or `ids` for edge numbers, as in the
             authors' code on graphs from DGL; see `models.edge_values`.
-        normalize: GRB's map of the features to (-1, 1), `arctan`; each row divided by its sum,
-            `frequencies`; `None` leaves them as they are.
-        batching: Batches of the training; `None` for the whole train view at once. Validation and
-            tests always take the whole graph.
-        transductive: Training and validation see the whole graph, test nodes without their labels.
+        normalize: `arctan` for GRB's map of the features to (-1, 1); `frequencies` to divide each
+            row by its sum; `None` for raw features.
+        batching: Batches for training; `None` for the whole train view at once. Validation and
+            tests always use the whole graph.
+        transductive: Let training and validation see the whole graph, without labels of the others.
 
     Raises:
-        ConfigError: A name that is none, an unknown difficulty, values or normalisation, or a
-            transductive graph with clusters or numbers of edges, which are those of its parts.
+        ConfigError: An invalid name, an unknown difficulty, edge value or normalisation, or a
+            transductive graph with clusters or edge numbers.
 
     Examples:
         >>> from robust_diffusion import GraphDataModule
@@ -114,28 +114,28 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         batching: Batching | None = None,
         transductive: bool = False,
     ) -> "GraphDataModule":
-        """Serve your PyG `Data`, which is checked at once and left unchanged.
+        """Create a datamodule from a PyG `Data`, which is checked at once and not modified.
 
         Args:
             data: x, y, undirected edge_index, and a split: `train_mask`, `val_mask`, `test_mask`,
                 or node numbers in `train_idx`, `index_train` or `idx_train` and so on.
-            name: Its name in messages and records.
-            difficulty: GRB's test set, as of the class; without a split in `data`, nodes are split
-                by degree as GRB does. `None` for the whole test set.
-            normalize: As of the class, but `None` by default, so that the model is trained on the
-                features that `evaluate(model, data)` shows it.
+            name: Name in messages and records.
+            difficulty: Test nodes to score, as for the class; if `data` has no split, nodes are
+                split by degree as in GRB. `None` for the whole test set, which requires a split.
+            normalize: Normalisation, as for the class. It is `None` by default, so that the model
+                is trained on the same features that `evaluate(model, data)` passes to it.
             split_seed: Seed of the split by degree.
-            batching: As of the class.
-            transductive: As of the class.
+            batching: Batches for training; `None` for the whole train view at once.
+            transductive: Let training and validation see the whole graph.
 
         Raises:
-            DataError: No such graph can be, or it has no split; see `checked_graph`.
-            ConfigError: A value that the class refuses.
+            DataError: The graph is invalid or has no split; see `checked_graph`.
+            ConfigError: A value is invalid.
         """
         splits = split_of(data.to_dict(), data.num_nodes or 0) if isinstance(data, Data) else {}
         graph = checked_graph(data, splits)
         if not splits and difficulty is None:
-            node_index(data, "train")  # says that it is missing
+            node_index(data, "train")  # raises an error about the missing split
         if not splits:
             split_by_degree(graph, split_seed, where="data")
         return cls(
@@ -149,7 +149,7 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         )
 
     def poisoned(self, x: Tensor, edge_index: Tensor) -> "GraphDataModule":
-        """The same with another graph of the same nodes, features normalised, at every stage."""
+        """Return a copy with another graph of the same nodes at every stage, x normalised."""
         other = copy.copy(self)
         other._training = None
         other._serve(Data(**self.graph.to_dict() | {"x": x, "edge_index": edge_index}))
@@ -159,7 +159,7 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         """Load, normalise and cut the graph, once."""
         if self._graph is not None:
             return
-        graph = copy.copy(self._source())  # the source may hand out one graph twice
+        graph = copy.copy(self._source())  # the source may return the same graph twice
         if self.normalize == "frequencies":
             graph.x = row_frequencies(graph.x, str(self.name))
         elif self.normalize is not None:
@@ -167,7 +167,7 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
                 self._scale = feature_scale(graph.x)
             except DataError as error:
                 raise DataError(f"dataset={self.name}: {error}") from error
-            # Float64 where the raw features need it; models are of single precision.
+            # The raw features may need float64, but models use single precision.
             normalized = self._scale.normalize(graph.x).float()
             log_columns(str(self.name), graph.x, normalized)
             graph.x = normalized
@@ -179,7 +179,7 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         train = every_node if self.transductive else graph.index_train
         seen = torch.cat([graph.index_train, graph.index_val]).sort().values
         seen = every_node if self.transductive else seen
-        if self._targets is None:  # a poisoned graph has those of the clean one
+        if self._targets is None:  # a poisoned graph keeps the targets of the clean graph
             self._targets = target_nodes(graph, self.difficulty, str(self.name))
         targets = self._targets
         leak = self.degree_leak
@@ -238,12 +238,12 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
 
     @property
     def split_drawn(self) -> bool:
-        """True of a split by degree that was drawn, false of one that came with the graph."""
+        """True if the split was drawn by degree, false if it came with the graph."""
         return "split_drawn" in self.graph
 
     @property
     def fingerprint(self) -> str:
-        """A hash of everything that a training on this graph sees."""
+        """Hash of everything that training on this graph sees."""
         graph = self.graph
         hashes = [tensor_hash(graph.x, graph.edge_index, graph.y)[:32], self.split_hash]
         values = "" if self.edge_values == "ones" else self.edge_values
@@ -252,22 +252,22 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         return "-".join([*hashes, *filter(None, read)])
 
     def view(self, stage: Stage) -> Data:
-        """The part of the graph that a model may see at that stage."""
+        """Return the part of the graph that a model may see at a stage."""
         self.setup()
         return self._views[stage]
 
     def train_dataloader(self) -> DataLoader[Data]:
-        """The subgraph of the train nodes, all scored, in one batch or in several."""
-        if self._training is None:  # cutting a large graph takes long, and surrogates train, too
+        """Return a loader of the train view, all nodes scored, in one or several batches."""
+        if self._training is None:  # cached, since surrogates also train and cutting takes long
             self._training = self.batching.loader(self.view("train"))
         return self._training
 
     def val_dataloader(self) -> DataLoader[Data]:
-        """The subgraph of the train and val nodes, the latter scored."""
+        """Return a loader of the subgraph of train and val nodes, the latter scored."""
         return FullBatch().loader(self.view("val"))
 
     def test_dataloader(self) -> DataLoader[Data]:
-        """The clean graph, whole, the target nodes scored."""
+        """Return a loader of the whole clean graph, the target nodes scored."""
         return FullBatch().loader(self.view("test"))
 
     predict_dataloader = test_dataloader
@@ -276,11 +276,11 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
 def induced_view(
     data: Data, nodes: Int[Tensor, " k"], scored: Int[Tensor, " s"], *, degree_leak: bool
 ) -> Data:
-    """The subgraph on sorted `nodes`, with a mask of those that are scored.
+    """Return the subgraph on sorted `nodes`, with a mask of the scored nodes.
 
-    With `degree_leak` the degrees of the whole graph, self-loop included, are attached to a part of
-    it as `degree`. GRB normalises the whole adjacency and cuts it then, so test degrees leak into
-    training. A part also has `n_id`, its nodes in the whole graph.
+    A proper subgraph has `n_id`, its nodes in the whole graph. With `degree_leak`, it also has the
+    degrees of the whole graph, self-loop included, as `degree`: GRB normalises the whole adjacency
+    before it cuts it, so test degrees leak into training.
     """
     n = data.num_nodes
     assert n is not None
@@ -290,7 +290,7 @@ def induced_view(
     mask = torch.zeros(n, dtype=torch.bool)
     mask[scored] = True
     if nodes.numel() == n:
-        # The whole graph: a view of it, not a copy of its features.
+        # The whole graph shares its features instead of copying them.
         return Data(x=data.x, y=data.y, edge_index=data.edge_index, mask=mask)
     edge_index, _ = subgraph(nodes, data.edge_index, relabel_nodes=True, num_nodes=n)
     view = Data(x=data.x[nodes], y=data.y[nodes], edge_index=edge_index, mask=mask[nodes])

@@ -1,4 +1,4 @@
-"""Files of a dataset, found in its folder or downloaded once, and verified."""
+"""Files of a dataset: downloaded once into its folder, and verified."""
 
 import contextlib
 import json
@@ -29,25 +29,25 @@ _State = Literal["present", "missing", "damaged"]
 class FileStatus:
     """State of one file."""
 
-    path: Path  # its place, whether it is there or not
+    path: Path  # its path, whether it exists or not
     state: _State  # `present` and verified, `missing`, or `damaged`
     sha256: str | None = None  # hash of the content, if there is any
     detail: str = ""  # the damage, or the mirrors of a missing file
 
 
 class DatasetFolder:
-    """A folder of named files, each with mirrors and, where known, a hash.
+    """A folder of named files with mirrors and, if known, hashes.
 
-    Where no hash is known, that of the first copy that yielded a graph is recorded in
-    `sha256.json` beside the files (`keep_hashes`), and compared from then on.
+    If the hash of a file is unknown, that of the first copy that yields a graph is recorded in
+    `sha256.json` next to the files (`keep_hashes`), and compared from then on.
 
     Args:
         root: The data directory.
         path: The folder, relative to `root`.
-        files: Per file name, `urls`: mirrors in the order in which they are tried, and
+        files: File name -> options: `urls`, the mirrors in the order in which they are tried, and
             optionally `sha256`.
-        download: Fetch what is missing; if not, what is missing is an error.
-        urls: Pages where a person finds the files, named where none can be fetched.
+        download: Download missing files; if false, a missing file is an error.
+        urls: Pages from which to download the files by hand, for error messages.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class DatasetFolder:
         self._unrecorded: dict[str, str] = {}
 
     def file(self, name: str) -> Path:
-        """Path of a verified file, downloaded if need be.
+        """Return the path of a verified file, downloading it if it is missing.
 
         Raises:
-            DataError: It is missing and cannot be downloaded, or it has another hash.
+            DataError: The file is missing and cannot be downloaded, or has another hash.
         """
         path = self.folder / name
         if not path.is_file():
@@ -86,7 +86,7 @@ class DatasetFolder:
         return path
 
     def status(self) -> list[FileStatus]:
-        """State of every file; nothing is downloaded or written."""
+        """Return the state of every file, without downloading or writing anything."""
         return [self._status(name) for name in self.names]
 
     def _status(self, name: str) -> FileStatus:
@@ -124,7 +124,7 @@ class DatasetFolder:
         """Record the hashes of the files returned, which have made a graph."""
         if not self._unrecorded:
             return
-        # A folder that cannot be written, such as a shared one, keeps no hashes of its own.
+        # A folder that cannot be written, such as a shared one, records no hashes.
         with contextlib.suppress(OSError), FileLock(self.folder / LOCK):
             recorded = self._recorded() | self._unrecorded
             with written_whole(self.folder / HASHES, locked=True) as part:
@@ -141,7 +141,7 @@ class DatasetFolder:
         failures = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            # Two processes that need the file at once: the second waits, then finds it.
+            # If two processes need the file, the second waits until it is downloaded.
             with FileLock(self.folder / LOCK):
                 for url in urls:
                     if path.is_file():
@@ -158,13 +158,13 @@ class DatasetFolder:
 
 
 class LocalFolder(DatasetFolder):
-    """A user's own folder: nothing is downloaded, no hash is kept."""
+    """A user-defined folder, without downloads or recorded hashes."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, ".", {})
 
     def file(self, name: str) -> Path:
-        """Path of a file that exists, or a DataError."""
+        """Return the path of a file; raise a `DataError` if it does not exist."""
         require(path := self.folder / name)
         return path
 
@@ -186,8 +186,8 @@ def check_archive(path: Path) -> None:
 
 
 def _download(url: str, path: Path, sha256: str | None) -> str | None:
-    """Fetch to a temporary name, check, and rename; return what went wrong, if anything."""
-    import pooch  # late, with requests: most files are there
+    """Download to a temporary name, check, and rename; return the reason of a failure, if any."""
+    import pooch  # imported late, like requests, since most files exist already
     import requests
 
     # pooch would log every address and hash again.
@@ -211,13 +211,13 @@ def _download(url: str, path: Path, sha256: str | None) -> str | None:
         return f"no answer in {_TIMEOUT} s"
     except requests.ConnectionError:
         return "the server cannot be reached: no network, or it is down"
-    except (requests.RequestException, ValueError) as error:  # pooch's, of another hash
+    except (requests.RequestException, ValueError) as error:  # pooch's ValueError: another hash
         return " ".join(str(error).split()) or type(error).__name__
     return None
 
 
 def _unusable(path: Path, suffix: str | None = None) -> str | None:
-    """The reason why the content cannot be a data file, or `None`."""
+    """Return the reason why the content cannot be a data file, or `None`."""
     with path.open("rb") as file:
         start = file.read(512).lstrip()
     if not start:

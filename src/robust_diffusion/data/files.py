@@ -1,4 +1,4 @@
-"""Data files, read as data: no code in them is ever run."""
+"""Readers of data files, which never execute code in them."""
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +25,7 @@ TO_WRITE = "write it with torch.save(data.to_dict(), path), weights with model.s
 
 @contextmanager
 def reading(where: str | Path, remedy: str = "fetch the file again") -> Iterator[None]:
-    """Turn what readers raise on damaged bytes, which is anything, into a `DataError`."""
+    """Convert any error of a reader on damaged bytes to a `DataError`."""
     try:
         yield
     except DataError:
@@ -36,27 +36,27 @@ def reading(where: str | Path, remedy: str = "fetch the file again") -> Iterator
 
 
 def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
-    """Every array of an npz file; none may be pickled."""
+    """Read all arrays of an npz file; pickled ones raise an error."""
     require(path)
     with reading(path):
         check_archive(path)
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-        # numpy returns a member that is no array as bytes.
+        # numpy returns members that are not arrays as bytes.
         if bad := [key for key, array in arrays.items() if not isinstance(array, np.ndarray)]:
             raise ValueError(f"{bad[0]} is no array")
         return arrays
 
 
 def read_npy(path: Path) -> NDArray[Any]:
-    """The array of an npy file; it may not be pickled."""
+    """Read the array of an npy file; a pickled one raises an error."""
     require(path)
     with reading(path, "write it with numpy.save"), path.open("rb") as file:
         return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def read_sparse(path: Path) -> sp.csr_array:
-    """A sparse matrix that `scipy.sparse.save_npz` wrote, every index checked."""
+    """Read a sparse matrix written by `scipy.sparse.save_npz`, and check every index."""
     arrays = read_npz(path)
     with reading(path):
         for key in ("indices", "indptr", "row", "col"):
@@ -71,7 +71,7 @@ def read_sparse(path: Path) -> sp.csr_array:
 def pick(
     arrays: Mapping[str, NDArray[np.generic]], keys: Iterable[str], path: Path
 ) -> list[NDArray[np.generic]]:
-    """The named ones of a file's arrays, or a DataError that names the missing one."""
+    """Return the named arrays of a file; raise a `DataError` that names a missing one."""
     keys = list(keys)
     for key in keys:
         if key not in arrays:
@@ -80,7 +80,7 @@ def pick(
 
 
 def pick_csr(arrays: Mapping[str, NDArray[np.generic]], kind: str, path: Path) -> sp.csr_array:
-    """The sparse matrix of the arrays `<kind>_{data,indices,indptr,shape}` of a file."""
+    """Build a sparse matrix from the arrays `<kind>_{data,indices,indptr,shape}` of a file."""
     keys = (f"{kind}_{part}" for part in ("data", "indices", "indptr", "shape"))
     return sparse_matrix("csr", *pick(arrays, keys, path), where=path)
 
@@ -88,10 +88,10 @@ def pick_csr(arrays: Mapping[str, NDArray[np.generic]], kind: str, path: Path) -
 def sparse_matrix(
     kind: str, data: Any, first: Any, second: Any, shape: Any, *, where: str | Path
 ) -> sp.csr_array:
-    """A sparse matrix from its parts, every index checked, or a DataError that names `where`.
+    """Build a sparse matrix from its parts, checking every index; a `DataError` names `where`.
 
-    `kind` is `csr`, of indices and indptr, or `coo`, of rows and columns, where values at one place
-    are added up.
+    `kind` is `csr` for indices and indptr, or `coo` for rows and columns, where values at the same
+    position are added up.
     """
     with reading(where):
         if data.dtype.kind not in NUMBERS:
@@ -102,25 +102,25 @@ def sparse_matrix(
         parts = (data, first, second) if kind == "csr" else (data, (first, second))
         build = sp.csr_array if kind == "csr" else sp.coo_array
         matrix = sp.csr_array(build(parts, shape=(rows, columns)))
-        # A full check, since an index outside the matrix would be read as memory later on.
+        # A full check, since later reads with an index outside the matrix would access any memory.
         matrix.check_format(full_check=True)
         return matrix
 
 
 def _check_whole(index: NDArray[np.generic]) -> None:
-    # scipy would cut off what is behind the point, which gives another graph.
+    # scipy would truncate decimals, which gives another graph.
     if index.dtype.kind not in "iu":
         raise ValueError(f"its indices are of type {index.dtype}")
 
 
 def dense(matrix: sp.csr_array, where: str | Path) -> NDArray[np.float32]:
-    """A real sparse matrix as a dense one of float32; a DataError if it does not fit in memory."""
+    """Convert a real sparse matrix to a dense float32 one; a `DataError` if memory is too small."""
     with reading(where), np.errstate(over="ignore"):
         return matrix.astype(np.float32).toarray()  # type: ignore[no-any-return]
 
 
 def read_torch(path: Path) -> Any:
-    """Contents of a file that `torch.save` wrote: tensors and containers alone."""
+    """Read a file of `torch.save` that only contains tensors and containers."""
     require(path)
     with path.open("rb") as file:
         begins = file.read(2)
@@ -131,7 +131,7 @@ def read_torch(path: Path) -> Any:
             check_archive(path)
         try:
             return torch.load(path, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError as error:  # whose advice is to run the code of the file
+        except pickle.UnpicklingError as error:  # its message suggests executing code in the file
             raise ValueError(
                 "it is damaged, or holds an object, such as a whole Data, and not tensors alone"
             ) from error

@@ -1,4 +1,4 @@
-"""Datasets by name, and which of their files are there."""
+"""Datasets by name, and the state of their files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +12,12 @@ from robust_diffusion.data.download import DatasetFolder, FileStatus
 
 
 def dataset_names() -> list[str]:
-    """Every `dataset=` option with files or a generator; `custom` has neither until it is named."""
+    """List every `dataset=` option except `custom`, which has no files until a path is set."""
     return sorted({path.stem for path in (CONFIG_DIR / "dataset").glob("*.yaml")} - {"custom"})
 
 
 def list_datasets(data_dir: str | Path) -> pd.DataFrame:
-    """Per dataset, how many of its files are there; nothing is read beyond their hashes."""
+    """Tabulate the datasets and how many of their files exist; only hashes are read."""
     rows = []
     for name, folder, files in folders(data_dir):
         states = [file.state for file in files]
@@ -32,7 +32,7 @@ def list_datasets(data_dir: str | Path) -> pd.DataFrame:
 
 
 def verify_files(data_dir: str | Path) -> pd.DataFrame:
-    """Per file, its state, its hash, and what is wrong or where to get it."""
+    """Tabulate the state and hash of each file, and its damage or where to get it."""
     return pd.DataFrame(
         {
             "dataset": name,
@@ -49,9 +49,9 @@ def verify_files(data_dir: str | Path) -> pd.DataFrame:
 def folders(
     data_dir: str | Path,
 ) -> Iterator[tuple[str, DatasetFolder | None, list[FileStatus]]]:
-    """Name, folder and files of each dataset."""
+    """Yield name, folder and files of each dataset."""
     for name in dataset_names():
-        # Not by Hydra, which takes half a second for each.
+        # Without Hydra, which takes half a second per dataset.
         option = OmegaConf.load(CONFIG_DIR / "dataset" / f"{name}.yaml")
         config = {"dataset": option, "paths": {"data_dir": str(data_dir)}, "download": False}
         source = OmegaConf.create(config).dataset.source

@@ -1,4 +1,4 @@
-"""Graphs of the datasets that are there, and their statistics."""
+"""Graphs of the available datasets, and their statistics."""
 
 import os
 from collections.abc import Callable
@@ -33,12 +33,12 @@ class Statistics:
     classes: int  # number of classes
     feature_range: tuple[float, float]  # smallest and largest normalised feature
     homophily: float  # share of the edges inside a class, in 0..1
-    largest_class: float  # its share among the target nodes, in 0..1
+    largest_class: float  # share of the largest class among the target nodes, in 0..1
     split: str  # hash of the split
 
 
 def statistics(datamodule: GraphDataModule) -> Statistics:
-    """The statistics of the graph that a data module serves."""
+    """Compute the statistics of the graph of a datamodule."""
     graph = datamodule.graph
     low, high = torch.aminmax(graph.x)
     target_labels = graph.y[datamodule.target_nodes]
@@ -55,7 +55,7 @@ def statistics(datamodule: GraphDataModule) -> Statistics:
 
 
 def dataset_statistics(data_dir: str | Path) -> pd.DataFrame:
-    """Per dataset that is there, its size and shape, or in `problem` why it is no graph."""
+    """Tabulate the statistics of available datasets; `problem` is the reason if one is invalid."""
     rows = []
     for name, _, files in folders(data_dir):
         if any(file.state == "missing" for file in files):
@@ -76,12 +76,12 @@ def dataset_statistics(data_dir: str | Path) -> pd.DataFrame:
             }
         )
     columns = ["dataset", *(field.name for field in fields(Statistics)), "problem"]
-    # As objects, so that a gap does not turn the whole numbers beside it into decimals.
+    # As objects, so that a missing value does not turn integers of its column into floats.
     return pd.DataFrame(rows, columns=columns, dtype=object).fillna("-")
 
 
 def measure_graph(name: str, data_dir: str | Path) -> Statistics | DataError:
-    """Statistics of a dataset, or the error that says why it has none."""
+    """Compute the statistics of a dataset, or return the error if it is invalid."""
     try:
         return statistics(open_dataset(name, data_dir))
     except DataError as error:
@@ -89,17 +89,18 @@ def measure_graph(name: str, data_dir: str | Path) -> Statistics | DataError:
 
 
 def open_dataset(name: str, data_dir: str | Path | None = None) -> GraphDataModule:
-    """A dataset as runs have it: features normalised, split, test nodes of its difficulty.
+    """Open a dataset as in a run: with normalised features, a split, and its default difficulty.
 
     Args:
         name: Its `dataset=` option, such as cora.
-        data_dir: The data directory; `None` for `ROBUST_DIFFUSION_DATA`, or else `data`.
+        data_dir: The data directory; `None` for `ROBUST_DIFFUSION_DATA`, or `data` if that is not
+            set.
 
     Returns:
-        The datamodule; its files are read when it is first used, and nothing is downloaded.
+        The datamodule. Its files are read at the first use, and never downloaded.
 
     Raises:
-        ConfigError: No dataset has that name.
+        ConfigError: There is no dataset of that name.
 
     Examples:
         >>> from robust_diffusion import open_dataset
@@ -114,7 +115,7 @@ def open_dataset(name: str, data_dir: str | Path | None = None) -> GraphDataModu
 
 
 def load_dataset(name: str, data_dir: str | Path) -> Data:
-    """A graph with raw features, by its `dataset=` option, or a user's own by its path."""
+    """Load a graph with raw features, by its `dataset=` option or by the path of a custom graph."""
     if name in dataset_names():
         source: Callable[[], Data] = instantiate(compose_dataset(name, data_dir).dataset.source)
         return source()
@@ -124,9 +125,9 @@ def load_dataset(name: str, data_dir: str | Path) -> Data:
 
 
 def compose_dataset(name: str, data_dir: str | Path) -> DictConfig:
-    """The configuration with a dataset; nothing is downloaded."""
+    """Compose the configuration with a dataset, without downloading anything."""
     cfg = deepcopy(_composed(name))
-    # Not as an override, whose grammar gives some characters of a path a meaning.
+    # Not set by an override, in whose grammar some characters of a path have a meaning.
     cfg.paths.data_dir = str(data_dir)
     return cfg
 

@@ -1,4 +1,4 @@
-"""GRB's feature normalisation, and the way back."""
+"""GRB's feature normalisation and its inverse."""
 
 import logging
 import math
@@ -15,11 +15,11 @@ from robust_diffusion.errors import DataError
 log = logging.getLogger(__name__)
 
 _VALUES_AT_A_TIME = 2**22
-"""Number of features in float64 at once: 32 MB."""
+"""Number of features in float64 at a time (32 MB)."""
 
 _NARROW = 1e-3
-"""Range of a normalised column, relative to its values, below which rounding may have merged some;
-only such columns are looked at value by value."""
+"""Range of a normalised column, relative to its values, below which rounding may have merged
+values; only such columns are compared value by value."""
 
 
 @validated("feature_scale")
@@ -27,37 +27,37 @@ only such columns are looked at value by value."""
 class FeatureScale:
     """The bijection x -> (2 / pi) arctan((x - mean) / std) onto (-1, 1), and its inverse.
 
-    Both ways are computed in float64 and returned in the type of the argument. A value x that lies
-    t standard deviations from the mean comes back within eps ((1 + t^2) std + |x|), where eps is
-    1.2e-7 in float32 and 2.2e-16 in float64: the images of far values lie close together. Beyond
-    t of about 1 / eps the image is 1, from where there is no way back.
+    Both directions are computed in float64 and returned in the type of the argument. A value x that
+    is t standard deviations from the mean is recovered within eps ((1 + t^2) std + |x|), where eps
+    is 1.2e-7 in float32 and 2.2e-16 in float64, since the images of distant values are close
+    together. If t exceeds about 1 / eps, the image is 1, which cannot be inverted.
 
     Reference: section "Datasets", arXiv:2209.07754; GRB, arXiv:2111.04314.
 
     Args:
-        mean: Of the raw features, in their unit; finite.
-        std: Their standard deviation, above 0.
+        mean: Mean of the raw features, in their unit; finite.
+        std: Standard deviation of the raw features, above 0.
 
     Raises:
-        ConfigError: A number out of range.
+        ConfigError: A number is out of range.
     """
 
     mean: float
     std: Positive
 
     def normalize(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
-        """Finite raw features on (-1, 1)."""
+        """Map finite raw features to (-1, 1)."""
         mean, std = self._tensors(x)
         normalized = torch.empty_like(x)
         for chunk, part in zip(_chunks(x), _chunks(normalized), strict=True):
-            # Word counts are mostly 0, and all zeros have one image.
+            # Word counts are mostly 0, and all zeros have the same image.
             filled = chunk != 0
             part.fill_(_squash(torch.zeros_like(mean), mean, std))
             part[filled] = _squash(chunk[filled].double(), mean, std).to(x.dtype)
         return normalized
 
     def denormalize(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
-        """Features in (-1, 1), such as an attack's, in their raw unit: mean + std tan(pi x / 2)."""
+        """Map features in (-1, 1), such as an attack's, to raw values mean + std tan(pi x / 2)."""
         outside = ~(x.abs() < 1)
         if outside.any():
             row, column = outside.nonzero()[0].tolist()
@@ -72,14 +72,14 @@ class FeatureScale:
         return raw
 
     def _tensors(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        # On the device of x, where a number would be divided by in another way than a tensor.
+        # Tensors on the device of x, since dividing by a Python number rounds differently.
         mean, std = x.new_tensor([self.mean, self.std], dtype=torch.float64)
         return mean, std
 
 
 def feature_scale(x: Float[Tensor, "n f"]) -> FeatureScale:
-    """Mean and population standard deviation of a graph's raw features, in float64."""
-    # A wide graph's features would not fit in memory twice over in float64.
+    """Compute mean and population standard deviation of raw features, in float64."""
+    # In chunks, since a float64 copy of many features may not fit in memory.
     chunks = _chunks(x)
     mean = torch.stack([chunk.sum(dtype=torch.float64) for chunk in chunks]).sum() / x.numel()
     squares = torch.stack([_squared_deviation(chunk, mean) for chunk in chunks]).sum()
@@ -102,10 +102,10 @@ def row_frequencies(x: Float[Tensor, "n f"], name: str) -> Float[Tensor, "n f"]:
 
 
 def log_columns(name: str, raw: Float[Tensor, "n f"], normalized: Float[Tensor, "n f"]) -> None:
-    """Log which columns are constant, and warn of those whose values normalisation has merged.
+    """Log which columns are constant, and warn of those in which normalisation has merged values.
 
-    All features share one mean and one deviation, so a column of large numbers, such as time
-    stamps, presses all others into a range that single precision cannot tell apart.
+    All features share one mean and one deviation. A column of large numbers, such as time stamps,
+    therefore squeezes all others into a range that single precision cannot resolve.
     """
     low, high = raw.amin(0), raw.amax(0)
     if constant := (low == high).nonzero().flatten().tolist():

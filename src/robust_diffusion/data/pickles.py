@@ -1,4 +1,4 @@
-"""Pickles, read as data: names of numbers and lists are admitted, and no others."""
+"""Reader of pickles as plain data, which only admits types of arrays, matrices and lists."""
 
 import io
 import pickle
@@ -21,12 +21,12 @@ CONVERT = "docs/formats.md has a snippet for {}"
 def read_pickle(path: Path) -> Any:
     """Read a pickle of a numpy array, a scipy CSR or COO matrix, or a dictionary of lists.
 
-    Neither numpy's nor scipy's own unpickling is used: their arrays can be made to point anywhere
-    in memory. What the pickle says of an array or a matrix is put together here. A matrix comes
-    back as CSR; entries that COO lists twice are added up.
+    Unpickling by numpy or scipy is avoided, since their arrays can be made to point anywhere in
+    memory; arrays and matrices are assembled here from the content of the pickle. A matrix is
+    returned as CSR, and repeated entries of COO are added up.
 
     Raises:
-        DataError: It is missing, damaged, or names anything else; nothing of it is run.
+        DataError: The file is missing, damaged, or names any other type; no code in it is executed.
     """
     require(path)
     with reading(path):
@@ -34,17 +34,17 @@ def read_pickle(path: Path) -> Any:
 
 
 def read_objects(path: Path, names: Collection[str]) -> dict[str, Any]:
-    """Read every member of an npz file, those that numpy would unpickle as `read_pickle` does.
+    """Read every member of an npz file; pickled members are read as in `read_pickle`.
 
-    Such a member is an array of one object, as `numpy.savez(path, adj=matrix)` makes of a sparse
-    matrix.
+    A pickled member is an array of one object, which `numpy.savez(path, adj=matrix)` writes for a
+    sparse matrix.
 
     Args:
         path: The file.
-        names: Pickled members that are read. Others are not touched: an array of `None` stands in.
+        names: Pickled members to read; all others are replaced by an array of `None`.
     """
     require(path)
-    held: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     with reading(path):
         check_archive(path)
     with reading(path, CONVERT.format(".npz")), zipfile.ZipFile(path) as archive:
@@ -55,24 +55,24 @@ def read_objects(path: Path, names: Collection[str]) -> dict[str, Any]:
             read_header = getattr(np.lib.format, f"read_array_header_{major}_0")
             if not read_header(content)[2].hasobject:
                 content.seek(0)
-                held[name] = np.load(content, allow_pickle=False)
+                members[name] = np.load(content, allow_pickle=False)
             elif name in names:
-                held[name] = _plain(_loaded(content.read()), path)
+                members[name] = _plain(_loaded(content.read()), path)
             else:
-                held[name] = np.array(None)
-    return held
+                members[name] = np.array(None)
+    return members
 
 
 def _loaded(content: bytes) -> Any:
     for opcode, argument, _ in pickletools.genops(content):
-        # The unpickler makes room for any number of memos that a few bytes announce.
+        # The unpickler would allocate any number of memos that a few bytes announce.
         if opcode.name.endswith("PUT") and argument >= len(content):  # type: ignore[operator]
             raise pickle.UnpicklingError(f"it announces {argument} memos")
     return _DataUnpickler(io.BytesIO(content), encoding="latin1").load()
 
 
 def _plain(stored: Any, path: Path) -> Any:
-    """An array or a matrix of what a pickle says of it."""
+    """Assemble an array or a matrix from the content of a pickle."""
     if isinstance(stored, _StoredArray):
         if stored.value is None:
             raise pickle.UnpicklingError("it holds an array without values")
@@ -90,14 +90,14 @@ def _plain(stored: Any, path: Path) -> Any:
 
 
 class _Sealed(type):
-    """A class that a pickle can make instances of, but not change."""
+    """Metaclass of classes that a pickle can instantiate but not modify."""
 
     def __setattr__(cls, name: str, value: object) -> None:
         raise pickle.UnpicklingError(f"it changes the type {cls.__name__}")
 
 
 class _StoredDtype(metaclass=_Sealed):
-    """Stands in for `numpy.dtype`: booleans, integers and floats, and `None` for objects."""
+    """Stand-in for `numpy.dtype`: booleans, integers and floats, and `None` for objects."""
 
     def __init__(self, code: str, *_: object) -> None:
         if not re.fullmatch(r"[biuf]\d{1,2}|O8?", code):
@@ -110,9 +110,9 @@ class _StoredDtype(metaclass=_Sealed):
 
 
 class _StoredArray(metaclass=_Sealed):
-    """Stands in for `numpy.ndarray` and for the function that makes an empty one.
+    """Stand-in for `numpy.ndarray` and for the function that creates an empty one.
 
-    One of objects is nothing but the wrapping of one object.
+    An array of objects may only wrap a single object.
     """
 
     def __init__(self, *_: object) -> None:
@@ -131,11 +131,11 @@ class _StoredArray(metaclass=_Sealed):
 
 
 class _StoredMatrix(metaclass=_Sealed):
-    """Stands in for `scipy.sparse.csr_matrix`."""
+    """Stand-in for `scipy.sparse.csr_matrix`."""
 
 
 class _StoredCoordinates(_StoredMatrix):
-    """Stands in for `scipy.sparse.coo_matrix`."""
+    """Stand-in for `scipy.sparse.coo_matrix`."""
 
 
 ADMITTED = {
@@ -156,7 +156,7 @@ ADMITTED = {
 
 
 class _DataUnpickler(pickle.Unpickler):
-    """Admits the types that Planetoid's and GRB's files are made of, by their old and new names."""
+    """Unpickler that only admits the types in Planetoid's and GRB's files, by old and new names."""
 
     def find_class(self, module: str, name: str) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Splits: GRB's by degree, and the test nodes that are scored and attacked."""
+"""Splits by degree as in GRB, and the selection of target nodes."""
 
 import hashlib
 import logging
@@ -26,7 +26,7 @@ FEWEST_NODES = 20
 
 
 def split_by_degree(graph: Data, seed: int, *, where: str | Path) -> Data:
-    """A checked graph with a split of its labelled nodes; see `degree_split`."""
+    """Add a split of its labelled nodes to a checked graph; see `degree_split`."""
     n = graph.num_nodes
     labelled = (graph.y >= 0).numpy()
     degree = np.bincount(graph.edge_index[0].numpy(), minlength=n)[labelled]
@@ -43,10 +43,10 @@ def degree_split(
 ) -> dict[str, NDArray[np.int64]]:
     """Split nodes by degree into train, val and three test sets of growing difficulty.
 
-    Nodes are sorted by degree; the lowest and the highest 5 % are never tested; the rest is cut
-    into thirds, and 10 % of all nodes are drawn from each as easy (lowest degrees), medium and
-    hard. Of the other nodes, 60 % of all are drawn for training and the rest validates. The indices
-    of each part are sorted.
+    Nodes are sorted by degree. The lowest and the highest 5 % are never tested. The rest is cut
+    into thirds, and 10 % of all nodes are drawn from each third as easy (lowest degrees), medium
+    and hard. From the remaining nodes, 60 % of all nodes are drawn for training, and the others are
+    for validation. The indices of each part are sorted.
 
     Reference: GRB, arXiv:2111.04314, section on data splitting.
     """
@@ -74,7 +74,7 @@ def degree_split(
 
 
 def split_hash(splits: Mapping[str, NDArray[np.int64]]) -> str:
-    """16 hexadecimal digits of sorted node indices by part, the same on every platform."""
+    """Hash sorted node indices by part to 16 hexadecimal digits, the same on every platform."""
     digest = hashlib.sha256()
     for name in sorted(splits):
         digest.update(f"{name}:{splits[name].size}:".encode())
@@ -91,7 +91,7 @@ THIRDS = ("low", "middle", "high")
 
 
 def check_difficulty(name: object) -> str:
-    """The name, if it is easy, medium, hard, full, another form of `target_nodes`, or a file."""
+    """Return the name if it is a form of `target_nodes`; raise a `ConfigError` if not."""
     if not isinstance(name, str) or not GRAMMAR.fullmatch(name):
         raise ConfigError(
             f"difficulty={name}: use easy, medium, hard, full, degree:A-B for targets of A to B "
@@ -102,13 +102,16 @@ def check_difficulty(name: object) -> str:
 
 
 def target_nodes(graph: Data, name: str, dataset: str) -> Int[Tensor, " t"]:
-    """The test nodes that a difficulty names, in ascending order.
+    """Return the test nodes that a difficulty names, in ascending order.
 
-    GRB's easy, medium, hard, or full; or, of all test nodes, degree:A-B, those of A to B
-    neighbours; margin:low, middle or high, a third of them by how surely a linear model has them
-    right (`linear_margins`); random:N:SEED, N drawn. Or a file of node numbers, each once, or of a
-    boolean mask (.npy) of all nodes. Which nodes are attacked can change a ranking of models,
-    arXiv:2605.05534.
+    The choice of target nodes can change a ranking of models, arXiv:2605.05534. The forms are:
+
+    - easy, medium, hard or full: GRB's test sets.
+    - degree:A-B: test nodes with A to B neighbours.
+    - margin:low, middle or high: a third of the test nodes, by the margin of a linear model; see
+      `linear_margins`.
+    - random:N or random:N:SEED: N test nodes drawn at random.
+    - A file of node numbers (.txt or .npy), each once, or a boolean mask of all nodes (.npy).
     """
     if name.endswith((".txt", ".npy")):
         return _from_file(Path(name), graph)
@@ -143,11 +146,12 @@ def target_nodes(graph: Data, name: str, dataset: str) -> Int[Tensor, " t"]:
 
 
 def linear_margins(graph: Data, ridge: float = 1.0) -> Float[Tensor, " n"]:
-    """Score of each node's own class above the best other one, by a linear model of the graph.
+    """Compute the margin of each node's class over the best other one, by a linear model.
 
-    The model is a ridge regression of the classes of the train nodes on features that were passed
-    twice over the edges, normalised as a GCN does (SGC, Wu et al. 2019, arXiv:1902.07153). It has
-    no seed, and is the same for all models, so that they are compared at the same nodes.
+    The model is a ridge regression of the classes of the train nodes on features that were
+    propagated twice along the edges, with the normalisation of a GCN (SGC, Wu et al. 2019,
+    arXiv:1902.07153). It is deterministic and the same for all models, so that they are compared
+    at the same nodes.
     """
     n, train = graph.y.numel(), graph["index_train"]
     x = torch.cat([graph.x.double(), torch.ones(n, 1, dtype=torch.double)], 1)

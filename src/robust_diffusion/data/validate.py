@@ -1,4 +1,4 @@
-"""Raw arrays and PyG's `Data`, checked and assembled into a graph."""
+"""Checks of raw arrays and PyG's `Data`, and their assembly into a graph."""
 
 import logging
 import re
@@ -22,7 +22,7 @@ from robust_diffusion.errors import DataError
 log = logging.getLogger(__name__)
 
 FEWEST_STEPS = 1000
-"""Steps of float32 over the range of a feature below which it is kept in float64."""
+"""Steps of float32 over the range of a feature below which it is stored in float64."""
 
 SPLITS = ("train", "val", "test", "test_easy", "test_medium", "test_hard")
 
@@ -46,22 +46,22 @@ def build_graph(
     Args:
         adjacency: n x n; its non-zero entries are the edges.
         features: n x f, finite.
-        labels: n class numbers, 0..C-1 without a gap, or -1 at nodes of no split for none.
-        splits: Nodes of `train`, `val`, `test` and, where there are any, `test_easy`,
-            `test_medium`, `test_hard`, see `node_numbers`; train, val and the tests are disjoint.
-        where: File or folder that error messages name.
-        every_class: Refuse labels that leave one of 0..C-1 out.
-        doubles: Keep the features in float64 if float32 would leave a column that varies with
-            fewer than 1000 steps over its range, as it does time stamps.
-        plain_edges: Warn of what the adjacency has to be mended for; false of files in which one
-            direction, weights and self-loops are usual.
+        labels: n class numbers, 0..C-1 without a gap, or -1 for unlabelled nodes outside the split.
+        splits: Nodes of `train`, `val`, `test` and optionally `test_easy`, `test_medium` and
+            `test_hard`; see `node_numbers`. Train, val and test sets must be disjoint.
+        where: File or folder for error messages.
+        every_class: Reject labels if one of 0..C-1 is missing.
+        doubles: Store the features in float64 if some column, such as time stamps, would have
+            fewer than 1000 steps of float32 over its range.
+        plain_edges: Warn about repairs of the adjacency; set to false for files in which directed
+            edges, weights and self-loops are usual.
 
     Returns:
         `Data` with x (float32, but see `doubles`), y, edge_index (both directions, sorted),
         num_classes and one `index_<split>` per split.
 
     Raises:
-        DataError: An array of the wrong shape, or a value that no graph can have.
+        DataError: An array has the wrong shape, or a value is invalid.
     """
     edge_index = _edges(adjacency, where, log.warning if plain_edges else log.debug)
     n = adjacency.shape[0]
@@ -80,7 +80,7 @@ def build_graph(
 
 
 def check_edge_index(edges: NDArray[np.generic], num_nodes: int, *, where: str | Path) -> None:
-    """Refuse, by a `DataError`, edges that are no 2 x e numbers of nodes."""
+    """Raise a `DataError` unless edges are 2 x e node numbers."""
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
         raise DataError(
             f"{where}: edge_index has shape {edges.shape} and type {edges.dtype}; it must be 2 x e "
@@ -95,9 +95,9 @@ def check_edge_index(edges: NDArray[np.generic], num_nodes: int, *, where: str |
 
 
 def node_numbers(nodes: object, n: int, name: str) -> Int[Tensor, "_"]:
-    """Sorted numbers of the nodes that a boolean mask or a list of numbers names."""
+    """Return the sorted numbers of nodes from a boolean mask or a list of numbers."""
     try:
-        # torch takes no negative strides, and no other byte order.
+        # torch supports neither negative strides nor other byte orders.
         if isinstance(nodes, np.ndarray):
             nodes = nodes.astype(nodes.dtype.newbyteorder("="))
         tensor = torch.as_tensor(nodes).detach().cpu()
@@ -147,8 +147,7 @@ def _edges(
     if loops.any():
         warn("%s: adjacency holds %d self-loops; dropped", where, loops.sum())
     ends = row[~loops], col[~loops]
-    # Booleans, so that an edge listed twice is one edge. This is linear in the number of edges,
-    # which sorting them or np.unique is not.
+    # Booleans, so that repeated edges are merged, in linear time, unlike by sorting or np.unique.
     stored = sp.csr_array((np.ones(ends[0].size, dtype=bool), ends), shape=(n, n))
     both = sp.csr_array(stored + stored.T)
     if both.nnz != stored.nnz:
@@ -181,9 +180,9 @@ def _features(features: NDArray[np.generic], n: int, where: str | Path, *, doubl
 
 
 def _is_coarse(features: NDArray[np.generic], single: NDArray[np.float32]) -> bool:
-    """True if a column that varies has few steps of float32 over its range."""
+    """Return whether a varying column has few steps of float32 over its range."""
     if features.dtype == np.bool_ or features.dtype.itemsize < 4 or features.dtype == np.float32:
-        return False  # float32 holds all of these
+        return False  # float32 represents all of these exactly
     low, high = (reduce(0).astype(np.float64) for reduce in (features.min, features.max))
     steps = np.spacing(np.abs(single).max(0)).astype(np.float64)
     return bool(((high > low) & (high - low < FEWEST_STEPS * steps)).any())
@@ -230,22 +229,22 @@ def _splits(splits: Mapping[str, object], n: int, where: str | Path) -> dict[str
 
 
 NAMES = ("{}_mask", "{}_idx", "index_{}", "idx_{}")
-"""Names under which a graph may hold the nodes of a part of its split."""
+"""Names for the nodes of a part of a split."""
 
 SPLIT_NAMES = tuple(pattern.format(part) for part in SPLITS for pattern in NAMES)
 
 WEIGHTS = ("edge_weight", "edge_attr", "weight")
-"""Names of edge weights: PyTorch Geometric's, those of its GDC, and those of networkx."""
+"""Names of edge weights in PyTorch Geometric, in its GDC, and in networkx."""
 
 
 def checked_graph(data: Data, splits: Mapping[str, Int[Tensor, "_"]]) -> Data:
-    """The graph of a `Data`, as `build_graph` returns it; `data` itself is left as it is.
+    """Check a `Data` and return its graph as `build_graph` does; `data` is not modified.
 
     Edges are sorted by source, or by target if those of `data` are, as PyTorch Geometric's sorted
-    aggregations need them.
+    aggregations require.
 
     Self-loops and duplicate edges are dropped, each with a warning. Nodes outside of `splits` may
-    have the label -1, and classes may have no node.
+    have the label -1, and classes may be empty.
     """
     if not isinstance(data, Data):
         raise DataError(
@@ -259,16 +258,16 @@ def checked_graph(data: Data, splits: Mapping[str, Int[Tensor, "_"]]) -> Data:
     assert data.edge_index is not None
     assert graph.edge_index is not None
     if (data.edge_index.diff() < 0).any(1).tolist() == [True, False]:
-        graph.edge_index = graph.edge_index.flip(0)  # every edge has its reverse
+        graph.edge_index = graph.edge_index.flip(0)  # valid, since every edge has its reverse
     return graph
 
 
 def split_of(
     held: Mapping[str, Any], num_nodes: int, *, where: str = "data."
 ) -> dict[str, Int[Tensor, "_"]]:
-    """Node numbers of each part of the split that a graph holds, by masks or by indices.
+    """Return node numbers of each part of a graph's split, given by masks or indices.
 
-    Empty if it holds nothing that looks like a split. Messages begin with `where`, before a name.
+    The result is empty if nothing looks like a split. Messages start with `where` and a name.
     """
     parts = [part for part in SPLITS if _names(held, part)]
     if parts:
@@ -282,7 +281,7 @@ def split_of(
 
 
 def log_unread(held: Mapping[str, Any], read: Collection[str], *, where: str) -> None:
-    """Warn of arrays that no one reads."""
+    """Warn of arrays that are not read."""
     known = {*read, *SPLIT_NAMES}
     arrays = [k for k, v in held.items() if isinstance(v, Tensor | np.ndarray) and k not in known]
     if arrays:
@@ -290,10 +289,10 @@ def log_unread(held: Mapping[str, Any], read: Collection[str], *, where: str) ->
 
 
 def node_index(data: Data, nodes: object, name: str = "nodes") -> Int[Tensor, "_"]:
-    """Sorted numbers of some nodes.
+    """Return the sorted numbers of nodes.
 
-    Those are `all`; the name of a part, `test` being `test_mask`, `test_idx`, `index_test` or
-    `idx_test`; a boolean mask; or node numbers. Messages begin with `name`.
+    `nodes` is `all`; the name of a part, such as `test` for `test_mask`, `test_idx`, `index_test`
+    or `idx_test`; a boolean mask; or node numbers. Messages start with `name`.
     """
     n = data.num_nodes or 0
     if isinstance(nodes, str):
@@ -336,7 +335,7 @@ def _adjacency(data: Data, num_nodes: int) -> sp.csr_array:
     check_edge_index(edges, num_nodes, where="data")
     num_edges = edges.shape[1]
     shapes = {k: (v, v.shape) for k, v in data.to_dict().items() if hasattr(v, "shape")}
-    # Weights of another number of edges are left over from before these were changed.
+    # Weights for another number of edges are left over from before the edges were changed.
     per_edge = {k: v for k, (v, s) in shapes.items() if s[:1] == (num_edges,) or k in WEIGHTS}
     for key in [key for key in WEIGHTS if key in per_edge]:
         one_each = per_edge[key].shape in ((num_edges,), (num_edges, 1))
@@ -361,10 +360,10 @@ def _adjacency(data: Data, num_nodes: int) -> sp.csr_array:
 
 
 class Served(ABC):
-    """Base of the `GraphDataModule` without Lightning, whose import takes a second.
+    """Base of `GraphDataModule` without Lightning, whose import takes a second.
 
     Attributes:
-        name: The dataset's name.
+        name: Name of the dataset.
     """
 
     name: str

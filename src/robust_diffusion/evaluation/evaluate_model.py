@@ -54,11 +54,11 @@ PROBABILITIES = "the model returns probabilities, attacked through their logarit
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Subject(Task):
-    """A model that was tried on a graph, and the nodes at which it is attacked."""
+    """A model that was tried on a graph, and its target nodes."""
 
     tried: TriedModel  # the model as it was passed, or a copy on another device
     original: Data  # the graph as it was passed, with its masks
-    grows: bool = True  # nodes may be added to the graph
+    grows: bool = True  # whether nodes may be added to the graph
     dataset: str = ""  # name of the datamodule's dataset
 
     @property
@@ -78,9 +78,9 @@ class Subject(Task):
     def clean(self) -> Data:
         """The graph as the model sees it, with its targets and the tensors passed with it."""
         passed = self.original.to_dict().items()
-        held = {k: v for k, v in passed if isinstance(v, Tensor) and v.layout == torch.strided}
+        tensors = {k: v for k, v in passed if isinstance(v, Tensor) and v.layout == torch.strided}
         seen = {key: self.graph[key] for key in ("x", "edge_index", "y")}
-        return Data(**{**held, **seen, "target_nodes": self.targets})
+        return Data(**{**tensors, **seen, "target_nodes": self.targets})
 
     def returned(self, graph: PerturbedGraph) -> PerturbedGraph:
         """Return the attacked graph that users get, edges in the order of the clean graph."""
@@ -107,10 +107,10 @@ def evaluate(
     store: str | Path | None = None,
     progress: bool = True,
 ) -> RobustnessReport:
-    """Attack a trained model on its own graph, and report how much accuracy is left.
+    """Attack a trained model on its graph, and report its accuracy under each attack.
 
-    Evasion: the model is not trained again, and is left as it was, as is the graph. Chance with
-    the same budget is always run beside the attacks.
+    This is evasion: the model is not retrained. Model and graph are left unchanged. A random attack
+    with the same budget always runs as a control.
 
     Examples:
         >>> import torch
@@ -128,38 +128,38 @@ def evaluate(
         203
 
     Args:
-        model: Any `nn.Module` of (x, edge_index[, edge_weight]) that returns logits, trained.
-        data: A PyG `Data` of x, y and undirected edges, the features as the model takes them; or
+        model: Any trained `nn.Module` that maps (x, edge_index[, edge_weight]) to logits.
+        data: A PyG `Data` with y, undirected edges, and the features x that the model expects; or
             the datamodule that the model was trained with.
-        budget: What each attack may spend.
-        attacks: Names of `conf/attack/` such as auto, pgd or tdgia, attacks that are built already,
-            or a dictionary of them by other names.
+        budget: Limits of each attack.
+        attacks: Names from `conf/attack/` such as auto, pgd or tdgia, attack objects, or a
+            dictionary of either with custom names.
         nodes: Nodes under attack: test, val, train or all; a boolean mask; or node numbers.
-        labels: Classes of the targets as the attacker takes them, `threat.labels` on the command
-            line: the model's predictions or the true ones. `auto` always takes the true ones.
+        labels: Classes of the targets that the attacker uses, `threat.labels` on the command line:
+            the model's predictions or the true labels. `auto` always uses the true labels.
         threat: Model that the attacks differentiate: the model itself (white_box), its adaptive
-            form (adaptive), or the surrogates alone (black_box).
-        surrogates: Trained models on which the attacks are made as well, and then transferred.
-        seed: Of all random choices, in 0..2^32 - 1.
-        seeds: Number of attack seeds, from `seed` on, at least 1. The report is that of the first,
-            with the mean over all and its 95 % interval.
-        device: Where to run; `None` for where the model is.
-        store: Folder that keeps every attacked graph, so that a call that was cut off goes on where
-            it stopped; `None` to keep none.
+            form (adaptive), or only the surrogates (black_box).
+        surrogates: Trained models on which the attacks are crafted as well, and then transferred.
+        seed: Seed of all random choices, in 0..2^32 - 1.
+        seeds: Number of attack seeds, counted up from `seed`, at least 1. The report is that of the
+            first, with the mean over all and its 95 % interval.
+        device: Device to run on; `None` for the model's device.
+        store: Folder that caches every attacked graph, so that an interrupted call resumes where it
+            stopped; `None` for no cache.
         progress: Show a bar on a terminal, or log a line a minute.
 
     Returns:
         The report; see `RobustnessReport`.
 
     Raises:
-        ConfigError: An argument that is not as above, or a model that does not suit the graph.
-        DataError: No graph can be like `data`, or `nodes` are none of its nodes.
-        AttackError: A model cannot be attacked so; for one, it has no gradient.
+        ConfigError: An argument is invalid, or the model does not fit the graph.
+        DataError: `data` is not a valid graph, or `nodes` are not nodes of it.
+        AttackError: An attack cannot run on a model, for example for lack of a gradient.
     """
-    chosen = attacks_of(attacks)
-    subject = subject_of(model, data, nodes, device, seed=seed, grows=_injects(chosen))
+    by_name = attacks_of(attacks)
+    subject = subject_of(model, data, nodes, device, seed=seed, grows=_injects(by_name))
     cache = None if store is None else ArtifactStore(store, option="store")
-    allowed = budget_of(budget, subject, chosen)
+    allowed = budget_of(budget, subject, by_name)
     attacker = Attacker(subject, allowed, cache, labels == "true", progress)
     others = surrogates_of(surrogates, subject)
     if threat == "black_box" and not others:
@@ -169,15 +169,15 @@ def evaluate(
             stack.enter_context(tried.ready())
         seen = {name: tried.model for name, tried in others.items()}
         subjects = (subject, *(replace(subject, seed=seed + i) for i in range(1, seeds)))
-        reports = [_evaluated(attacker, task, chosen, seen, threat, labels) for task in subjects]
+        reports = [_evaluated(attacker, task, by_name, seen, threat, labels) for task in subjects]
     return reports[0] if seeds == 1 else _by_seed(reports)
 
 
 def _by_seed(reports: Sequence[RobustnessReport]) -> RobustnessReport:
-    """The first report, each attack with its accuracy on every seed."""
+    """Return the first report, with the accuracy of each attack on every seed."""
     first = reports[0]
-    found = {row.name: [report[row.name].accuracy for report in reports] for row in first}
-    return replace(first, attacks=[replace(row, by_seed=found[row.name]) for row in first])
+    accuracies = {row.name: [report[row.name].accuracy for report in reports] for row in first}
+    return replace(first, attacks=[replace(row, by_seed=accuracies[row.name]) for row in first])
 
 
 def _evaluated(
@@ -230,20 +230,20 @@ def attack(
     seed: Seed = 0,
     device: str | torch.device | None = None,
 ) -> PerturbedGraph:
-    """The graph that one attack makes of a clean one; `.to_data()` hands it to PyG.
+    """Run one attack and return the perturbed graph; `.to_data()` converts it to PyG.
 
-    Signs that the attack was misled are told in the log; `evaluate` reports them.
+    Flags are only logged as warnings; use `evaluate` to get them in a report.
 
     Args:
-        model: See `evaluate`, as for all arguments but `name`.
-        data: The clean graph.
-        budget: What the attack may spend.
-        name: The attack.
-        nodes: Nodes under attack.
-        labels: Classes that the attacker uses.
+        model: Trained model, as in `evaluate`.
+        data: The clean graph, as in `evaluate`.
+        budget: Limits of the attack.
+        name: Name of the attack from `conf/attack/`, or an attack object.
+        nodes: Nodes under attack, as in `evaluate`.
+        labels: Classes that the attacker uses, predicted or true.
         threat: Form of the model that the attack differentiates.
-        seed: Of all random choices.
-        device: Where to run.
+        seed: Seed of all random choices.
+        device: Device to run on; `None` for the model's device.
 
     Raises:
         RobustDiffusionError: See `evaluate`.
@@ -256,11 +256,11 @@ def attack(
         >>> graph.to_data().num_nodes
         102
     """
-    chosen = attacks_of([name])
-    subject = subject_of(model, data, nodes, device, seed=seed, grows=_injects(chosen))
-    attacker = Attacker(subject, budget_of(budget, subject, chosen), None, labels == "true")
+    by_name = attacks_of([name])
+    subject = subject_of(model, data, nodes, device, seed=seed, grows=_injects(by_name))
+    attacker = Attacker(subject, budget_of(budget, subject, by_name), None, labels == "true")
     with subject.tried.ready():
-        (run,) = _runs(attacker, {"": _form(subject.model, threat)}, chosen)
+        (run,) = _runs(attacker, {"": _form(subject.model, threat)}, by_name)
         return subject.returned(attacker(run).graph)
 
 
@@ -276,7 +276,7 @@ def _runs(
     def key(name: str, on: str) -> dict[str, Any]:
         if attacker.cache is None:
             return {}
-        # What a key cannot express of a model shows in its predictions.
+        # The logits cover properties of a model that its key cannot express.
         logits = attacker.task.logits_of(models[on], attacker.task.graph)
         known = {"model": object_key(models[on]), "logits": tensor_hash(logits)}
         return {"attack": object_key(attacks[name]), **known}
@@ -306,7 +306,7 @@ def _report(run: AttackRun, measured: Evaluation, subject: Subject, labels: str)
 def _sees_edges(subject: Subject, graphs: Sequence[PerturbedGraph]) -> bool:
     """Return whether the model's logits on some graph change with its edges.
 
-    A filter may drop every clean edge, and let those of an attack through.
+    A filter may drop every clean edge but let those of an attack through.
     """
     clean, model = subject.graph.edge_index, subject.model
     if subject.tried.sees_edges is None:
@@ -327,11 +327,11 @@ def _form(model: nn.Module, threat: str) -> nn.Module:
     return adaptive_form(model) if threat == "adaptive" else model
 
 
-def _controls(chosen: Mapping[str, Attack]) -> dict[str, Attack]:
-    """Chance of each kind of attack, by name."""
-    controls = {BASELINES[attack.kind].name: BASELINES[attack.kind] for attack in chosen.values()}
-    for name in controls.keys() & chosen.keys():
-        if object_key(chosen[name]) != object_key(controls[name]):
+def _controls(attacks: Mapping[str, Attack]) -> dict[str, Attack]:
+    """Return the random control for each kind of attack, by name."""
+    controls = {BASELINES[attack.kind].name: BASELINES[attack.kind] for attack in attacks.values()}
+    for name in controls.keys() & attacks.keys():
+        if object_key(attacks[name]) != object_key(controls[name]):
             raise ConfigError(
                 f"attacks: {name} is the control, which is always run; give this attack another "
                 "name, in a dictionary"
@@ -350,17 +350,17 @@ def subject_of(
 ) -> Subject:
     """Check a model, a graph and the nodes under attack; see `evaluate` for the arguments.
 
-    `grows`: nodes may be added to the graph.
+    Set `grows` to false if no nodes will be added to the graph.
     """
     original, name = (data.graph, str(data.name)) if isinstance(data, Served) else (data, "")
     if not isinstance(original, Data):
-        checked_graph(original, {})  # says what it is
+        checked_graph(original, {})  # raises an error that names its type
     if isinstance(data, Served) and isinstance(nodes, str) and nodes == "test":
         nodes = data.target_nodes
     targets = node_index(original, nodes)
     graph = checked_graph(original, {"nodes": targets})
     if hasattr(model, "training_step"):
-        # Late, since it imports Lightning, which is loaded already if there is such a model.
+        # Imported late: this loads Lightning, which a model with `training_step` has loaded anyway.
         from robust_diffusion.training import NodeClassification
 
         model = model.model if isinstance(model, NodeClassification) else model
@@ -389,7 +389,7 @@ def subject_of(
 
 
 def attacks_of(attacks: Any) -> dict[str, Attack]:
-    """Attacks by name, from a name, an attack, several of them, or a mapping."""
+    """Return attacks by name, from a name, an attack, several of these, or a mapping."""
     several = isinstance(attacks, list | tuple | Mapping)
     items = (
         attacks.items()
@@ -404,7 +404,7 @@ def attacks_of(attacks: Any) -> dict[str, Attack]:
                 f"attacks: holds a {type(attack).__name__}; give names such as auto, or attacks "
                 "such as TDGIA(num_steps=50)"
             )
-        # With a slash it could be that of an attack on a surrogate.
+        # A name with a slash could be that of an attack on a surrogate.
         name = check_name("attacks", attack.name if name is None else str(name), OWN_NAMES)
         if name in by_name:
             raise ConfigError(f"attacks: two are named {name}; give a dictionary with other names")
@@ -415,7 +415,7 @@ def attacks_of(attacks: Any) -> dict[str, Attack]:
 
 
 def budget_of(budget: Any, task: Task, attacks: Mapping[str, Attack]) -> Budget:
-    """The budget as far as the target nodes can take it, its feature limits resolved."""
+    """Cap the budget to the target nodes, and resolve its feature limits."""
     if not isinstance(budget, Budget):
         raise ConfigError(
             f"budget: is a {type(budget).__name__}; give a Budget(max_injected_nodes=..., "
@@ -428,10 +428,10 @@ def budget_of(budget: Any, task: Task, attacks: Mapping[str, Attack]) -> Budget:
 
 
 def _check_allows(budget: Budget, name: str, attack: Attack) -> None:
-    """Refuse a budget of which an attack can spend nothing."""
+    """Raise a `ConfigError` if the budget does not allow an attack any change."""
     injects = attack.kind == "injection"
     keys = ["max_injected_nodes", "max_edges_per_injected_node", "max_injected_edges"]
-    if not injects:  # by edges or, if it can, by features
+    if not injects:  # edges, and features if the attack changes them; one of these is enough
         keys = ["edge_ratio", "node_ratio"][: 1 + attack.changes_features]
     missing = [key for key in keys if getattr(budget, key) == 0]
     if missing and (injects or missing == keys):
@@ -443,7 +443,7 @@ def _check_allows(budget: Budget, name: str, attack: Attack) -> None:
 
 
 def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
-    """Surrogates by name, from a mapping or a list, whose names are those of their classes."""
+    """Return surrogates by name, from a mapping, or from a list with class names as names."""
     if isinstance(surrogates, nn.Module) or not isinstance(surrogates, Mapping | list | tuple):
         raise ConfigError(
             f"surrogates: is a {type(surrogates).__name__}; give a list of trained models"
@@ -472,7 +472,7 @@ def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
 
 
 def _try(model: Any, task: Task, name: str, *, grows: bool) -> TriedModel:
-    """The model, or a copy of it if it is on another device, tried on the graph."""
+    """Try a model on the graph; a model on another device is copied."""
     if isinstance(model, nn.Module) and device_of(model) != task.device:
         model = copy_of(model).to(task.device)
     classes = int(task.labels.max()) + 1

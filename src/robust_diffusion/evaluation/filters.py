@@ -1,4 +1,4 @@
-"""Visibility of an attack: accuracy after a filter of outliers has looked at the graph."""
+"""Visibility of an attack: accuracy after an outlier filter has removed suspicious edges."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -21,7 +21,7 @@ from robust_diffusion.evaluation.report import RobustnessReport
 from robust_diffusion.models.checked import own_context
 
 COMPONENTS = 32
-"""Directions of the features in which nodes are compared."""
+"""Principal components of the features in which nodes are compared."""
 
 
 @validated("")
@@ -34,26 +34,27 @@ def filtered(
     neighbors: Count = 100,
     seed: Seed = 0,
 ) -> pd.DataFrame:
-    """Accuracy under each attack of a report after outliers have been cut off the graph.
+    """Compute the accuracy under each attack of a report after disconnecting outliers.
 
-    The filter sees the attacked graph alone, neither the clean one nor a class: it scores nodes by
-    `outlier_scores` and removes all edges of the most outlying. A target that is cut off is
-    still classified, by its own features. What it costs on the clean graph is the first row.
+    The filter only sees the attacked graph, neither the clean graph nor any label. It scores nodes
+    by `outlier_scores` and removes all edges of the highest scores. A disconnected target is still
+    classified by its features. The first row shows the cost of the filter on the clean graph.
 
     Args:
-        model: That the report is of.
-        report: As `evaluate` returns it, or `RobustnessReport.load` reads it.
-        shares: Shares of all nodes that are cut off, rounded up to whole nodes, each in (0, 1].
-        neighbors: Nodes that a node is compared with (see `outlier_scores`).
-        seed: Of a model that samples.
+        model: The model of the report.
+        report: Report from `evaluate` or `RobustnessReport.load`.
+        shares: Shares of all nodes to disconnect, rounded up to whole nodes, each in (0, 1].
+        neighbors: Number of nodes that a node is compared with (see `outlier_scores`).
+        seed: Seed for a model that samples.
 
     Returns:
-        One row for the clean graph and one per attack: `attack`; `accuracy` without a filter, and
-        for each share `after 3 %`, in 0..1, and `caught by 3 %`, the share of the injected nodes
-        that was cut off, NaN where none was injected.
+        One row for the clean graph and one per attack. The columns are `attack`, the `accuracy`
+        without a filter in 0..1, and two per share: `after 3 %`, the accuracy in 0..1, and
+        `caught by 3 %`, the share of the injected nodes that was disconnected (NaN if no node was
+        injected).
 
     Raises:
-        ConfigError: The model does not suit the clean graph, or there is nothing to compare.
+        ConfigError: The model does not fit the clean graph, or there is nothing to compare.
 
     Examples:
         >>> from robust_diffusion import GCN, Budget, evaluate, filtered
@@ -91,13 +92,13 @@ def filtered(
 def outlier_scores(
     x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], neighbors: int = 100
 ) -> Float[Tensor, " n"]:
-    """Local outlier factor of each node's features, degree, and likeness to its neighbours.
+    """Compute the local outlier factor of each node.
 
     Nodes are compared by the first principal components of the features, the logarithm of the
     degree, the cosine similarity to the mean of the neighbours, and the length of the features,
-    each group of unit variance. The factor is about 1 for a node among its like, and higher for
-    outliers. Injected nodes are like each other, so that as many of them as `neighbors` are no
-    outliers.
+    each group scaled to unit variance. The factor is about 1 for a node among similar ones, and
+    higher for outliers. Injected nodes resemble each other, so they are not outliers if there are
+    at least `neighbors` of them.
 
     Reference: Breunig, Kriegel, Ng and Sander, "LOF: identifying density-based local outliers",
     SIGMOD 2000.

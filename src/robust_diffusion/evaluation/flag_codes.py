@@ -1,4 +1,4 @@
-"""Codes of flags, for what records and for what reads; see `flags`."""
+"""Codes of flags, shared by the code that raises them and the code that reads records."""
 
 from typing import Literal, get_args
 
@@ -34,7 +34,7 @@ OF_THE_NUMBER: frozenset[Code] = frozenset(
         *("logits_not_finite", "diverged"),
     ]
 )
-"""Flags that put the accuracy itself in doubt; the others say that an attack found too little."""
+"""Flags that put the accuracy itself in doubt; the others mean that an attack may be too weak."""
 
 OF_THE_GRAPH: frozenset[Code] = frozenset(
     ["budget_unspent", "budget_overspent", "budget_allows_nothing"]

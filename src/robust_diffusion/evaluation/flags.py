@@ -1,8 +1,8 @@
-"""The task of an evaluation, attempts at it, and flags: signs that an accuracy is no bound.
+"""Checks of an attack, and flags: reasons not to read an accuracy as a bound.
 
-An attack that fails may have failed because the model is robust, or because the attack was misled.
-All that can be raised is listed in `flag_codes.Code`. A check yields its flags, none where it finds
-nothing; `ATTACK_CHECKS` lists those of one attack, each with what it applies to.
+An attack may fail because the model is robust, or because the attack was misled. `flag_codes.Code`
+lists all flags. A check is a function that yields flags; `ATTACK_CHECKS` lists the checks of one
+attack, each with a condition for when it applies.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -41,29 +41,30 @@ _T = TypeVar("_T")
 Outdone = Literal["weaker_than_chance", "weaker_than_transfer"]
 
 _POINT = 0.01
-"""Accuracy, in 0..1, below which a difference tells nothing."""
+"""Smallest difference in accuracy, in 0..1, that counts as a difference."""
 
 FINER = ("rk4", 4)
-"""The solver that a PDE of fixed steps is also tested by, and its steps for each step."""
+"""Second solver for testing a PDE of fixed steps, and its number of steps per original step."""
 
 ONE_CLASS = 0.9
-"""Share of one class, above what it is on the clean graph, at which an attack has stopped short."""
+"""Share of one class, not reached on the clean graph, above which an attack counts as stopped
+short."""
 
 ENOUGH_RIGHT = 10
-"""Fewest correct predictions whose classes count: of fewer, chance may leave one class alone."""
+"""Fewest correct predictions whose classes are checked; fewer may be of one class at random."""
 
 PARTS_APART = 0.05
-"""Accuracy, in 0..1, by which the three best parts of a converged ensemble differ at most."""
+"""Largest difference in accuracy, in 0..1, of the three best parts of a converged ensemble."""
 
 HIDDEN = 0.5
-"""Share of injected nodes without a gradient from which an attack by gradients is misled."""
+"""Share of injected nodes without a gradient above which a gradient attack counts as misled."""
 
 RISE = 1.0
 """Rise of the mean cross-entropy, in nats, that should have cost some accuracy."""
 
 
 def accuracy(predicted: Any, labels: Any) -> float:
-    """Share of nodes that are classified right, in 0..1; of tensors or arrays."""
+    """Compute the share of correctly classified nodes, in 0..1, of tensors or arrays."""
     return int((predicted == labels).sum()) / max(len(labels), 1)
 
 
@@ -83,27 +84,27 @@ def writes_into_inputs(model: object) -> ConfigError:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A clean graph and the nodes at which models are tested on it and on what is made of it."""
+    """A clean graph, and the target nodes at which models are tested on it and attacked forms."""
 
-    graph: Data  # checked, on the CPU, true classes of the targets known
+    graph: Data  # checked, on the CPU, with known true classes of the targets
     targets: Int[Tensor, " t"]  # nodes under attack
     device: torch.device  # where models run
     _: KW_ONLY
-    seed: int = 0  # of a model that samples, and of attacks
-    poisons: bool = False  # models are trained on what is attacked
+    seed: int = 0  # for models that sample, and for attacks
+    poisons: bool = False  # whether models are trained on the attacked graph
     _known: dict[Any, Any] = field(init=False, repr=False, default_factory=dict)
     _logits: Any = field(init=False, repr=False, default_factory=WeakIdKeyDictionary)
 
     @property
     def reach(self) -> Int[Tensor, " r"]:
-        """Nodes at which a modification may change the graph: the targets; of a poisoning, all."""
+        """Nodes at which a modification may change the graph: the targets, or all if poisoning."""
         return torch.arange(self.graph.num_nodes) if self.poisons else self.targets
 
     def once(self, name: Hashable, model: nn.Module, measure: Callable[[], _T]) -> _T:
-        """Return what is measured on a model, whose weights stay, measured at the first call."""
+        """Return a cached measurement of a model with fixed weights, made at the first call."""
         key = name, id(model)
         if key not in self._known:
-            self._known[key] = model, measure()  # the model lives on, and its id is no other's
+            self._known[key] = model, measure()  # keeps the model alive, so its id stays unique
         measured: _T = self._known[key][1]
         return measured
 
@@ -112,7 +113,7 @@ class Task:
         return self.all_logits(model, graph)[self.targets]
 
     def all_logits(self, model: nn.Module, graph: Data | PerturbedGraph) -> Float[Tensor, "m c"]:
-        """Return the logits of all nodes, on the CPU, computed once while the graph is held."""
+        """Return the logits of all nodes, on the CPU, cached as long as the graph exists."""
         by_model = self._logits.setdefault(graph, {})
         if id(model) not in by_model:
             inputs = self.placed(graph)
@@ -134,10 +135,10 @@ class Task:
         return graph.x.to(self.device), graph.edge_index.to(self.device)
 
     def told(self, model: nn.Module, *, knows_labels: bool) -> dict[str, Tensor]:
-        """Return features, edges, and what else the attacker of a model knows of the graph.
+        """Return the part of the graph that the attacker of a model knows.
 
-        These are its classes, if it knows them. Who poisons a graph knows them at the train nodes,
-        and takes the model's predictions for them elsewhere.
+        This is features, edges, and the classes if `knows_labels`. A poisoning attacker always
+        knows the classes of the train nodes, and uses the model's predictions elsewhere.
         """
         x, edge_index, y = (self.graph[key] for key in ("x", "edge_index", "y"))
         tensors: dict[str, Tensor] = {"x": x, "edge_index": edge_index}
@@ -148,7 +149,7 @@ class Task:
         return tensors | {"y": torch.where(known, y, predicted), "index_train": train}
 
     def accuracy(self, logits: Float[Tensor, "t c"]) -> float:
-        """Return the share of the targets that are classified right, in 0..1."""
+        """Return the share of correctly classified targets, in 0..1."""
         return accuracy(logits.argmax(1), self.labels)
 
     @property
@@ -160,23 +161,23 @@ class Task:
 
 @dataclass(frozen=True)
 class Flag:
-    """One sign that an accuracy under attack is not a bound."""
+    """One reason not to read an accuracy under attack as a bound."""
 
-    code: Code  # what programs go by
-    detail: str  # the same in a line, with the figures
+    code: Code  # for programs
+    detail: str  # for readers: one line with the figures
 
     def __str__(self) -> str:
-        """The line."""
+        """Return the line for readers."""
         return self.detail
 
 
 def of_the_row(flags: Iterable[Flag], accuracy: float) -> list[Flag]:
-    """Return the flags that count for a row of a table, each once."""
+    """Return the flags that apply to a row of a table, without duplicates."""
     return [flag for flag in dict.fromkeys(flags) if accuracy > 0 or flag.code in OF_THE_NUMBER]
 
 
 def model_flags(model: nn.Module, task: Task, norm_growth: float | None = 0.0) -> Iterator[Flag]:
-    """Yield signs in the tested model's own behaviour, which every accuracy of it depends on."""
+    """Yield flags of the tested model itself, which affect all its accuracies."""
     yield from stochastic(model, task)
     if norm_growth is None or norm_growth > LARGEST_GROWTH:
         factor = "without bound" if norm_growth is None else f"{norm_growth:.3g}-fold"
@@ -185,7 +186,7 @@ def model_flags(model: nn.Module, task: Task, norm_growth: float | None = 0.0) -
 
 
 def stochastic(model: nn.Module, task: Task) -> Iterator[Flag]:
-    """Yield a flag of a model in eval mode whose forward passes on one graph differ."""
+    """Yield a flag if forward passes of a model in eval mode differ on one graph."""
     other = replace(task, seed=TRIAL_SEED)
     again = task.once("another pass", model, lambda: other.all_logits(model, task.graph))
     same = torch.equal(again.nan_to_num(), task.all_logits(model, task.graph).nan_to_num())
@@ -201,7 +202,7 @@ def stochastic(model: nn.Module, task: Task) -> Iterator[Flag]:
 def prediction_flags(
     model: nn.Module, task: Task, graph: Data | PerturbedGraph, logits: Float[Tensor, "t c"]
 ) -> Iterator[Flag]:
-    """Yield signs in the tested model's predictions: no numbers, or another solver's."""
+    """Yield flags if predictions of the tested model are not finite or depend on the solver."""
     if broken := int((~logits.isfinite()).any(1).sum()):
         where = f"{broken} of {len(logits)} target nodes"
         yield Flag("logits_not_finite", f"the victim's logits are not finite at {where}")
@@ -210,7 +211,7 @@ def prediction_flags(
         is_adaptive = any(getattr(solver, "rtol", None) for solver in solvers)
         steps = f"{FINER[0]} of {FINER[1]} times the steps"
         name = "at a hundredth of its tolerances" if is_adaptive else steps
-        with suppress(TrainingError):  # the finer one may need more steps than it may take
+        with suppress(TrainingError):  # the finer solver may exceed the limit on its steps
             by_finer = task.accuracy(task.logits_of(finer or model, graph))
             yield from solvers_disagree({"own solver": task.accuracy(logits), name: by_finer})
 
@@ -225,9 +226,9 @@ def solvers_disagree(accuracies: Mapping[str, float]) -> Iterator[Flag]:
 
 
 def weaker_than(accuracy: float, other: float, code: Outdone) -> Iterator[Flag]:
-    """Yield a flag if a weaker adversary does more to the same model; accuracies in 0..1."""
-    # Chance is one draw of many, and a transferred attack has seen another model: any accuracy
-    # below the attack's own shows that this one has not found what there is.
+    """Yield a flag if a weaker attacker does more harm to the same model; accuracies in 0..1."""
+    # A random attack is a single draw, and a transferred attack has only seen another model. If
+    # either reaches a lower accuracy, this attack has missed an attack that exists.
     if accuracy > other:
         name = code.removeprefix("weaker_than_")
         text = f"{100 * accuracy:.2f} % against {100 * other:.2f} %"
@@ -236,21 +237,21 @@ def weaker_than(accuracy: float, other: float, code: Outdone) -> Iterator[Flag]:
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """One attack on one model: what it made, and what it cost whenever it was computed."""
+    """One attack on one model: its graph, and its cost when it was computed."""
 
     task: Task
     model: nn.Module  # as the attacker sees it, in eval mode, on the task's device
     attack: Attack
-    budget: Budget  # what was allowed
-    chance: Callable[[], float] | None  # accuracy by random choices; none for such an attack
+    budget: Budget  # limits of the attack
+    chance: Callable[[], float] | None  # accuracy of a random attack; `None` if this is one
     graph: PerturbedGraph  # on the CPU
     effort: Mapping[str, Any]  # forwards, seconds and trace; see `Effort`
     file: str  # name of the entry in the cache, if any
-    reused: bool  # taken from there
+    reused: bool  # whether it came from the cache
 
     @cached_property
     def spent(self) -> SpentBudget:
-        """What was used of the budget."""
+        """Spent budget, counted from the graphs."""
         return spent_budget(self.task.graph, self.graph)
 
     @property
@@ -300,7 +301,7 @@ class Attempt:
 
     @cached_property
     def without_effect(self) -> list[Flag]:
-        """The flag of an attack that should have changed a prediction and did not."""
+        """A flag if the attack changes no prediction although it could."""
         idle = torch.equal(self.before.argmax(1), self.after.argmax(1))
         may_move = self.budget.node_ratio and _moves_features(self)
         flag = Flag("no_effect", "changes no prediction of the attacked model")
@@ -308,7 +309,7 @@ class Attempt:
 
     @cached_property
     def flags(self) -> list[Flag]:
-        """Signs that the attack broke its budget, or found less harm than there is."""
+        """Flags of an attack that exceeded its budget, or may be weaker than the worst case."""
         flags: list[Flag] = []
         with frozen(self.model):
             for check in ATTACK_CHECKS:
@@ -326,7 +327,7 @@ class Check:
 
     find: Callable[[Attempt], Iterable[Flag]]
     when: Callable[[Attempt], bool] = lambda _: True
-    of_effect: bool = True  # of evasions that can have any, since the model sees what is injected
+    of_effect: bool = True  # only for evasions that can have an effect on the model
 
 
 def _moves_features(attempt: Attempt) -> bool:
@@ -334,22 +335,22 @@ def _moves_features(attempt: Attempt) -> bool:
 
 
 def _covers(attempt: Attempt) -> bool:
-    """True of an ensemble of covers alone, which place edges by what each misclassifies."""
+    """Return whether an ensemble ran only covers, which place edges without edge gradients."""
     parts = attempt.graph.part_accuracy
     return bool(parts) and all(part.endswith(": cover") for part in parts)
 
 
 def budget_overspent(attempt: Attempt) -> Iterator[Flag]:
-    """Yield a flag for each limit that was broken, counted on the graphs themselves."""
+    """Yield a flag for each limit that was exceeded, counted from the graphs."""
     limits = asdict(attempt.budget) | dict.fromkeys(attempt.attack.unbounded)
     graphs, task = (attempt.task.graph, attempt.graph), attempt.task
-    for each in audit(*graphs, kind=attempt.attack.kind, target_nodes=task.reach, **limits):
-        if each.level == "error":
-            yield Flag("budget_overspent", each.message)
+    for violation in audit(*graphs, kind=attempt.attack.kind, target_nodes=task.reach, **limits):
+        if violation.level == "error":
+            yield Flag("budget_overspent", violation.message)
 
 
 def budget_allows_nothing(attempt: Attempt) -> Iterator[Flag]:
-    """Yield a flag of a modification that changed nothing, since a share of few is none."""
+    """Yield a flag if a modification changed nothing because its ratios round down to 0."""
     task, graph, budget = attempt.task, attempt.graph, attempt.budget
     x, edge_index = task.graph["x"], task.graph["edge_index"]
     unchanged = torch.equal(graph.x, x) and torch.equal(graph.edge_index, edge_index)
@@ -364,7 +365,7 @@ def budget_allows_nothing(attempt: Attempt) -> Iterator[Flag]:
 
 
 def no_edge_gradient(attempt: Attempt) -> Iterator[Flag]:
-    """Yield a flag of a model that is asked in vain which edges would harm it."""
+    """Yield a flag if the model has no gradient with respect to edges."""
     try:
         attempt.problem.check_edge_weights()
     except AttackError:
@@ -374,17 +375,17 @@ def no_edge_gradient(attempt: Attempt) -> Iterator[Flag]:
 
 
 def rough_edge_gradient(attempt: Attempt) -> Iterator[Flag]:
-    """Yield a flag of a model whose gradient of absent edges is that of another graph."""
+    """Yield a flag if edges of weight 0 change the model's logits."""
     if not attempt.problem.drops_edges_of_weight_0:
         text = "edges of weight 0 change the logits, so the gradient of absent edges is a guess"
         yield Flag("rough_edge_gradient", text)
 
 
 def gradient_flags(model: Classifier, task: Task, attacked: PerturbedGraph) -> Iterator[Flag]:
-    """Yield flags of a loss without a gradient, or a finite one, in the injected features.
+    """Yield flags if the gradient in the injected features is 0 or not finite.
 
-    The gradient is that of the mean gap between the two highest logits, which does not vanish where
-    the model is sure of itself, at the features that the attack ended with.
+    It is the gradient of the mean gap between the two highest logits, at the features that the
+    attack ended with. This gap has a gradient even where the model is very confident.
     """
     n, (x, edge_index) = attacked.num_original_nodes, task.placed(attacked)
     new = x[n:].clone().requires_grad_()
@@ -405,10 +406,10 @@ def gradient_flags(model: Classifier, task: Task, attacked: PerturbedGraph) -> I
 
 
 def is_blind_to_edges(model: nn.Module, task: Task, attacked: PerturbedGraph) -> bool:
-    """Return whether a model's logits at the targets do not depend on injected features at all.
+    """Return whether a model's logits at the targets are independent of injected features.
 
-    Nothing that is injected can hurt it, so that an attack without effect is no sign of anything.
-    Tried are features of real nodes, which a defence that prunes unlike neighbours lets through.
+    No injection can harm such a model, so an attack without effect says nothing about the attack.
+    The test uses features of real nodes, since a defence may prune dissimilar neighbours.
     """
     n, edges = attacked.num_original_nodes, attacked.edge_index
     new, old = edges[:, (edges[0] >= n) & (edges[1] < n)]
@@ -419,16 +420,16 @@ def is_blind_to_edges(model: nn.Module, task: Task, attacked: PerturbedGraph) ->
 
 
 def weaker_than_chance(attempt: Attempt) -> Iterator[Flag]:
-    """Yield a flag if random choices do more than the attack to the model it was crafted on."""
-    # A filter may drop the edges of an attack without effect, and let random ones through.
+    """Yield a flag if a random attack does more harm to the model the attack was crafted on."""
+    # A filter may drop the edges of an attack without effect but let random ones through.
     if attempt.chance and (not attempt.without_effect or attempt.is_blind):
         yield from weaker_than(attempt.accuracy, attempt.chance(), "weaker_than_chance")
 
 
 def parts_given_up(attempt: Attempt) -> Iterator[Flag]:
-    """Yield a flag of an ensemble without some of its parts, and why."""
+    """Yield a flag if some parts of an ensemble were dropped, with the reasons."""
     reasons = attempt.graph.given_up
-    if reasons and not attempt.flips_count:  # nor would parts that flip edges have any effect
+    if reasons and not attempt.flips_count:  # parts that flip edges would have no effect anyway
         reasons = {part: why for part, why in reasons.items() if "edge weights" not in why}
     if reasons:
         number = f"{len(reasons)} of {len(reasons) + len(attempt.graph.part_accuracy)}"
@@ -437,7 +438,7 @@ def parts_given_up(attempt: Attempt) -> Iterator[Flag]:
 
 
 def part_flags(accuracies: Mapping[str, float], clean: float) -> Iterator[Flag]:
-    """Yield flags of an ensemble whose best parts differ, or some part of which did no harm."""
+    """Yield flags if the best parts of an ensemble differ, or a part raises the accuracy."""
     best = sorted(accuracies.values())[:3]
     if len(best) == 3 and best[2] - best[0] > PARTS_APART:
         text = ", ".join(f"{100 * accuracy:.2f}" for accuracy in best)
@@ -451,7 +452,7 @@ def part_flags(accuracies: Mapping[str, float], clean: float) -> Iterator[Flag]:
 def one_class(
     before: Int[Tensor, " t"], after: Int[Tensor, " t"], labels: Int[Tensor, " t"]
 ) -> Iterator[Flag]:
-    """Yield a flag if nearly all targets end in one class, whose own the attack leaves."""
+    """Yield a flag if an attack moves nearly all targets to one class, and spares that class."""
 
     def share(classes: Tensor) -> float:
         return int(classes.bincount().max()) / classes.numel() if classes.numel() else 0.0
@@ -469,7 +470,7 @@ def one_class(
 def loss_without_errors(
     clean: Float[Tensor, "t c"], attacked: Float[Tensor, "t c"], labels: Int[Tensor, " t"]
 ) -> Iterator[Flag]:
-    """Yield a flag of an attack that raises the loss at no cost in accuracy: not what decides."""
+    """Yield a flag if an attack raises the loss but does not lower the accuracy."""
     losses = [float(F.cross_entropy(logits, labels)) for logits in (clean, attacked)]
     right = [accuracy(logits.argmax(1), labels) for logits in (clean, attacked)]
     rise, fall = losses[1] - losses[0], right[0] - right[1]
@@ -479,7 +480,7 @@ def loss_without_errors(
 
 
 def budget_unspent(budget: Budget, spent: SpentBudget) -> Iterator[Flag]:
-    """Yield a flag of an injection that leaves some of its budget unspent."""
+    """Yield a flag if an injection leaves some of its budget unspent."""
     used = {"nodes": spent.injected_nodes, "edges": spent.injected_edges}
     allowed = {"nodes": budget.max_injected_nodes, "edges": sum(budget.injected_degrees)}
     if any(used[kind] < allowed[kind] for kind in used):
@@ -492,7 +493,7 @@ ATTACK_CHECKS = (
     Check(budget_allows_nothing, lambda a: a.task.poisons, of_effect=False),
     Check(no_edge_gradient, lambda a: a.grew and a.attack.is_worst_case and not _covers(a)),
     Check(
-        # A worst case differentiates the adaptive form as well.
+        # A worst-case attack also differentiates the adaptive form.
         lambda a: gradient_flags(
             adaptive_form(a.model) if a.attack.is_worst_case else a.model, a.task, a.graph
         ),
@@ -507,7 +508,7 @@ ATTACK_CHECKS = (
     Check(lambda a: loss_without_errors(a.before, a.after, a.task.labels)),
     Check(
         lambda a: budget_unspent(a.budget, a.spent),
-        # A worst case has tried the whole budget as well as less.
+        # A worst-case attack has tried the whole budget as well as parts of it.
         lambda a: a.attack.kind == "injection" and not a.attack.is_worst_case,
         of_effect=False,
     ),

@@ -1,4 +1,4 @@
-"""Perturbed graphs that others made, from their files, as data."""
+"""Perturbed graphs from files that other projects have published."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,22 +20,23 @@ from robust_diffusion.evaluation.evaluate_model import Subject
 
 FLIPS = re.compile(r"([^/]+)/perturbations/evasion/([^/]+)/split_(\d+)/(.+)")
 SPLIT = re.compile(r"(?P<name>[^/]+)/splits/(?P<split>\d+)/test")
-"""Keys of arXiv:2301.13694: graph, model, split, budget of a list of flips; and test nodes."""
+"""Keys in the file of arXiv:2301.13694: a list of flips by graph, model, split and budget, and the
+test nodes of a split."""
 
 
 KnownGraph = tuple[str, str, float, PerturbedGraph]
-"""Model that a graph was crafted on, attack, accuracy of that model, NaN if unknown; the graph."""
+"""Model that a graph was crafted on, attack, accuracy of that model (NaN if unknown), and graph."""
 
 
 def graphs_in(path: Path, subject: Subject) -> Iterator[KnownGraph]:
     """Yield the perturbed graphs of a file or a folder.
 
-    Either `unit_test.npz` of arXiv:2301.13694, of which only the split counts whose test nodes are
-    the subject's targets; or adjacencies that `read_perturbed` reads, as GRB and DeepRobust write
-    them. Nothing in a file is run.
+    The path is either `unit_test.npz` of arXiv:2301.13694, of which only the split with the
+    subject's targets as test nodes is read; or adjacencies in the formats of `read_perturbed`, as
+    written by GRB and DeepRobust. No code in a file is executed.
 
     Raises:
-        DataError: A file that cannot be read, or that is of another clean graph or split.
+        DataError: A file cannot be read, or belongs to another clean graph or split.
     """
     if path.suffix == ".npz" and "adj" not in path.stem:
         yield from _flipped(path, subject)
@@ -64,21 +65,21 @@ def _flipped(path: Path, subject: Subject) -> Iterator[KnownGraph]:
 
 
 def _place(arrays: Mapping[str, NDArray[Any]], subject: Subject, path: Path) -> tuple[str, str]:
-    """The name of the subject's graph in the file, and its split."""
+    """Find the name of the subject's graph in the file, and its split."""
     n, (_, edge_index) = int(subject.graph.num_nodes or 0), clean_graph(subject.graph)
-    own = undirected_edge_numbers(edge_index.cpu(), n)
+    clean_edges = undirected_edge_numbers(edge_index.cpu(), n)
     targets = subject.targets.cpu().sort().values
     for key in arrays:
-        of = SPLIT.fullmatch(key)
-        edges = arrays.get(f"{of['name']}/dataset/adjacency") if of else None
-        if of is None or edges is None:
+        match = SPLIT.fullmatch(key)
+        edges = arrays.get(f"{match['name']}/dataset/adjacency") if match else None
+        if match is None or edges is None:
             continue
         with reading(path):
             test, pairs = (torch.from_numpy(a.astype("int64")) for a in (arrays[key], edges.T))
             listed = torch.unique(numbers_of(pairs, n))
-            if torch.equal(listed, own) and torch.equal(test.sort().values, targets):
-                return of["name"], of["split"]
+            if torch.equal(listed, clean_edges) and torch.equal(test.sort().values, targets):
+                return match["name"], match["split"]
     raise DataError(
-        f"{path}: none of its graphs and splits has these {own.numel()} edges and "
+        f"{path}: none of its graphs and splits has these {clean_edges.numel()} edges and "
         f"{targets.numel()} target nodes; use dataset=defense_test_cora_ml or defense_test_citeseer"
     )

@@ -1,4 +1,4 @@
-"""A model to evaluate: built of a configuration, loaded from a file, or trained and cached."""
+"""Models to evaluate: built from a configuration, loaded from a file, or trained and cached."""
 
 import hashlib
 import logging
@@ -40,30 +40,30 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Recipe:
-    """What builds a model and trains it, and the configuration of both, by which it is cached."""
+    """Instructions to build and train a model, and its key in the cache."""
 
     build: Callable[..., nn.Module]  # from the numbers of features and classes
     fit: Fit
     cache_key: Mapping[str, Any]
-    callbacks: Sequence[pl.Callback] = ()  # of Lightning, which the training calls as well
+    callbacks: Sequence[pl.Callback] = ()  # further Lightning callbacks for the training
 
 
 @dataclass(frozen=True)
 class ModelTraining:
-    """Trained models of one graph and one seed, each from the store if it is there."""
+    """Training of models on one graph with one seed; cached models are reused."""
 
     datamodule: GraphDataModule
     store: ArtifactStore
     seed: int
-    directory: Path  # of the checkpoints of what is trained now, a folder each
+    directory: Path  # for checkpoints, in one folder per model
 
     def named(self, name: str) -> "ModelTraining":
-        """The same with a random state of its own, derived from the seed and a name."""
+        """Return a copy whose seed is derived from this seed and a name."""
         digest = hashlib.sha256(f"{name} {self.seed}".encode()).digest()
         return replace(self, seed=int.from_bytes(digest[:4], "big"))
 
     def untrained(self, build: Callable[..., nn.Module]) -> nn.Module:
-        """A model as it is before its training, built for the graph's features and classes."""
+        """Build an untrained model for the graph's features and classes, from the seed."""
         pl.seed_everything(self.seed, workers=True, verbose=False)
         model = build_sized(build, self.datamodule)
         if not has_own_layers(model):
@@ -78,11 +78,11 @@ class ModelTraining:
         description: str,
         logger: Logger | Sequence[Logger] | bool = False,
     ) -> TrainedModel:
-        """Train a model, unless the store has it.
+        """Train a model, or load it from the cache.
 
-        The random state is reset from the seed, so that what was trained or found before makes
-        no difference. A model from the store leaves no curves with the logger. `kind` names the
-        folder of checkpoints.
+        The random state is reset from the seed, so the result does not depend on earlier training
+        or cache hits. A cached model logs no training curves. `kind` names the folder of
+        checkpoints.
         """
 
         def train() -> Artifact:
@@ -114,7 +114,7 @@ class ModelTraining:
         model = self.untrained(recipe.build)
         numbers = dict(artifact.metadata)
         model.load_state_dict(artifact.tensors | numbers.pop("extra_state", {}))
-        # Lightning logs float32, from which the share of the validation nodes can be recovered.
+        # Lightning logs float32; rounding to a number of validation nodes recovers the exact share.
         nodes = int(self.datamodule.view("val").mask.sum())
         numbers["val_accuracy"] = round(numbers["val_accuracy"] * nodes) / nodes
         return TrainedModel(
@@ -127,33 +127,34 @@ class ModelTraining:
 
 
 def build_sized(build: Callable[..., nn.Module], datamodule: GraphDataModule) -> nn.Module:
-    """An untrained model for the graph's features and classes."""
+    """Build an untrained model for the graph's features and classes."""
     sizes = {"in_channels": datamodule.num_features, "out_channels": datamodule.num_classes}
     try:
         return build(**sizes)
     except TypeError as error:
-        told = ", ".join(f"{key}={size}" for key, size in sizes.items())
+        args = ", ".join(f"{key}={size}" for key, size in sizes.items())
         raise ConfigError(
-            f"model: cannot be built with {told} ({error}); check the classes that its options name"
+            f"model: cannot be built with {args} ({error}); check the classes that its options name"
         ) from error
 
 
 def victim_key(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a hashed configuration by which the store knows a run's victim."""
-    # A callback may change the training, by averaging weights, say.
+    """Return the part of a hashed configuration that identifies a run's victim in the cache."""
+    # A callback may change the training, for example by averaging weights.
     further = {"callbacks": config["callbacks"]} if config.get("callbacks") else {}
     return {"model": config["model"], "fit": config["training"], **further}
 
 
 _KINDS = (torch.is_floating_point, torch.is_complex)
-"""What a weight must have in common with that of the model."""
+"""Properties in which a loaded weight must agree with that of the model."""
 
 EXTRA_STATE = "_extra_state"
-"""End of the names in a `state_dict` of what `get_extra_state` returns, which may be no tensor."""
+"""Suffix of names in a `state_dict` whose values come from `get_extra_state`, and need not be
+tensors."""
 
 
 def set_up_process(threads: int | str, backend: Any = None) -> None:
-    """Set threads, as far as they depend on no graph, arithmetic, and a backend if it is named."""
+    """Set threads (unless they depend on the graph), arithmetic, and a backend if one is named."""
     set_threads(threads)
     set_up_arithmetic()
     if backend is not None:
@@ -161,7 +162,7 @@ def set_up_process(threads: int | str, backend: Any = None) -> None:
 
 
 def build_model(config: Mapping[str, Any], in_channels: int, out_channels: int) -> nn.Module:
-    """An untrained model of a configuration, whose `_target_` may be anyone's class."""
+    """Build an untrained model from a configuration, whose `_target_` may be any class."""
     plain: Any = (
         OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
     )
@@ -188,7 +189,7 @@ def build_model(config: Mapping[str, Any], in_channels: int, out_channels: int) 
 def load_checkpoint(
     config: Mapping[str, Any], datamodule: GraphDataModule, path: str | Path
 ) -> nn.Module:
-    """Build a model of a configuration and load the weights of a file that was trained with it."""
+    """Build a model from a configuration, and load weights that were trained with it."""
     model = build_model(config, datamodule.num_features, datamodule.num_classes)
     where = f"checkpoint={path}"
     weights = _read(Path(path), where)
@@ -202,7 +203,7 @@ def load_checkpoint(
 
 
 def _compare_configs(recorded: Mapping[str, Any], config: Mapping[str, Any], where: str) -> None:
-    """Refuse a configuration that differs from that of the training."""
+    """Raise a `ConfigError` if a configuration differs from that of the training."""
     trained, current = (
         {key: value for key, value, _ in leaves_of(_identity(options))}
         for options in (recorded, config)
@@ -216,9 +217,9 @@ def _compare_configs(recorded: Mapping[str, Any], config: Mapping[str, Any], whe
 
 
 def _recorded_config(path: Path, content: Any) -> Mapping[str, Any] | None:
-    """The configuration of the model whose weights a file has, if it is known."""
+    """Return the configuration of the model whose weights are in a file, if it is known."""
     if path.suffix == ".safetensors":
-        # Late, since the zoo is loaded by this module.
+        # Imported late, since the zoo imports this module.
         from robust_diffusion.evaluation.zoo import Zoo
 
         config = cache_key_of(path).get("model")
@@ -232,13 +233,13 @@ def _recorded_config(path: Path, content: Any) -> Mapping[str, Any] | None:
 
 
 def _identity(config: Any) -> dict[str, Any]:
-    """The part of a model's configuration that changes a result."""
+    """Return the part of a model's configuration that can change a result."""
     plain = OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
     return by_content({"model": settings_of_config({"model": plain})["model"]})
 
 
 def load_weights(model: nn.Module, weights: Any, *, where: Any) -> None:
-    """Put weights, or a file of them, into a model; a Lightning checkpoint names them `model.*`."""
+    """Load weights, or a file of them, into a model; Lightning checkpoints name them `model.*`."""
     state: Any = _read(weights, where) if isinstance(weights, Path) else weights
     if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
         state = {str(k).removeprefix("model."): v for k, v in state["state_dict"].items()}
@@ -289,7 +290,7 @@ def train_composed(
     build: Callable[..., nn.Module] | None = None,
     cache_key: Mapping[str, Any] | None = None,
 ) -> TrainedModel:
-    """The victim that a run of a composed configuration trains, from the store if it is there."""
+    """Train the victim of a composed configuration, or load it from the cache."""
     parts = ("model", "training", "callbacks")
     config = {key: OmegaConf.to_container(cfg[key], resolve=True) for key in parts}
     artifacts = ArtifactStore(cfg.paths.store, refresh=cfg.force)

@@ -1,4 +1,4 @@
-"""Runs of attacks: what each costs, and how a model fares on each attacked graph."""
+"""Runs of attacks with their cost, and tests of a model on each attacked graph."""
 
 import logging
 import time
@@ -46,17 +46,17 @@ log = logging.getLogger(__name__)
 Cache = Callable[[Mapping[str, Any], Callable[[], Artifact]], tuple[Artifact, bool]]
 
 _Step = Sequence[float]
-"""Forward passes and seconds until then, and the accuracy in 0..1; a list where JSON was read."""
+"""Forward passes and seconds so far, and the accuracy in 0..1; a list if read from JSON."""
 
 
 class Effort:
-    """Forward passes and wall time of an attack, and the lowest accuracy that it had met by then.
+    """Forward passes and wall time of an attack, and the lowest accuracy it has reached.
 
-    `forwards` counts passes of the attacked model in any form of it, and each draw. `trace` has a
-    step for each graph that left less accuracy than all before it: graphs that keep the budget's
-    counts, not those between two graphs, of weighed edges; of a model that samples, one draw. The
-    cache keeps the parts of an ensemble until the whole is there, so that a killed run goes on;
-    `key` is that of the graph that all parts together make.
+    `forwards` counts passes of the attacked model in any of its forms, and each draw of a model
+    that samples. `trace` has a step for each graph with a new lowest accuracy. It only includes
+    graphs within the counts of the budget, not relaxed graphs with edge weights, and uses one draw
+    of a model that samples. The cache holds the parts of an ensemble until the graph is complete,
+    so that an interrupted run can resume; `key` is the key of that graph.
     """
 
     def __init__(self, cache: Cache | None = None, key: Mapping[str, Any] | None = None) -> None:
@@ -70,25 +70,25 @@ class Effort:
 
     @property
     def seconds(self) -> float:
-        """Wall time until now, and that of what was taken from an earlier run when it ran."""
+        """Wall time so far, including the original time of parts that were reused."""
         return self._before + time.perf_counter() - self._start
 
     @contextmanager
     def of(self, model: nn.Module, attack: Attack, budget: Budget, task: Task) -> Iterator[None]:
-        """Within it, forward passes of the model and of copies made there are counted."""
+        """Count forward passes of the model, and of copies made within the context."""
         n, e = task.graph.num_nodes or 0, task.graph.num_edges
         grows = attack.kind == "injection"
         nodes = budget.max_injected_nodes if grows else 0
         there = edges_at(task.reach, task.graph["edge_index"], n).size(1)
         edges = sum(budget.injected_degrees) if grows else budget.max_flipped_edges(there)
 
-        # A function and no method, which a copy of the model would copy with it.
+        # A function, since copying the model would also copy the object of a bound method.
         def note(
             _: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], logits: Tensor
         ) -> None:
             self.forwards += 1
             self.tell(1)
-            if named or len(inputs) != 2:  # weighed edges, or names that are the model's own
+            if named or len(inputs) != 2:  # edge weights, or custom argument names
                 return
             x, edge_index = inputs
             if x.size(0) > n + nodes or abs(edge_index.size(1) - e) > 2 * edges:
@@ -131,7 +131,7 @@ class Effort:
         }
 
     def add(self, forwards: int, seconds: float, trace: Sequence[_Step]) -> None:
-        """Count what an earlier run did, as `since` gives it, as done now."""
+        """Add the effort of an earlier run, in the form that `since` returns."""
         for f, s, accuracy in trace:
             self.reach(accuracy, f, s)
         self.forwards += forwards
@@ -139,13 +139,13 @@ class Effort:
         self.tell(forwards, free=forwards)
 
     def reach(self, accuracy: float, forwards: float = 0, seconds: float = 0) -> None:
-        """Note what a graph leaves of the accuracy, so much later, if no other one left less."""
+        """Add a step to the trace if the accuracy is a new lowest, at an offset from now."""
         if not self.trace or accuracy < self.trace[-1][2]:
             self.trace.append((self.forwards + forwards, self.seconds + seconds, accuracy))
             self.at(self.part)
 
     def at(self, part: str) -> None:
-        """Tell which part of the attack is going on, and the lowest accuracy of all until now."""
+        """Show the current part of the attack and the lowest accuracy so far as progress."""
         self.part, lowest = part, f"accuracy {100 * self.trace[-1][2]:.2f} %" if self.trace else ""
         self.tell(note=", ".join(filter(None, (lowest, part))))
 
@@ -154,24 +154,24 @@ OF_PARTS = ("part_accuracy", "part", "given_up")
 """Fields of a perturbed graph that describe the parts of its attack."""
 
 BASELINES: dict[str, Attack] = {"injection": RandomInjection(), "modification": RandomFlip()}
-"""Chance with the same budget, which an attack of each kind has to beat."""
+"""Random attack of each kind; the control that every attack has to beat with the same budget."""
 
 
 @dataclass(frozen=True, eq=False)
 class AttackRun:
     """One attack on one model."""
 
-    label: str  # of the attacked graph; no other run has it
+    label: str  # unique label of the attacked graph
     attack: Attack
-    model: nn.Module  # that the attack sees, in eval mode
+    model: nn.Module  # the model that the attack sees, in eval mode
     state: str  # hash of its weights and buffers
-    cache_key: Mapping[str, Any]  # of both, as the cache knows them
+    cache_key: Mapping[str, Any]  # key of attack and model in the cache
     made_on: str  # name of a surrogate; "" for the tested model
     row: str  # name under which a table shows this run and others
 
     @property
     def is_control(self) -> bool:
-        """True of chance itself."""
+        """True if this is the random control."""
         return self.attack is BASELINES[self.attack.kind]
 
 
@@ -182,7 +182,7 @@ def runs_on(
     *,
     by_attack: bool = False,
 ) -> list[AttackRun]:
-    """Return every attack on every model; models and their hashes by a surrogate's name or ""."""
+    """Combine every attack with every model; models and hashes by a surrogate's name or ""."""
     plain = {*models} if by_attack and len(models) == 1 else {""}
     runs = []
     for on, model in models.items():
@@ -195,11 +195,11 @@ def runs_on(
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Accuracies of one model on the clean graph and on what attacks made of it."""
+    """Accuracies of one model on the clean graph and on the attacked graphs."""
 
     accuracy: dict[str, float]  # per label, `clean` first, in 0..1
     outcomes: dict[str, Attempt]  # per label
-    flags: dict[str, list[Flag]]  # per attack and of the `victim`; none that is empty
+    flags: dict[str, list[Flag]]  # per attack, and for the `victim`; empty lists are left out
     seconds: float  # wall time of the test
 
 
@@ -214,8 +214,8 @@ def evaluate_on(
 ) -> Evaluation:
     """Check a model, run attacks, test it on the clean and each attacked graph, collect all flags.
 
-    `retrain` trains a new model on each attacked graph, by its label; `None` for an evasion. Flags
-    of the model that are known already are `own_flags`; for `norm_growth` see `model_flags`.
+    `retrain` trains a new model on each attacked graph, by its label; `None` for an evasion.
+    `own_flags` are known flags of the model; for `norm_growth` see `model_flags`.
     """
     task = attacker.task
     victim_flags = [*own_flags, *model_flags(model, task, norm_growth)]
@@ -235,7 +235,7 @@ def evaluate_on(
         row, outcome, after = run.row, outcomes[run.label], logits[run.label]
         crafted, raised = outcome.flags, [] if retrained else list(_outdone(run, runs, accuracy))
         if run.made_on and run.state != weights:
-            # What was measured on a surrogate is no sign of the tested model.
+            # Flags that were measured on a surrogate do not apply to the tested model.
             crafted = [flag for flag in crafted if flag.code in OF_THE_GRAPH]
             if not retrained:
                 classes = logits["clean"].argmax(1), after.argmax(1), task.labels
@@ -252,9 +252,10 @@ def evaluate_on(
 def _outdone(
     run: AttackRun, runs: Sequence[AttackRun], accuracy: Mapping[str, float]
 ) -> Iterator[Flag]:
-    """Yield a flag if an attack does less to the tested model than one that knows less of it.
+    """Yield a flag if an attack does less harm than one with less knowledge of the tested model.
 
-    That is a transferred one for an attack on the model itself, and chance for a transferred one.
+    An attack on the model itself is compared with transferred ones, and a transferred attack with
+    random ones.
     """
     code: Outdone = "weaker_than_chance" if run.made_on else "weaker_than_transfer"
     weaker = [r for r in runs if (_is_random(r.attack) if run.made_on else r.made_on)]
@@ -274,15 +275,15 @@ def _tell(name: str, flags: Sequence[Flag], *, shared: bool = False) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Attacker:
-    """Runs attacks on one task with one budget, or takes them from the cache.
+    """Runs attacks on one task with one budget, reusing cached graphs.
 
-    On a terminal it shows a bar of each attack's forward passes, elsewhere a line a minute.
+    Progress in forward passes is shown as a bar on a terminal, and logged once a minute elsewhere.
     """
 
     task: Task
     budget: Budget  # resolved
     cache: ArtifactStore | None = None
-    knows_labels: bool = False  # every attack knows the true classes, not the worst case's alone
+    knows_labels: bool = False  # whether all attacks know the true classes, not just the worst case
     shows_progress: bool = False
 
     def __call__(self, run: AttackRun) -> Attempt:
@@ -303,7 +304,7 @@ class Attacker:
         if run.is_control:
             task.once(known, model, lambda: made.accuracy)
         name = f"{run.label}, crafted on {run.made_on}" if run.made_on else run.label
-        if made.reused:  # its warnings were logged when it was made, and stand in the record
+        if made.reused:  # its warnings were logged by the original run, and are in the record
             log.info("%s: reusing the cached graph", name)
             return made
         change = f"{100 * made.clean_accuracy:.2f} -> {100 * made.accuracy:.2f} %"
@@ -314,7 +315,7 @@ class Attacker:
         return made
 
     def _crafted(self, run: AttackRun) -> tuple[PerturbedGraph, Mapping[str, Any], str, bool]:
-        """Return the graph and its effort, its file in the cache, and whether it was there."""
+        """Return the graph, its effort, its file in the cache, and whether it was reused."""
         x, edge_index, *known = self._told(run.attack, run.model).values()
         if self.cache is None:
             effort = Effort()
@@ -328,7 +329,7 @@ class Attacker:
             **by_content(run.cache_key),
         }
         file = self.cache.path("graph", key)
-        # All parts of one graph are a kind of their own, so that they can be told by their name.
+        # The parts of one graph share a kind, so that they can be discarded by their file names.
         kind = f"part-{file.stem.removeprefix('graph-')[:16]}"
         effort, made = Effort(partial(self.cache.get_or_compute, kind), key), []
 
@@ -339,7 +340,7 @@ class Attacker:
         artifact, reused = self.cache.get_or_compute("graph", key, compute)
         if isinstance(run.attack, Ensemble):
             effort.report_reuse()
-            self.cache.discard(kind)  # of a wide graph they would fill the disk
+            self.cache.discard(kind)  # parts of a graph with many features would fill the disk
         graph = made[0] if made else _unpacked(artifact, x)
         return graph, artifact.metadata["effort"], file.name, reused
 
@@ -350,7 +351,7 @@ class Attacker:
         return self.task.accuracy(self.task.logits_of(model, self._perturbed(attack, model)))
 
     def _timed(self, run: AttackRun, effort: Effort) -> PerturbedGraph:
-        """Return the attacked graph, and show and count what it takes."""
+        """Run an attack, showing its progress and counting its effort."""
         attack, passes = run.attack, run.attack.expected_passes(self.budget, len(self.task.reach))
         perturb = partial(attack.run, keep=effort.keep) if isinstance(attack, Ensemble) else attack
         with (
@@ -364,12 +365,12 @@ class Attacker:
     def _perturbed(
         self, attack: Attack, model: nn.Module, perturb: Callable[..., PerturbedGraph] | None = None
     ) -> PerturbedGraph:
-        """Run an attack, or what stands for its call, on copies; check and tidy what it returns."""
+        """Run an attack (through `perturb` if set) on copies; check and tidy the result."""
         name, task = type(attack).__name__, self.task
         weights = state_hash(dict(model.named_parameters()))
-        # A copy of the graph, which the attack may write to.
+        # A copy, since the attack may write to the graph.
         data = Data(**{key: tensor.clone() for key, tensor in self._told(attack, model).items()})
-        with seeded(task.seed):  # a model may sample by the global generator
+        with seeded(task.seed):  # a model may sample from the global generator
             perturbed = (perturb or attack)(
                 model,
                 data.to(task.device),
@@ -383,7 +384,8 @@ class Attacker:
         clean = task.graph["x"]
         if wrong := unfit(perturbed, clean):
             raise AttackError(f"{name}: returns {wrong}")
-        # Rows that stay are the clean graph's to the bit, which tells 0 from -0.
+        # Unchanged rows are copied from the clean graph, since 0 and -0 are equal but hash
+        # differently.
         x, n = perturbed.x.detach().cpu(), len(clean)
         rows = torch.where((x[:n] != clean).any(1, keepdim=True), x[:n], clean)
         x, edge_index = torch.cat([rows, x[n:]]), perturbed.edge_index.cpu()
@@ -391,7 +393,7 @@ class Attacker:
 
 
 def _packed(graph: PerturbedGraph, clean: Tensor, effort: Mapping[str, Any]) -> Artifact:
-    """Return what differs from the clean features: those of a wide graph would fill the disk."""
+    """Pack the edges and only those features that differ from the clean graph, to save space."""
     n = graph.num_original_nodes
     changed = (graph.x[:n] != clean).any(1).nonzero().squeeze(1)
     moved = {"changed_nodes": changed, "changed_x": graph.x[changed]}
@@ -408,7 +410,7 @@ def _unpacked(artifact: Artifact, clean: Tensor) -> PerturbedGraph:
 
 
 def unfit(perturbed: object, clean: Tensor) -> str | None:
-    """A reason why no model can be run on a result; what else is wrong the auditor tells."""
+    """Return why no model can run on a result, or `None`; `audit` checks everything else."""
     if not isinstance(perturbed, PerturbedGraph):
         return f"a {type(perturbed).__name__}; it must return a PerturbedGraph"
     x, edges, rows = perturbed.x, perturbed.edge_index, perturbed.num_original_nodes

@@ -1,4 +1,4 @@
-"""The report of an evaluation in Python: a table, a data frame, a record, perturbed graphs."""
+"""Report of an evaluation in Python, with its table, data frame, JSON and perturbed graphs."""
 
 import json
 import re
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 REPORT = "report.json"
-"""Name of the file of all but the graphs."""
+"""Name of the file with everything except the graphs."""
 
 LARGEST = 10_000_000
-"""Bytes of that file, at most."""
+"""Largest size of that file, in bytes."""
 
 _CLEAN = "clean.safetensors"
-"""Name of the file of the clean graph."""
+"""Name of the file with the clean graph."""
 
 _FEW = 500
 """Targets below which an accuracy is shown with its interval."""
 
 _COUNTS = ("injected_nodes", "injected_edges", "flipped_edges", "changed_nodes")
-"""Columns of a report's frame that say what an attack spent."""
+"""Columns of a report's frame with the budget that an attack spent."""
 
 
 Text = Annotated[str, Field(max_length=200)]
@@ -60,18 +60,19 @@ class AttackReport:
     Args:
         name: Name of the attack; after a slash, the surrogate that it was crafted on, if any.
         kind: injection or modification.
-        accuracy: Of the evaluated model at the target nodes, in 0..1.
-        is_control: Chance with the same budget, which every attack has to beat.
-        made_on: Surrogate that the attack saw instead of the model; "" for the model itself.
-        flags: Signs that the accuracy is no bound, the model's own included; see
+        accuracy: Accuracy of the evaluated model at the target nodes, in 0..1.
+        is_control: Whether this is the random control, which every attack has to beat.
+        made_on: Surrogate that the attack was crafted on; "" for the model itself.
+        flags: Reasons not to read the accuracy as a bound, including those of the model; see
             `evaluation.flags`.
         spent: Budget used.
-        effort: What it took, whenever it ran: `forwards` of the attacked model, `seconds` of wall
-            time, and a `trace` of both and the accuracy in 0..1 at each new lowest.
-        reused: Taken from the store.
+        effort: Cost of the original computation: `forwards` of the attacked model, `seconds` of
+            wall time, and a `trace` of both with the accuracy in 0..1 at each new lowest.
+        reused: Whether the graph came from the cache.
         graph: The attacked graph.
-        labels: Classes of the targets as the attack took them: predicted or true.
-        by_seed: Accuracy for each attack seed, that of the report first; empty for one seed.
+        labels: Classes of the targets that the attack used: predicted or true.
+        by_seed: Accuracy for each attack seed, starting with that of the report; empty for one
+            seed.
 
     Examples:
         >>> from robust_diffusion import MLP, Budget, evaluate
@@ -96,7 +97,7 @@ class AttackReport:
     by_seed: Sequence[float] = ()
 
     def __repr__(self) -> str:
-        """Name and accuracy, without the tensors of the graph."""
+        """Show name and accuracy, without the tensors of the graph."""
         return f"AttackReport({self.name}: {self.accuracy:.2%}{self._over_seeds()})"
 
     @property
@@ -121,17 +122,20 @@ class AttackReport:
         return f"; {len(self.by_seed)} seeds: {mean:.2f} ({low:.1f} .. {high:.1f})"
 
     def _may_be_weak(self) -> list[Flag]:
-        """Flags that say less of an attack that does not claim a worst case, as ensembles do."""
+        """Return flags that only count for ensembles, if the attack is not an ensemble.
+
+        Only ensembles claim to estimate the worst case.
+        """
         claims = bool(self.graph.part_accuracy)
         return [flag for flag in self.flags if not claims and flag.code not in OF_THE_NUMBER]
 
     @property
     def is_bound(self) -> bool:
-        """True if nothing says that another attack would do more, or that the number is wrong."""
+        """True if no flag puts the accuracy in doubt; a control is only a bound at accuracy 0."""
         return not self.flags and (not self.is_control or self.accuracy == 0)
 
     def record(self) -> dict[str, Any]:
-        """All but the graph, as JSON."""
+        """Return everything except the graph, as JSON."""
         keys = ("name", "kind", "accuracy", "is_control", "made_on", "is_bound", "labels")
         return {key: getattr(self, key) for key in keys} | {
             "by_seed": list(self.by_seed),
@@ -152,18 +156,20 @@ class AttackReport:
 
     @classmethod
     def read(cls, folder: Path, saved: "SavedAttack", clean: Data) -> "AttackReport":
-        """Return the report of what `report.json` says, its graph read from the folder.
+        """Restore an attack's report from its entry in `report.json` and the graph in the folder.
 
         Raises:
-            DataError: The graph is missing, damaged, or not that of the report.
+            DataError: The graph is missing, damaged, or does not belong to the report.
         """
         path = folder / graph_file(saved.name)
         artifact = read_artifact(path)
-        held = [artifact.tensors[key] for key in ("x", "edge_index") if key in artifact.tensors]
+        tensors = [artifact.tensors[key] for key in ("x", "edge_index") if key in artifact.tensors]
         expected = {"attack": saved.name, "accuracy": saved.accuracy}
-        if (artifact.metadata, tensor_hash(*held)) != (expected, saved.graph) or len(held) < 2:
+        if (artifact.metadata, tensor_hash(*tensors)) != (expected, saved.graph) or len(
+            tensors
+        ) < 2:
             raise DataError(f"{path}: is not the graph of the report beside it; restore the file")
-        x, edge_index = held
+        x, edge_index = tensors
         parts = saved.part_accuracy, saved.part
         graph = PerturbedGraph(x, edge_index, clean.num_nodes or 0, *parts, clean=clean)
         if wrong := unfit(graph, clean["x"]):
@@ -175,24 +181,24 @@ class AttackReport:
 
 @dataclass(frozen=True, eq=False)
 class RobustnessReport:
-    """Result of `evaluate`: accuracy of a model under each attack, beside clean and chance.
+    """Result of `evaluate`: accuracy of a model on the clean graph and under each attack.
 
     Args:
         model: Class of the evaluated model.
-        clean_accuracy: At the target nodes of the clean graph, in 0..1.
-        attacks: The control of each kind of attack first, then the attacks as they were named.
-        budget: What each attack was allowed, feature limits resolved.
-        num_targets: Nodes under attack.
+        clean_accuracy: Accuracy at the target nodes of the clean graph, in 0..1.
+        attacks: The control of each kind of attack, then the attacks in the order of the call.
+        budget: Limits of each attack, with resolved feature limits.
+        num_targets: Number of target nodes.
         threat: white_box, adaptive or black_box.
-        labels: Classes of the targets as the attacker took them: predicted or true; an attack of
-            the worst case (`auto`) always takes the true ones.
-        seed: Of all random choices.
-        flags: Of the model on the clean graph.
-        dataset: Name of the datamodule's dataset; "" for your own graph.
+        labels: Classes of the targets that the attacker used: predicted or true. A worst-case
+            attack (`auto`) always uses the true labels.
+        seed: Seed of all random choices.
+        flags: Flags of the model on the clean graph.
+        dataset: Name of the datamodule's dataset; "" for a custom graph.
         clean_graph: Hash of features, edges, classes and target nodes.
-        weights: Hash of the model's weights, by which a zoo knows it.
-        notes: What a reader should know of the model that is no flaw.
-        clean: The clean graph as the model saw it, with the nodes under attack as `target_nodes`.
+        weights: Hash of the model's weights, which identifies it in a zoo.
+        notes: Remarks on the model that are not flags.
+        clean: The clean graph that the model saw, with its target nodes as `target_nodes`.
 
     Examples:
         >>> from robust_diffusion import MLP, Budget, evaluate
@@ -219,13 +225,13 @@ class RobustnessReport:
     clean: Data = field(kw_only=True)
 
     def __repr__(self) -> str:
-        """Model, clean accuracy and worst case in a line; `print` shows the table."""
+        """Show model, clean accuracy and worst case in a line; `print` shows the table."""
         worst = f"{self.worst.name}: {self.robust_accuracy:.2%}{self.worst._over_seeds()}"
         return f"RobustnessReport({self.model}, clean: {self.clean_accuracy:.2%}, {worst})"
 
     @property
     def worst(self) -> AttackReport:
-        """The attack under which accuracy is lowest; of equals one that is a bound, if any is."""
+        """The attack with the lowest accuracy; among ties, preferably one that is a bound."""
         return min(
             self.attacks,
             key=lambda attack: (attack.accuracy, attack.is_control, not attack.is_bound),
@@ -242,7 +248,7 @@ class RobustnessReport:
         return self.worst.graph
 
     def __getitem__(self, name: str) -> AttackReport:
-        """The attack of that name; a `ConfigError` if there is none."""
+        """Return the attack of that name; raise a `ConfigError` if there is none."""
         for attack in self.attacks:
             if attack.name == name:
                 return attack
@@ -259,7 +265,7 @@ class RobustnessReport:
         return len(self.attacks)
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row for the clean graph and one per attack; accuracies in 0..1."""
+        """Return a frame with one row for the clean graph and one per attack; shares in 0..1."""
         import pandas as pd
 
         clean = {"attack": "clean", "made_on": "", "is_control": False}
@@ -278,7 +284,7 @@ class RobustnessReport:
     def _table(self) -> "pd.DataFrame":
         """Return the table of `to_frame` as text, accuracies in %.
 
-        With fewer than `_FEW` targets it has 95 % intervals, since few say little about others.
+        It has 95 % intervals if there are fewer than `_FEW` targets, which generalise poorly.
         """
         frame = self.to_frame()
         shown = frame[["attack"]].copy()
@@ -299,7 +305,7 @@ class RobustnessReport:
         return shown
 
     def _around(self, table: str) -> str:
-        """Return a table between the lines that say what was measured and what is the worst."""
+        """Return a table between a header with the setting and a footer with the worst case."""
         title = f"{self.model}, {self.num_targets} target nodes, {self.threat}, {self._labels()}"
         worst = f"worst: {self.worst.name}" + (
             "" if self.worst.is_bound else "; flagged, so not a bound"
@@ -325,7 +331,7 @@ class RobustnessReport:
         return f"<p>{before}</p>{self._table().to_html(index=False)}<p>{after}</p>"
 
     def _labels(self) -> str:
-        """Classes that the attacks went by, controls apart, which go by none."""
+        """Describe the labels that the attacks used; controls use none."""
         groups: dict[str, list[str]] = {}
         for attack in self.attacks:
             if not attack.is_control:
@@ -335,7 +341,7 @@ class RobustnessReport:
         return ", ".join(f"{labels} labels: {' '.join(names)}" for labels, names in groups.items())
 
     def _allowed(self) -> str:
-        """The budget, as far as the kinds of attacks read it."""
+        """Describe the part of the budget that applies to the kinds of attacks run."""
         budget, kinds = self.budget, {attack.kind for attack in self.attacks}
         limits = []
         if "injection" in kinds:
@@ -373,7 +379,7 @@ class RobustnessReport:
         return ax
 
     def plot_effort(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the lowest accuracy in % that each attack had reached, against forward passes.
+        """Plot the lowest accuracy in % that each attack has reached, against forward passes.
 
         Needs Matplotlib (`pip install 'robust-diffusion[report]'`).
 
@@ -385,7 +391,7 @@ class RobustnessReport:
         return ax
 
     def to_json(self) -> str:
-        """The record: all but the graphs."""
+        """Return the record as JSON: everything except the graphs."""
         keys = ("threat", "labels", "seed", "dataset", "clean_graph", "weights", "num_targets")
         record = {
             "model": self.model,
@@ -403,15 +409,15 @@ class RobustnessReport:
     def save(self, path: str | Path) -> Path:
         """Write `report.json`, the clean and the attacked graphs into a folder, as safetensors.
 
-        The graphs of an older report there are removed. `load` reads the report again, and
-        `robust-diffusion audit` counts on the graphs what was spent.
-        `Data.from_dict(safetensors.torch.load_file(file))` is one of them as PyG has it.
+        The graphs of an older report in the folder are removed. `load` reads the report, and
+        `robust-diffusion audit` counts the spent budget from the graphs. To read a graph with PyG,
+        use `Data.from_dict(safetensors.torch.load_file(file))`.
 
         Returns:
             The folder.
 
         Raises:
-            ConfigError: It cannot be written.
+            ConfigError: The folder cannot be written.
         """
         folder, older = Path(path), set[str]()
         with suppress(DataError):
@@ -427,11 +433,11 @@ class RobustnessReport:
 
     @classmethod
     def load(cls, path: str | Path) -> "RobustnessReport":
-        """Read a folder that `save` has written; nothing in it is run.
+        """Read a folder that `save` has written, without executing any code in it.
 
         Raises:
-            DataError: A file is missing or damaged, a value is out of range, or a graph is not the
-                report's.
+            DataError: A file is missing or damaged, a value is out of range, or a graph does not
+                belong to the report.
         """
         folder = Path(path)
         saved = read_saved(folder)
@@ -445,7 +451,7 @@ class RobustnessReport:
 
 
 class SavedAttack(Schema):
-    """What `report.json` says of one attack; fields as in `AttackReport`."""
+    """Entry of one attack in `report.json`; fields as in `AttackReport`."""
 
     name: Annotated[Text, Field(min_length=1)]
     kind: Kind
@@ -466,7 +472,7 @@ class SavedAttack(Schema):
 
 
 class SavedReport(Schema):
-    """What `report.json` says; fields as in `RobustnessReport`."""
+    """Content of `report.json`; fields as in `RobustnessReport`."""
 
     model: Text
     clean_accuracy: UnitShare
@@ -484,7 +490,7 @@ class SavedReport(Schema):
 
 
 def read_saved(folder: Path) -> SavedReport:
-    """Read `report.json` of a folder, as `RobustnessReport.save` has written it."""
+    """Read `report.json` from a folder that `RobustnessReport.save` has written."""
     path = folder / REPORT
     try:
         saved = SavedReport.model_validate_json(read_limited(path, LARGEST))
@@ -503,11 +509,11 @@ def read_saved(folder: Path) -> SavedReport:
 
 
 def _clean(folder: Path, fingerprint: str) -> Data:
-    """The clean graph of a report, if its hash is the report's."""
-    held = read_artifact(folder / _CLEAN).tensors
-    graph = Data.from_dict(held)
+    """Read the clean graph of a report; raise a `DataError` if its hash differs."""
+    tensors = read_artifact(folder / _CLEAN).tensors
+    graph = Data.from_dict(tensors)
     try:
-        targets = node_index(graph, held.get("target_nodes"), "target_nodes")
+        targets = node_index(graph, tensors.get("target_nodes"), "target_nodes")
         checked_graph(graph, {"target_nodes": targets})
     except DataError as error:
         raise DataError(f"{folder / _CLEAN}: {error}") from error
@@ -517,7 +523,7 @@ def _clean(folder: Path, fingerprint: str) -> Data:
 
 
 def interval(accuracy: float, count: int) -> str:
-    """Return Wilson's 95 % interval, in %, of an accuracy on `count` nodes drawn from many."""
+    """Return Wilson's 95 % interval, in %, of an accuracy on a sample of `count` nodes."""
     from scipy.stats import binomtest  # late: it takes a quarter of a second
 
     bounds = binomtest(round(accuracy * count), count).proportion_ci(method="wilson")
@@ -536,14 +542,14 @@ def _codes(flags: Sequence[Flag]) -> str:
 
 
 def graph_file(attack: str) -> str:
-    """Name of the file with an attack's graph, beside the report; two attacks never share one."""
+    """Return the file name of an attack's graph, unique for each attack of a report."""
     name = re.sub(r"[^\w.-]+", "-", attack)
     suffix = "" if name == attack else f"-{sha256(attack.encode()).hexdigest()[:8]}"
     return f"graph-{name}{suffix}.safetensors"
 
 
 def plot_traces(efforts: Mapping[str, Mapping[str, Any]], axes: "Axes") -> None:
-    """Draw the lowest accuracy met by each attack against its forward passes; see `Effort`."""
+    """Plot the lowest accuracy reached by each attack against its forward passes; see `Effort`."""
     for name, cost in efforts.items():
         forwards, _, reached = zip(*cost["trace"], strict=True)
         x = [max(1, count) for count in (*forwards, cost["forwards"])]  # on a logarithmic axis

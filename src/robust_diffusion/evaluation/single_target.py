@@ -1,4 +1,4 @@
-"""Every target attacked by itself: how many edges of its own until the model errs there."""
+"""Attacks on one target at a time: the number of edges until the model misclassifies it."""
 
 from typing import Any, Literal
 
@@ -23,7 +23,8 @@ from robust_diffusion.models.checked import own_context
 from robust_diffusion.system.progress import Progress
 
 TRIED = 4
-"""Flips of the highest gradients that are tried as they are, since a gradient is a guess."""
+"""Number of flips with the highest gradients that are tried, since a gradient only approximates
+their effect."""
 
 STEPS, LENGTH = 10, 1 / 5
 """Sign steps of the features after each new node, and their length as a share of the range."""
@@ -43,32 +44,34 @@ def attack_each(
     device: str | torch.device | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
-    """Fewest edges found by which an attack on one target alone makes the model err there.
+    """Attack targets one at a time, and count the edges until the model misclassifies each.
 
-    Greedy and white box, by the true classes. A modification flips one pair of the target and
-    another node after the other: of the few with the highest gradient of the target's margin, the
-    one that raises it most. An injection joins one new node after the other to the target, each by
-    one edge, and moves the features of all by the sign of their gradient. What is found is an upper
-    bound of what suffices, as a certificate's radius is a lower bound.
+    The attack is greedy and white box, with the true classes. A modification flips pairs of the
+    target and another node one by one. It tries the few pairs with the highest gradient of the
+    target's margin, and flips the one that raises the margin most. An injection joins new nodes to
+    the target one by one, each by a single edge, and moves all their features along the sign of the
+    gradient. The count is an upper bound of the number of edges needed, whereas a certificate's
+    radius gives a lower bound.
 
     Args:
         model: Trained model (see `evaluate`); its adaptive form is attacked.
         data: The clean graph (see `evaluate`).
-        max_edges: Most edges for each target, at least 1.
+        max_edges: Most edges per target, at least 1.
         kind: `modification` | `injection`.
         nodes: The targets (see `evaluate`).
-        feature_limits: Of injected nodes; `None` for those of the graph.
-        seed: Of a model that samples.
-        device: Where to run; `None` for where the model is.
+        feature_limits: Smallest and largest injected feature; `None` for the range of the graph.
+        seed: Seed for a model that samples.
+        device: Device to run on; `None` for the model's device.
         progress: Show a bar on a terminal, or log a line a minute.
 
     Returns:
-        A frame by `node`: its class `label`; its `degree`; `margin`, the logit of its class less
-        the best other one on the clean graph; and `edges`, 0 where the model errs without an
-        attack and missing where `max_edges`, the last column, did not suffice.
+        A frame indexed by `node`. Its columns are the class `label`; the `degree`; the `margin`,
+        the logit of the class minus the best other logit on the clean graph; `edges`, which is 0 if
+        the model errs without an attack and missing if `max_edges` did not suffice; and
+        `max_edges`.
 
     Raises:
-        RobustDiffusionError: Any error of `evaluate`; or the model has no gradient.
+        RobustDiffusionError: Any error of `evaluate`, or the model has no gradient.
 
     Examples:
         >>> from robust_diffusion import GCN, attack_each
@@ -118,18 +121,19 @@ def right_by_edges(
     groups: Count = 4,
     max_edges: SomeSteps | None = None,
 ) -> pd.DataFrame:
-    """Share of the targets still right after 0, 1, ... edges of each, in 0..1.
+    """Compute the share of targets still correctly classified after 0, 1, ... edges, in 0..1.
 
     Args:
         found: Result of `attack_each`.
-        by: `degree` | `margin`: a column for each of `groups` shares of the targets, and one of
-            those whose value is missing; all if `None`.
-        groups: At least 1.
-        max_edges: Last row, at most the `max_edges` of `attack_each`, which is the default; a frame
-            without that column needs it.
+        by: `degree` | `margin` to split the targets into `groups` equal groups by this value, with
+            a column for each group and one for targets without a value; `None` for one column of
+            all targets.
+        groups: Number of groups, at least 1.
+        max_edges: Last row; defaults to the `max_edges` of `attack_each`, which is also the
+            largest. Required if the frame has no such column.
 
     Raises:
-        ConfigError: More edges than were tried, no number of them, or no targets.
+        ConfigError: `max_edges` exceeds the edges tried or is missing, or there are no targets.
 
     Examples:
         >>> import pandas as pd
@@ -146,24 +150,24 @@ def right_by_edges(
         raise ConfigError(f"max_edges={most}: expected at most {tried}, which attack_each tried")
     fell = found["edges"].fillna(most + 1)
     group = found[by] if by else pd.Series("all", found.index)
-    if len(group.dropna().unique()) > 1:  # of one value, qcut makes no group
+    if len(group.dropna().unique()) > 1:  # qcut cannot split a single value
         group = pd.qcut(group, groups, duplicates="drop")
     right = {k: (fell > k).groupby(group, observed=True, dropna=False) for k in range(most + 1)}
     return pd.DataFrame({k: grouped.mean() for k, grouped in right.items()}).T.rename_axis("edges")
 
 
 class _OneByOne:
-    """Attacks on one target of a problem at a time, named by its position."""
+    """Attacks on one target of a problem at a time, identified by its position i."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
 
     def flips(self, i: int, most: int) -> int | None:
-        """Fewest flips at the target after which the model errs there, as far as is found."""
+        """Count flips at the target until it is misclassified; `None` if `most` do not suffice."""
         x, edges = self.problem.x, self.problem.edge_index
         if self.margin(i, x, edges) > 0:
             return 0
-        for count in range(1, most + 1 if len(x) > 1 else 1):  # alone, a node has no pair to flip
+        for count in range(1, most + 1 if len(x) > 1 else 1):  # a single node has no pair to flip
             best = self.gains(i, edges).topk(min(TRIED, x.size(0) - 1)).indices
             pairs = torch.stack([self.problem.targets[i].expand_as(best), best])
             tried = [flip(edges, pair[:, None], x.size(0)) for pair in pairs.T]
@@ -174,7 +178,7 @@ class _OneByOne:
         return None
 
     def gains(self, i: int, edges: Int[Tensor, "2 e"]) -> Float[Tensor, " n"]:
-        """Slope of the target's margin along the flip of its pair with each node."""
+        """Compute the slope of the target's margin along the flip of its pair with each node."""
         target, n = self.problem.targets[i], self.problem.x.size(0)
         mine = (edges == target).any(0)
         ends = torch.where(edges[0] == target, edges[1], edges[0])
@@ -196,7 +200,7 @@ class _OneByOne:
         return gains
 
     def injections(self, i: int, most: int, allowed: FeatureSet) -> int | None:
-        """Fewest new nodes at the target after which the model errs there, as far as is found."""
+        """Count new nodes at the target until it is misclassified; `None` if `most` is too few."""
         problem = self.problem
         target, n, edges = problem.targets[i], problem.x.size(0), problem.edge_index
         features = problem.x.new_empty(0, problem.x.size(1))
@@ -221,7 +225,7 @@ class _OneByOne:
         return None
 
     def toward_the_nearest_class(self, i: int, allowed: FeatureSet) -> Float[Tensor, " f"]:
-        """Features at the limits, along the difference of the means of the two nearest classes."""
+        """Return features at the limits, along the mean difference of the two nearest classes."""
         problem = self.problem
         logits, predicted = problem.clean_logits, problem.clean_logits.argmax(1)
         top, other = logits[problem.targets[i]].topk(2).indices
@@ -229,6 +233,6 @@ class _OneByOne:
         return allowed.extreme((mean[int(other)] - mean[int(top)])[None])[0]
 
     def margin(self, i: int, x: Float[Tensor, "m f"], edges: Int[Tensor, "2 e"]) -> float:
-        """Margin of the target; above 0, it is misclassified."""
+        """Compute the margin of the target, which is misclassified if it is above 0."""
         with torch.no_grad():
             return float(margins(self.problem.logits(x, edges), self.problem.labels)[i])

@@ -1,4 +1,4 @@
-"""The solves of a network: growth of their states, stability of their steps, settled correctors."""
+"""Diagnostics of a network's solvers: growth of the state, stable steps, corrector convergence."""
 
 import logging
 import math
@@ -30,14 +30,14 @@ STABLE = {
 """Longest stable step of dz/dt = -z.
 
 Explicit Runge-Kutta methods: Hairer and Wanner, Solving Ordinary Differential Equations II, sec.
-IV.2. explicit_adams: of order 4, and less above. implicit_adams: the step at which the corrector's
-iteration, of coefficient 3/8 at order 4, no longer contracts."""
+IV.2. explicit_adams: for order 4; higher orders have shorter stable steps. implicit_adams: the step
+at which the corrector's iteration, with coefficient 3/8 at order 4, stops contracting."""
 
 ITERATIONS = 10
 """Steps of the power method, each one evaluation."""
 
 _TINY = 1e-30
-"""Norm by which growth from a state of zeros is measured."""
+"""Smallest norm of an initial state; avoids division by 0."""
 
 PERTURBATION = 1e-3
 """Length of a difference, relative to the state, that stands in for a derivative."""
@@ -46,24 +46,25 @@ CORRECTED = ("implicit_adams", "fixed_adams")
 """Methods with a corrector."""
 
 TOLERATED = 1.5
-"""Steps longer than the longest stable one by this factor are told: both are estimates."""
+"""Factor over the longest stable step above which a warning is logged; both are estimates."""
 
 _UNSETTLED = 1e-3
-"""Change by a corrector's last iteration, relative to the state, that is flagged."""
+"""Relative change by a corrector's last iteration above which a warning is logged."""
 
 LARGEST_GROWTH = 1e3
-"""Growth of the norm beyond which a solve has diverged: diffusion alone makes no norm larger."""
+"""Growth of the norm above which a solve has diverged; diffusion alone never increases the norm."""
 
 
 def solves_of(model: nn.Module, data: Data) -> dict[str, float | None]:
-    """The solves of one forward pass, each number that of the worst layer.
+    """Measure the solves of one forward pass; each value is that of the worst layer.
 
     Returns:
-        Nothing for a model without a solver. Else `norm_growth`, of the state's norm from 0 to
-        t_end; `spectral_radius`, an estimate of the largest |eigenvalue| of the right-hand side's
-        derivative at Z(0); `step_ratio`, equal steps over the longest stable one; and
-        `corrector_change`, relative, by the last iteration of implicit_adams in any step. `None`
-        stands for what the solver does not have, and for what is not finite.
+        An empty dictionary for a model without a solver. Otherwise `norm_growth`, the growth of the
+        state's norm from 0 to t_end; `spectral_radius`, an estimate of the largest |eigenvalue| of
+        the right-hand side's derivative at Z(0); `step_ratio`, the length of a fixed step over the
+        longest stable one; and `corrector_change`, the largest relative change by the last
+        iteration of implicit_adams in a step. A value is `None` if it does not apply to the solver
+        or is not finite.
     """
     assert data.x is not None
     assert data.edge_index is not None
@@ -81,7 +82,7 @@ def _worst(values: Sequence[float | None]) -> float | None:
 
 
 def warn_of_steps(model: nn.Module, data: Data) -> None:
-    """Warn, before a model is trained, of steps that are not stable or a corrector that drifts."""
+    """Warn before training if the steps are unstable or the corrector does not converge."""
     solves = solves_of(model, data)
     ratio, radius = solves.get("step_ratio"), solves.get("spectral_radius")
     if ratio is not None and radius is not None and ratio > TOLERATED:
@@ -111,7 +112,7 @@ class _LayerSolve:
         self._time, self._times, self._change = math.nan, 0, 0.0
 
     def evaluated(self, _: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Take note of an evaluation of the flow."""
+        """Record an evaluation of the flow."""
         (t, z), graph = inputs[:2], named.get("graph", inputs[-1])
         if self.start is None:
             self.start, self.graph = z, graph
@@ -125,16 +126,16 @@ class _LayerSolve:
         self._times, self._before = self._times + 1, z
 
     def ended(self, _: nn.Module, __: tuple[Any, ...], out: Tensor | tuple[Any, ...]) -> None:
-        """Take note of the layer's end."""
+        """Record the state at the end of the layer."""
         self.end = out[0] if isinstance(out, tuple) else out
         self._settle()
 
     def _settle(self) -> None:
-        if self._times > 2:  # iterations of a corrector; else stages of a first step
+        if self._times > 2:  # iterations of a corrector; 2 or fewer are stages of a first step
             self.corrector_change = max(self.corrector_change or 0.0, self._change)
 
     def measured(self) -> dict[str, float | None]:
-        """The numbers of `solves_of`."""
+        """Return the values of `solves_of`."""
         assert self.start is not None
         assert self.end is not None
         assert self.graph is not None
@@ -153,14 +154,15 @@ class _LayerSolve:
 
 @contextmanager
 def _watched(model: nn.Module) -> Iterator[list[_LayerSolve]]:
-    """Filled, in a `with` block, by the next forward pass."""
+    """Yield a list of layer solves, which the next forward pass within the context fills."""
     layers: list[_LayerSolve] = []
     with ExitStack() as stack:
         for module in model.modules():
             flow, solver = getattr(module, "flow", None), getattr(module, "solver", None)
             if isinstance(flow, Flow) and isinstance(solver, Solver):
                 layers.append(layer := _LayerSolve(flow, solver))
-                # The state itself: a narrower one starts elsewhere, HANG's at 0.
+                # Disables narrowing of the state, since a narrowed one starts elsewhere (HANG's
+                # at 0).
                 vars(flow)["narrowed"] = partial(Flow.narrowed, flow)
                 stack.callback(vars(flow).pop, "narrowed", None)
                 hook = flow.register_forward_pre_hook(layer.evaluated, with_kwargs=True)
@@ -170,7 +172,7 @@ def _watched(model: nn.Module) -> Iterator[list[_LayerSolve]]:
 
 
 def _spectral_radius(flow: Flow, z: Tensor, graph: Graph) -> float:
-    """The power method on differences of the right-hand side, from a fixed start."""
+    """Run the power method on differences of the right-hand side, from a fixed start."""
     t = z.new_tensor(0.0)
     generator = torch.Generator().manual_seed(0)
     direction = torch.randn(z.shape, generator=generator, dtype=z.dtype).to(z.device)

@@ -1,4 +1,4 @@
-"""Stability of a trained diffusion in time: growth of perturbations, bounds, smoothness, effort."""
+"""Stability of a trained diffusion over time: growth of perturbations, bounds, smoothness, cost."""
 
 import logging
 from collections.abc import Sequence
@@ -18,27 +18,27 @@ from robust_diffusion.operators import Graph
 log = logging.getLogger(__name__)
 
 TIMES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
-"""Times at which a state is looked at; a layer is trained to the first units of them."""
+"""Times at which a state is measured; training only reaches the first few units."""
 
 PUSH = 1e-3
-"""Norm of the perturbation of the initial state, relative to the state's."""
+"""Norm of the perturbation of the initial state, relative to that of the state."""
 
 MOST_EVALUATIONS = 50_000
-"""Limit on the evaluations between two times; a trajectory that asks for more ends there."""
+"""Most evaluations between two times; a trajectory that needs more ends there."""
 
 Row = dict[str, float]
 
 
 @dataclass(frozen=True, eq=False)
 class Motion:
-    """The diffusion of one layer, from its initial state on."""
+    """The diffusion of one layer from its initial state."""
 
     flow: Flow  # in double precision
-    graph: Graph  # as the flow prepared it
+    graph: Graph  # as prepared by the flow
     state: Float[Tensor, "n s"]  # at time 0
 
     def at(self, times: Sequence[float]) -> list[Float[Tensor, "n d"]]:
-        """Features at each time; fewer where the solver gives up, with a warning in the log."""
+        """Return features at each time; fewer, with a logged warning, if the solver fails."""
         solver = Solver("dopri5", rtol=1e-4, atol=1e-6, max_nfe=MOST_EVALUATIONS)
         states: list[Tensor] = []
         try:
@@ -57,7 +57,7 @@ def motion(
     *,
     layer: int = 0,
 ) -> Motion:
-    """The diffusion that one layer of a trained stack of graph neural PDEs does on a graph."""
+    """Return the diffusion of one layer of a trained stack of graph neural PDEs on a graph."""
     model = copy_of(model).double().eval()
     layers = [module for module in model.modules() if isinstance(module, PDELayer)]
     if not -len(layers) <= layer < len(layers):
@@ -80,23 +80,23 @@ def motion(
 def follow(
     clean: Motion, attacked: Motion | None = None, *, times: Sequence[float] = TIMES, seed: int = 0
 ) -> list[Row]:
-    """Follow a state, and perturbations of it, up to times that training never saw.
+    """Follow a state and its perturbations, up to times far beyond training.
 
     Args:
-        clean: On the clean graph.
+        clean: The layer on the clean graph.
         attacked: The same layer on an attacked graph, whose first nodes are those of the clean
-            one; `None` for none.
-        times: From 0 on, ascending.
-        seed: Of the perturbation of the initial state.
+            graph; `None` for none.
+        times: Ascending times, starting at 0.
+        seed: Seed for the perturbation of the initial state.
 
     Returns:
         One row per time that all trajectories reached, each relative to time 0:
 
         - `energy`: Dirichlet energy, the mean of |z_u - z_v|^2 over edges.
         - `norm`: Norm of the features.
-        - `overshoot`: How far any channel left its initial range, in ranges; 0 by the maximum
-          principle.
-        - `growth`: Distance of the state from one that started a little beside it.
+        - `overshoot`: Largest distance of any channel from its initial range, in units of that
+          range; 0 if the maximum principle holds.
+        - `growth`: Distance between the state and one with a slightly perturbed start.
         - `shift`: Distance from the attacked graph's state at the original nodes, relative to the
           norm at time 0; absent without `attacked`.
     """
@@ -137,7 +137,7 @@ def _ratio(a: Tensor, b: Tensor) -> float:
 def evaluations(
     model: nn.Module, solver: Solver, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]
 ) -> int:
-    """Evaluations of the flows (NFE) in one forward pass, all layers solved by `solver`."""
+    """Count evaluations of the flows (NFE) in one forward pass, with all layers using `solver`."""
     model = copy_of(model).eval()
     for module in model.modules():
         if isinstance(module, PDELayer):
@@ -156,11 +156,11 @@ def thinned(
     edges: float = 0.9,
     injected: float = 0.5,
 ) -> Int[Tensor, "2 e2"]:
-    """A random part of a graph's edges, equal for a clean graph and an attacked one."""
+    """Draw a random part of a graph's edges, the same for a clean graph and an attacked one."""
     generator = torch.Generator().manual_seed(seed)
     low, high = edge_index.cpu().min(0).values, edge_index.cpu().max(0).values
     keys, place = torch.unique(low * num_nodes + high, return_inverse=True)
-    # By the ends, so that what is drawn of a clean graph's edge is drawn of the attacked one's.
+    # Edges are identified by their ends, so that both graphs keep the same original edges.
     is_original = torch.zeros(keys.numel(), dtype=torch.bool)
     is_original[place[high < num_original]] = True
     drawn = torch.ones(keys.numel(), dtype=torch.bool)

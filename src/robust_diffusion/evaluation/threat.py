@@ -1,4 +1,4 @@
-"""Threat models: the model that the attacker gets to see, and what of it."""
+"""Threat models: which model the attacker sees, and what the attacker knows about it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,12 +15,13 @@ from robust_diffusion.models.guard import Gradient
 Labels = Literal["predicted", "true"]
 
 GivenLabels = Literal["predicted", "true", True]
-"""YAML, and so threat.labels=true on the command line, reads the word as a truth value."""
+"""Labels as configured; YAML, and so the command line, reads threat.labels=true as a boolean."""
 
 Seeding = Literal["name", "cell"]
 
 OWN_NAMES = frozenset({"clean", "victim"})
-"""Names of the clean graph and the tested model among results, so of no attack or surrogate."""
+"""Names reserved for the clean graph and the tested model; attacks and surrogates cannot use
+them."""
 
 
 @dataclass(frozen=True)
@@ -29,23 +30,23 @@ class TrainedModel:
 
     model: nn.Module
     epochs: int
-    seconds: float  # wall time of the training, whenever that was
+    seconds: float  # wall time of the original training
     val_accuracy: float  # the best, in 0..1
     state: str  # hash of weights and buffers
-    path: Path  # of the entry in the store
-    reused: bool
-    best_epoch: int | None = None  # the one whose weights these are; `None` of an older entry
+    path: Path  # entry in the cache
+    reused: bool  # whether the weights came from the cache
+    best_epoch: int | None = None  # epoch of these weights; `None` for older cache entries
 
 
 TrainSurrogate = Callable[[str, Callable[..., nn.Module], Any, Seeding], TrainedModel]
-"""Trains a surrogate of a name, by what builds it, a `Fit`, and its seeding."""
+"""Train a surrogate, from its name, a function that builds it, a `Fit`, and its seeding."""
 
 
 @runtime_checkable
 class ThreatModel(Protocol):
-    """Decides which models a run's attacks are crafted on.
+    """Choice of the models that a run's attacks are crafted on.
 
-    Every one but `Poisoning` is evasion: the victim is trained on the clean graph, and the target
+    All except `Poisoning` are evasion: the victim is trained on the clean graph, and the target
     nodes are the test nodes.
     """
 
@@ -53,12 +54,12 @@ class ThreatModel(Protocol):
     labels: Labels
 
     def check(self, model: nn.Module) -> None:
-        """Refuse, by a `ConfigError`, an untrained victim that the attacker could not see."""
+        """Raise a `ConfigError` if the attacker cannot attack this untrained victim."""
 
     def attacked_models(
         self, victim: TrainedModel, train: TrainSurrogate
     ) -> dict[str, TrainedModel]:
-        """Return the models that attacks are crafted on, by name; `train` makes surrogates."""
+        """Return the models that attacks are crafted on, by name; `train` trains surrogates."""
 
 
 @validated("threat")
@@ -66,13 +67,14 @@ class WhiteBox:
     """The attacker knows the victim and differentiates through it, PDE solver included.
 
     Args:
-        name: `white_box`, or `adaptive` where the defence is made differentiable first.
-        labels: See `BlackBox`; predictions are those of the model itself.
-        adjoint: Differentiate the PDE by the adjoint equation, or directly; `None` as the victim
-            is configured.
-        gradient: What the attacker differentiates a defender's re-weighting or truncation by;
-            `None` as the victim is configured; see `models.adaptive.with_gradient`. `adaptive`
-            for the form that each model declares; see `adaptive_form` there.
+        name: `white_box`, or `adaptive` if the defence is made differentiable first.
+        labels: Classes of the targets that the attacker uses: predictions of the model itself
+            (`predicted`), or the true labels (`true`).
+        adjoint: Whether to differentiate the PDE by the adjoint equation instead of directly;
+            `None` for the victim's configuration.
+        gradient: Gradient of a defence's pruning or truncation; see
+            `models.adaptive.with_gradient`. `adaptive` for the form that each model declares; see
+            `adaptive_form` there. `None` for the victim's configuration.
 
     Examples:
         >>> from robust_diffusion import GNNGuard, WhiteBox
@@ -95,17 +97,17 @@ class WhiteBox:
         self._gradient = gradient
 
     def check(self, model: nn.Module) -> None:
-        """Refuse a victim that does not have the derivative asked for."""
+        """Raise a `ConfigError` if the victim lacks the configured derivative."""
         self.seen(model)
 
     def attacked_models(
         self, victim: TrainedModel, train: TrainSurrogate
     ) -> dict[str, TrainedModel]:
-        """The victim itself, or a copy with another derivative."""
+        """Return the victim itself, or a copy with another derivative."""
         return {"victim": replace(victim, model=self.seen(victim.model))}
 
     def seen(self, model: nn.Module) -> nn.Module:
-        """The model itself, or a copy with the derivative that the attacker takes."""
+        """Return the model itself, or a copy with the derivative that the attacker uses."""
         if self._gradient == "adaptive":
             model = adaptive_form(model)
         elif self._gradient is not None:
@@ -116,29 +118,31 @@ class WhiteBox:
 
 
 def named_labels(labels: GivenLabels) -> Labels:
-    """The word for a choice of labels."""
+    """Return the name of a choice of labels."""
     return "true" if labels is True else labels
 
 
 @validated("threat")
 class BlackBox:
-    """The attacker knows neither the victim nor its defence, and attacks surrogates of its own.
+    """The attacker knows neither the victim nor its defence, and attacks self-trained surrogates.
 
-    With several surrogates every attack runs on each; a run then tells the worst and the mean.
+    If there are several surrogates, every attack runs on each, and a run reports the worst and the
+    mean.
 
     Reference: section "Attack Setup", arXiv:2209.07754; GRB, arXiv:2111.04314.
 
     Args:
-        surrogates: By name, each builds a surrogate from the numbers of features and classes.
-        fit: Trains them, a `Fit`.
-        labels: The targets' classes as the attacker takes them: its surrogate's predictions, or
-            the true ones.
-        seeding: A surrogate's random state: `name`, derived from the run's seed and the
-            surrogate's name; or `cell`, the victim's own, by which a surrogate of the victim's
-            architecture is the victim itself, weight for weight.
+        surrogates: Functions by name that build a surrogate from the numbers of features and
+            classes.
+        fit: A `Fit` that trains them.
+        labels: Classes of the targets that the attacker uses: predictions of the surrogate
+            (`predicted`), or the true labels (`true`).
+        seeding: Random state of a surrogate: `name` derives it from the run's seed and the
+            surrogate's name; `cell` uses that of the victim, so a surrogate with the victim's
+            architecture has the same weights as the victim.
 
     Raises:
-        ConfigError: No surrogate, or a name that is none.
+        ConfigError: There is no surrogate, or a name is invalid.
 
     Examples:
         >>> from functools import partial
@@ -169,12 +173,12 @@ class BlackBox:
         self._seeding = seeding
 
     def check(self, model: nn.Module) -> None:
-        """Any victim will do; the attacker does not see it."""
+        """Accept any victim, since the attacker does not see it."""
 
     def attacked_models(
         self, victim: TrainedModel, train: TrainSurrogate
     ) -> dict[str, TrainedModel]:
-        """Train the surrogates; the victim is not looked at."""
+        """Train the surrogates, without using the victim."""
         return {
             name: train(name, build, self._fit, self._seeding)
             for name, build in self._surrogates.items()
@@ -185,13 +189,13 @@ class Poisoning(BlackBox):
     """The attacker changes the graph before the victim is trained on it.
 
     The victim is retrained on each attacked graph, from the run's seed, and tested on it.
-    Every node is attacked, so that any pair may be flipped, and `budget.edge_ratio` is a share of
-    all edges. The attacker knows the classes of the train nodes, its surrogates' predictions
-    elsewhere, and not the victim. Its surrogates are trained on the clean graph.
+    Every node is under attack, so any pair may be flipped, and `budget.edge_ratio` is a share of
+    all edges. The attacker knows the classes of the train nodes, uses the surrogates' predictions
+    elsewhere, and does not know the victim. The surrogates are trained on the clean graph.
 
     Reference: Zügner and Günnemann 2019, arXiv:1902.08412.
 
-    Arguments as `BlackBox`.
+    For the arguments see `BlackBox`.
 
     Examples:
         >>> from functools import partial

@@ -1,4 +1,4 @@
-"""The model zoo: trained models, their accuracies, and the graphs that harm each most."""
+"""The model zoo: trained models, their accuracies, and the most harmful graph for each."""
 
 import json
 import os
@@ -41,11 +41,11 @@ BUILT_OF = (
     "robust_diffusion.flows",
     "robust_diffusion.integrators.solver",
 )
-"""Packages with the classes that a model's configuration may name."""
+"""Packages whose classes a model's configuration may name."""
 
 
 FileName = Annotated[str, Field(pattern=r"^[^/\\]+$")]
-"""Form of the name of a file beside the index."""
+"""Name of a file in the folder of the index."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class ZooEntry:
     """One trained model."""
 
     name: str  # of the model, or of its flow
-    dataset: str  # it was trained on
+    dataset: str  # dataset of the training
     variant: str  # of its equations: paper or released
     seed: int  # of its training and of the attacks
-    file: FileName  # its weights, beside the index
+    file: FileName  # its weights, in the folder of the index
     sha256: str
     graph: FileName  # the most harmful attacked graph, and its hash
     graph_sha256: str
-    weights: str  # hash of the weights, by which a report names the model
-    run: str  # id of the published record of the attack that did most
+    weights: str  # hash of the weights, which identifies the model in a report
+    run: str  # id of the published record of the most harmful attack
     config: Mapping[str, Any]  # resolved configuration of the model
     in_channels: int
     out_channels: int
@@ -89,7 +89,7 @@ class Zoo:
 
     @classmethod
     def open(cls, directory: str | Path | None = None) -> "Zoo":
-        """Read the index of a zoo; `None` for `ROBUST_DIFFUSION_ZOO`, or else the published zoo."""
+        """Read the index of a zoo; by default `ROBUST_DIFFUSION_ZOO`, or the published zoo."""
         folder = directory or os.environ.get("ROBUST_DIFFUSION_ZOO") or PUBLISHED / "zoo"
         path = Path(folder) / INDEX
         try:
@@ -106,7 +106,7 @@ class Zoo:
         return cls(path.parent, index.entries)
 
     def find(self, name: str, dataset: str, variant: str) -> ZooEntry:
-        """The entry of that name; a `ConfigError` that lists all if there is none."""
+        """Return the entry of that name; raise a `ConfigError` that lists all if there is none."""
         for entry in self.entries:
             if (entry.name, entry.dataset, entry.variant) == (name, dataset, variant):
                 return entry
@@ -117,7 +117,7 @@ class Zoo:
         )
 
     def load(self, entry: ZooEntry) -> nn.Module:
-        """The trained model, in eval mode, on the CPU."""
+        """Load the trained model, in eval mode, on the CPU."""
         tensors = read_artifact(self._verified(entry.file, entry.sha256)).tensors
         model = build_recorded(entry.config, entry.in_channels, entry.out_channels, where=entry.key)
         load_weights(model, tensors, where=self.directory / entry.file)
@@ -126,7 +126,7 @@ class Zoo:
         return model.eval()
 
     def worst_graph(self, entry: ZooEntry, clean: GraphLike) -> PerturbedGraph:
-        """The attacked graph on which the entry's accuracy is lowest."""
+        """Read the attacked graph with the lowest accuracy of the entry."""
         assert clean.x is not None
         read = read_perturbed(self._verified(entry.graph, entry.graph_sha256), clean)
         return PerturbedGraph(read.x, read.edge_index, clean.x.size(0))
@@ -152,20 +152,20 @@ def load_model(
     *,
     directory: str | Path | None = None,
 ) -> nn.Module:
-    """A trained model of the zoo; its weights are data, and nothing in a file is run.
+    """Load a trained model of the zoo, without executing any code in its file.
 
     Args:
-        name: Of the model or its flow, such as beltrami, gcn or gnn_guard.
-        dataset: It was trained on.
-        variant: Of its equations: paper or released.
-        directory: Folder of the zoo; `None` for `ROBUST_DIFFUSION_ZOO`, or else the zoo that was
-            published.
+        name: Name of the model or its flow, such as beltrami, gcn or gnn_guard.
+        dataset: Dataset that the model was trained on.
+        variant: Variant of its equations: paper or released.
+        directory: Folder of the zoo; `None` for `ROBUST_DIFFUSION_ZOO`, or the published zoo if
+            that is not set.
 
     Returns:
         The module, in eval mode, on the CPU.
 
     Raises:
-        ConfigError: There is no such model; the message lists those that there are.
+        ConfigError: There is no such model; the message lists the available ones.
         DataError: The zoo is missing, or damaged.
 
     Examples:
@@ -180,10 +180,10 @@ def load_model(
 def build_recorded(
     config: Mapping[str, Any], in_channels: int, out_channels: int, *, where: str
 ) -> nn.Module:
-    """An untrained model of a recorded configuration, if that names the package's classes alone."""
+    """Build an untrained model from a recorded configuration that only names package classes."""
     _check_config(config, where)
     try:
-        with seeded(0):  # the draws of its first weights are no one's
+        with seeded(0):  # leaves the caller's random state unchanged
             return build_model(config, in_channels, out_channels)
     except ConfigError as error:
         raise DataError(f"{where}: {error}") from error
@@ -197,7 +197,7 @@ def write_index(directory: Path, entries: Sequence[ZooEntry]) -> Path:
 
 
 def _check_config(node: Any, where: str) -> None:
-    """Refuse what would call anything but a class of the package, or look anything up."""
+    """Raise a `DataError` if a configuration calls other classes or is not resolved."""
     if isinstance(node, Mapping):
         if "_target_" in node:
             _check_target(node["_target_"], where)
@@ -212,9 +212,9 @@ def _check_config(node: Any, where: str) -> None:
 def _check_target(target: Any, where: str) -> None:
     obj = None
     if isinstance(target, str) and target.startswith("robust_diffusion."):
-        with suppress(Exception):  # of Hydra's search
+        with suppress(Exception):  # Hydra's search may raise anything
             obj = get_object(target)
-    # The name alone is not enough: a module of the package names what it imports, `os` for one.
+    # Checking the name is not enough: a module of the package also exposes its imports, such as os.
     if not isinstance(obj, type) or not obj.__module__.startswith(BUILT_OF):
         raise DataError(
             f"{where}: its configuration names {target}, which is no model, flow or solver of this "
@@ -235,33 +235,32 @@ def unit_test(
     directory: str | Path | None = None,
     graphs: str | Path | None = None,
 ) -> pd.DataFrame:
-    """Accuracy of a model on graphs that broke others, of the zoo or a file; nothing is attacked.
+    """Test a model on attacked graphs from the zoo or a file, which were crafted on other models.
 
-    A defence that falls here is broken by attacks that never saw it, in seconds. One that does not
-    has shown nothing yet: attack it by `evaluate`.
+    The test takes seconds and runs no attack. If a defence fails, it is broken by attacks that
+    never saw it. If it passes, that shows little: attack it with `evaluate`.
 
     Args:
         model: Trained model (see `evaluate`).
-        data: The clean graph that the zoo's graphs were made of (see `evaluate`).
-        dataset: Its name in the zoo.
+        data: The clean graph that the zoo's attacks started from (see `evaluate`).
+        dataset: Name of the graph in the zoo.
         nodes: Target nodes of the zoo's graphs; `test` suffices for a datamodule of `open_dataset`.
-        seed: Of a model that samples.
-        device: Where to run; `None` for where the model is.
+        seed: Seed for a model that samples.
+        device: Device to run on; `None` for the model's device.
         directory: Folder of the zoo (see `load_model`).
-        graphs: Read these in place of the zoo's: `unit_test.npz` of arXiv:2301.13694, whose
-            perturbations against deployed models (evasion) of the split with these target nodes
-            count; or attacked graphs of GRB or DeepRobust, a file `*adj*.npz` or `*adj*.pkl`, or a
-            folder of these.
+        graphs: File or folder to read instead of the zoo: `unit_test.npz` of arXiv:2301.13694, of
+            which the evasion perturbations of the split with these target nodes are used; a file
+            `*adj*.npz` or `*adj*.pkl` of GRB or DeepRobust; or a folder of these.
 
     Returns:
-        A frame, the most harmful graph first: `made_on`, the model of the zoo; `attack`;
-        `own_accuracy` that it left to that model, if it is known; and `accuracy` that it leaves to
-        this one, in 0..1. The first row of all is the clean graph's, `made_on` "".
+        A frame with the most harmful graph first, after a first row for the clean graph with
+        `made_on` "". The columns are `made_on`, the model that the graph was crafted on; `attack`;
+        `own_accuracy` of that model, if known; and `accuracy` of this model, both in 0..1.
 
     Raises:
-        ConfigError: The zoo has no graph of that dataset or attacks other nodes of it, or the model
-            does not suit it.
-        DataError: The zoo is missing or damaged, or its graphs are none of this clean graph.
+        ConfigError: The zoo has no graph of that dataset or other target nodes, or the model does
+            not fit the graph.
+        DataError: The zoo is missing or damaged, or its graphs belong to another clean graph.
 
     Examples:
         >>> from robust_diffusion import load_model, open_dataset, unit_test
@@ -274,7 +273,7 @@ def unit_test(
         known = graphs_in(Path(graphs), subject)
     with subject.tried.ready():
         rows: list[tuple[Any, ...]] = [("", "clean", np.nan, subject.accuracy_on(subject.graph))]
-        rows += [(*of, subject.accuracy_on(graph)) for *of, graph in known]
+        rows += [(*origin, subject.accuracy_on(graph)) for *origin, graph in known]
     frame = pd.DataFrame(rows, columns=["made_on", "attack", "own_accuracy", "accuracy"])
     attacked = frame[1:].sort_values("accuracy", kind="stable")
     return pd.concat([frame[:1], attacked], ignore_index=True).dropna(axis=1, how="all")
@@ -291,7 +290,7 @@ def _graphs_of_zoo(zoo: Zoo, dataset: str, subject: Subject) -> Iterator[KnownGr
 
 
 def _graph(zoo: Zoo, entry: ZooEntry, subject: Subject) -> PerturbedGraph:
-    """The entry's worst graph, if it attacks the subject's target nodes of the same clean graph."""
+    """Read the entry's worst graph, checking that it has the same clean graph and target nodes."""
     if entry.target_nodes != tensor_hash(subject.targets):
         raise ConfigError(
             f"nodes: expected the target nodes of the zoo's {entry.dataset} graphs, got "

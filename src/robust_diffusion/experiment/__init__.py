@@ -1,1 +1,1 @@
-"""From a configuration to a recorded run: the protocol, the sweeps, and what they show."""
+"""From a configuration to a recorded run: protocol, sweeps, progress and result tables."""

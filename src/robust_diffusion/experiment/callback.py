@@ -30,14 +30,14 @@ from robust_diffusion.results.worst_case import show_targets, show_worst_cases
 from robust_diffusion.system.markdown import print_table
 
 Tagged = tuple[pd.DataFrame, list[str]]
-"""A table, and the tags that tell it apart from others of its sweep."""
+"""A table, and tags that distinguish it from other tables of its sweep."""
 
 
 class PrintResults(Callback):
-    """Table of the runs that a run or a sweep has recorded, printed at its end.
+    """Callback that prints a table of the recorded runs at the end of a run or a sweep.
 
-    It `shows` accuracies on the `test` graphs, on the clean graph's `validation` nodes, the
-    `worst_case` of each model, or that by `budget` or by `targets`.
+    The table `shows` accuracies on the `test` graphs, accuracies on the clean graph's `validation`
+    nodes, or the `worst_case` of each model, also by `budget` or by `targets`.
     """
 
     def __init__(self, shows: str = "test") -> None:
@@ -51,7 +51,7 @@ class PrintResults(Callback):
         self._summarize = tables[check_choice("hydra.callbacks.results.shows", shows, tables)]
 
     def on_run_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Print the row of a single run, unless it failed: its error speaks for it."""
+        """Print the row of a single run, unless it failed and its error is shown instead."""
         with _past_hydra():
             records = _records_below(config, Path(config.hydra.run.dir))
             if records and not any("error" in record for record in records):
@@ -74,7 +74,7 @@ class PrintResults(Callback):
         yield self._show(records), [config.hydra.runtime.choices.get("scale", "full")]
 
     def tables(self, experiment: str, records: list[Record], scale: str) -> Iterator[Tagged]:
-        """The tables of an experiment's runs for W&B, each with the tags that tell it apart."""
+        """Yield the tables of an experiment's runs for W&B, each with distinguishing tags."""
         if runs := by_experiment(records, scale=scale).get(experiment):
             yield self._summarize(runs).cells, [scale]
 
@@ -87,8 +87,8 @@ class PrintResults(Callback):
 
 
 def callback_of(experiment: str) -> PrintResults:
-    """The callback that shows an experiment's results; of an unknown one, that of all others."""
-    # Looked for among files that are there, since a name may come from anyone's records.
+    """Build the callback that shows an experiment's results; the default if it is unknown."""
+    # Only existing files are considered, since the name may come from untrusted records.
     known = {path.stem: path for path in CONFIG_DIR.glob("experiment/*.yaml")}
     options: Any = None
     if experiment in known:
@@ -99,7 +99,7 @@ def callback_of(experiment: str) -> PrintResults:
 
 
 def _log_tables(config: DictConfig, tables: Sequence[Tagged]) -> None:
-    """Log a sweep's tables to W&B if its runs are."""
+    """Log a sweep's tables to W&B if its runs are logged there."""
     wandb = (config.get("logger") or {}).get("wandb")
     if wandb and chosen_mode(wandb.mode) != "disabled":
         experiment, folder = config.hydra.runtime.choices.experiment, config.hydra.sweep.dir
@@ -128,7 +128,7 @@ def _print_places(config: DictConfig, directory: str, records: Sequence[Record])
 
 @contextmanager
 def _past_hydra() -> Iterator[None]:
-    """Let errors reach the command line; Hydra would make warnings of them, and status 0."""
+    """Let errors reach the command line; Hydra would turn them into warnings and exit with 0."""
     try:
         yield
     except Exception as error:
@@ -140,7 +140,7 @@ def _records_below(config: DictConfig, directory: Path) -> list[Record]:
     records = check_records({path: read_records(path, missing_ok=True)})
     start = Path(os.path.relpath(directory, path.parent))
     mine = [r for r in records if Path(r.get("directory", "")).is_relative_to(start)]
-    # A run that was done before left a reference; its result is where it was first recorded.
+    # A run that was finished earlier only left a reference; its result is in the first record.
     done = latest_by_run(records)
     mine = [
         done[r["run"]] | {key: r[key] for key in ("job", "overrides") if key in r}

@@ -1,4 +1,4 @@
-"""One run of an experiment: train one model, test it clean and under every attack."""
+"""One run of an experiment: train one model, test it on the clean graph and under every attack."""
 
 import copy
 import logging
@@ -46,31 +46,31 @@ Config = Mapping[str, Any]
 class RunResult:
     """The results of one run."""
 
-    accuracy: dict[str, float]  # per test graph, in 0..1; of several surrogates, the worst
-    mean_accuracy: dict[str, float]  # the same; of several surrogates, the mean
-    attacked: dict[str, dict[str, float]]  # per attacked model, on the graphs crafted on it
-    parts: dict[str, dict[str, float]]  # per attack of several parts, each part's `attacked`
+    accuracy: dict[str, float]  # per test graph, in 0..1; the worst of several surrogates
+    mean_accuracy: dict[str, float]  # per test graph, in 0..1; the mean of several surrogates
+    attacked: dict[str, dict[str, float]]  # accuracy per attacked model on graphs crafted on it
+    parts: dict[str, dict[str, float]]  # the same for each part of an ensemble
     val_accuracy: float  # best validation accuracy, in 0..1
     epochs: int  # epochs trained
-    best_epoch: int | None  # the one whose weights were tested, from 1
+    best_epoch: int | None  # epoch of the tested weights, from 1
     nfe: int  # right-hand-side evaluations in one forward pass on the clean test graph
     solves: dict[str, float | None]  # growth and stability; see `evaluation.solver_diagnostics`
-    seconds: dict[str, float]  # wall time of each phase, whenever it ran
+    seconds: dict[str, float]  # wall time of each phase, in the original run if reused
     forwards: dict[str, int]  # per attack, forward passes of the attacked model
     split: str  # hash of the split
-    split_drawn: bool  # by degree; false of a split that came with the graph
-    declared: dict[str, Any]  # budget of each attack, feature limits resolved
-    spent: dict[str, dict[str, Any]]  # per attack and attacked model, what it used of its budget
+    split_drawn: bool  # whether the split was drawn by degree; false if it came with the graph
+    declared: dict[str, Any]  # budget of each attack, with resolved feature limits
+    spent: dict[str, dict[str, Any]]  # spent budget per attack and attacked model
     attack_versions: dict[str, int]  # version of each attack
-    unbounded: dict[str, dict[str, str]]  # limits that an attack does not keep -> why
-    flags: dict[str, list[str]]  # per attack and of the `victim`, codes; see `evaluation.flags`
-    warnings: dict[str, list[str]]  # the same in lines
+    unbounded: dict[str, dict[str, str]]  # per attack, limits that it does not observe -> why
+    flags: dict[str, list[str]]  # codes per attack and for the `victim`; see `evaluation.flags`
+    warnings: dict[str, list[str]]  # the same flags as text
     surrogate_flags: dict[str, list[str]]  # per transferred graph, codes measured on its surrogate
-    same_weights: list[str]  # surrogates that are the victim, weight for weight: a white box
-    reused: list[str]  # what was taken from the store instead of computed
-    files: dict[str, str]  # entries of the store: the victim, and each perturbed graph
+    same_weights: list[str]  # surrogates with the victim's weights, in effect a white box
+    reused: list[str]  # parts that came from the cache
+    files: dict[str, str]  # cache entries of the victim and of each perturbed graph
     backend: str  # of the operators, on the run's device
-    processor: str  # of this run; what is `reused` may be of another
+    processor: str  # of this run; `reused` parts may have run on another
 
 
 def evaluate_run(
@@ -84,26 +84,27 @@ def evaluate_run(
     logger: Logger | Sequence[Logger] | Literal[False] = False,
     description: str = "victim",
 ) -> RunResult:
-    """Train a victim, attack as the threat model says, and test on all graphs.
+    """Train a victim, attack according to the threat model, and test on all graphs.
 
-    Under evasion the victim is trained on the clean graph alone, under poisoning also from scratch
-    on each attacked graph. The random state is reset from the seed for each model, attack and test,
-    so that all victims of one seed face the same attacked graphs, shared through the store.
+    Under evasion, the victim is trained once, on the clean graph; under poisoning, it is also
+    trained from scratch on each attacked graph. The random state is reset from the seed for each
+    model, attack and test. All victims of one seed therefore face the same attacked graphs, which
+    are shared through the cache.
 
     Args:
-        train: Has the graph, the store and the seed.
-        recipe: Of the victim.
-        threat: Says which models the attacks run on.
-        attacks: By the name under which their test graph is scored.
-        budget: What every attack may spend.
-        cache_key: The configuration of the `model`, the `threat` and each of `attacks`, by which
-            the store knows attacked graphs.
-        logger: Lightning logger of the victim's curves and test accuracies.
-        description: Names the victim in progress bar and log.
+        train: Training with the graph, the cache and the seed.
+        recipe: Recipe of the victim.
+        threat: Threat model, which selects the models that attacks are crafted on.
+        attacks: Attacks by the name of their test graph.
+        budget: Limits of every attack.
+        cache_key: Configuration of the `model`, the `threat` and each of `attacks`, which
+            identifies attacked graphs in the cache.
+        logger: Lightning logger for the victim's curves and test accuracies.
+        description: Name of the victim in progress bar and log.
 
     Raises:
-        ConfigError: The seed, the budget, the threat or an attack's name does not fit; a poisoning
-            by injected nodes.
+        ConfigError: The seed, the budget, the threat or an attack's name is invalid, or a poisoning
+            attack injects nodes.
         TrainingError: A loss is not finite.
         AttackError: An attack's gradient is not finite.
     """
@@ -134,9 +135,9 @@ def evaluate_run(
         retrain=retrain if task.poisons else None,
     )
     seconds |= {run.label: measured.outcomes[run.label].effort["seconds"] for run in runs}
-    for each in [logger] if isinstance(logger, Logger) else logger or []:
-        each.log_metrics({f"accuracy/{k}": v for k, v in measured.accuracy.items()}, step=0)
-        each.save()
+    for curves in [logger] if isinstance(logger, Logger) else logger or []:
+        curves.log_metrics({f"accuracy/{k}": v for k, v in measured.accuracy.items()}, step=0)
+        curves.save()
     result = RunResult(
         **_of_attacks(attacks, runs, measured, victim),
         val_accuracy=victim.val_accuracy,
@@ -208,10 +209,10 @@ def _of_attacks(
 def _checked_task(
     train: ModelTraining, recipe: Recipe, threat: ThreatModel, attacks: Mapping[str, Attack]
 ) -> Task:
-    """Return what models are tested on; refuse, before hours of training, what does not fit."""
+    """Return the task of the run, raising errors before hours of training."""
     check_value("seed", train.seed, Seed)
     for name in attacks:
-        check_name("attacks", name, OWN_NAMES | {"train", "test"})  # phases whose time is recorded
+        check_name("attacks", name, OWN_NAMES | {"train", "test"})  # names of phases in `seconds`
     injections = [name for name, attack in attacks.items() if attack.kind == "injection"]
     poisons = isinstance(threat, Poisoning)
     if poisons and injections:
@@ -221,7 +222,7 @@ def _checked_task(
         )
     datamodule, untrained = train.datamodule, train.untrained(recipe.build).eval()
     threat.check(untrained)
-    if not has_own_layers(untrained):  # the package's models are tested
+    if not has_own_layers(untrained):  # models of the package are covered by tests
         _check_custom(untrained, datamodule, grows=bool(injections))
     warn_of_steps(untrained, datamodule.view("val"))
     graph, targets = datamodule.graph, datamodule.target_nodes
@@ -230,7 +231,7 @@ def _checked_task(
 
 
 def _check_custom(model: nn.Module, datamodule: GraphDataModule, *, grows: bool) -> None:
-    """Refuse a model whose accuracy would mean nothing."""
+    """Reject a custom model that would make accuracies meaningless."""
     clean = datamodule.view("test")
     tried = check_model(model, clean.x, clean.edge_index, datamodule.num_classes, grows=grows)
     if tried.writes_in_place:
@@ -247,7 +248,7 @@ def _runs(
     train: ModelTraining,
     seconds: dict[str, float],
 ) -> list[AttackRun]:
-    """Return every attack on every model that the threat attacks; `seconds` gets trainings."""
+    """Return every attack on every attacked model; adds the times of trainings to `seconds`."""
     surrogates = cache_key["threat"].get("surrogates", {})
 
     def train_surrogate(

@@ -10,9 +10,9 @@ from robust_diffusion.experiment.wandb_log import open_run
 
 
 class BestEpochLogger(WandbLogger):
-    """W&B logger whose summary holds the values of the best epoch, whose weights are kept.
+    """W&B logger whose summary holds the values of the best epoch, the one whose weights are saved.
 
-    The `options` are those of `open_run`.
+    For the `options` see `open_run`.
     """
 
     def __init__(self, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Checks of a composed configuration: each key and each override is read by something."""
+"""Checks of a composed configuration: valid values, and no key or override that nothing reads."""
 
 import logging
 import math
@@ -49,35 +49,35 @@ SETTINGS = {
     "threads": Annotated[int, Ge(1), Le(4096)] | Literal["auto"],
     **{f"paths.{name}": str for name in ("data_dir", "outputs", "records", "store")},
 }
-"""Values of keys that no object takes, or not under their own name."""
+"""Types of keys that are not passed to an object under the same name."""
 
 
 NO_NAME = re.compile(r"[-+\d.]+(e[-+]?\d+)?|true|false|null", re.IGNORECASE)
-"""Text that Hydra reads as a number, a truth value or nothing, so no name of an option."""
+"""Text that Hydra reads as a number, a boolean or null, and so cannot name an option."""
 
 ALONE = frozenset(
     ["-r", "--run", "-m", "--multirun", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"]
 )
-"""Flags that Hydra takes one at a time; two of them end in a traceback."""
+"""Mutually exclusive flags of Hydra; two of them would end in a traceback."""
 
 
 def check_config(cfg: DictConfig, hydra: Any = None, read: Collection[str] | None = None) -> None:
-    """Refuse a composed configuration with a value that cannot be, or an override nothing reads.
+    """Reject a composed configuration with an invalid value, or an override that nothing reads.
 
-    In a sweep, where other runs may read it, an override that nothing reads is only warned of.
+    In a sweep, an override that nothing reads only logs a warning, since other runs may read it.
 
     Raises:
-        ConfigError: It names key, value and range.
+        ConfigError: A value is invalid or an override is unused; names key, value and range.
     """
     check_values(cfg, read)
     check_overrides(cfg, hydra or HydraConfig.get(), read or ())
 
 
 def check_values(cfg: DictConfig, read: Collection[str] | None = None) -> None:
-    """Refuse a value that cannot be; `check_config` also looks at what nothing reads.
+    """Reject an invalid value; `check_config` also looks for overrides that nothing reads.
 
     Raises:
-        ConfigError: It names key, value and range.
+        ConfigError: A value is invalid; names key, value and range.
     """
     check_parts(cfg)
     for key, kind in SETTINGS.items():
@@ -95,7 +95,8 @@ def compose_all(overrides: Sequence[str], config_dir: Path | None = None) -> Dic
         config_dir: Folder with further options, in the layout of `conf/`.
 
     Raises:
-        ConfigError: An override that means nothing, or a missing folder, in one line.
+        ConfigError: An override cannot be interpreted, or the folder is missing; the message has
+            one line.
     """
     if isinstance(overrides, str | Mapping):
         raise ConfigError(
@@ -122,22 +123,22 @@ def composed(
     read: Collection[str] | None = None,
     config_dir: Path | None = None,
 ) -> tuple[DictConfig, dict[str, Any]]:
-    """A checked configuration outside a Hydra application, and each group's option.
+    """Compose and check a configuration outside a Hydra application, with each group's option.
 
-    The arguments are those of `check_config` and `compose_all`.
+    For the arguments see `compose_all` and `check_config`.
     """
     cfg = compose_all(overrides, config_dir)
     hydra = cfg.hydra
     with open_dict(cfg):
         del cfg["hydra"]
-        # A run of Hydra's would name it; a command keeps what it makes in the store alone.
+        # Only a Hydra run has an output folder; other commands only write to the cache.
         cfg.paths.output_dir = ""
     check_config(cfg, hydra, read)
     return cfg, dict(hydra.runtime.choices)
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
-    """Refuse what Hydra would answer with a traceback, or by writing to the root folder."""
+    """Reject arguments for which Hydra would print a traceback or write to the root folder."""
     flags = [argument for argument in arguments if argument.partition("=")[0] in ALONE]
     if len(flags) > 1:
         raise ConfigError(f"{' '.join(flags)}: do not go together; leave out all but one")
@@ -158,7 +159,7 @@ def check_arguments(arguments: Sequence[str]) -> None:
 
 
 def _check_option(argument: str, key: str, value: str) -> None:
-    """Refuse what names no option of a config group; Hydra takes `model@model` for one, too."""
+    """Reject a name that is not an option of a config group, which may also be `model@model`."""
     group = key.partition("@")[0]
     folder = CONFIG_DIR / group
     if not (folder.is_dir() or re.fullmatch(r"hydra/\w+", group)) or not group:
@@ -173,7 +174,7 @@ def _check_option(argument: str, key: str, value: str) -> None:
 
 
 def check_parts(cfg: DictConfig) -> None:
-    """Refuse a configuration with a part deleted, or a part that is no object."""
+    """Reject a configuration in which a part was deleted or is not an object."""
     for key in OmegaConf.load(CONFIG_DIR / "config.yaml"):
         if key not in ("defaults", "hydra") and key not in cfg:
             raise ConfigError(f"~{key!s}: every run reads it; leave this out")
@@ -194,7 +195,7 @@ def _known_keys() -> set[str]:
 
 
 def check_overrides(cfg: DictConfig, hydra: Any, read: Collection[str]) -> None:
-    """Refuse an override that nothing reads; in a sweep, where other runs may read it, warn."""
+    """Reject an override that nothing reads; in a sweep only warn, as other runs may read it."""
     known = _known_keys() | {"table"}
     for key in cfg:
         if key not in known:
@@ -207,17 +208,17 @@ def check_overrides(cfg: DictConfig, hydra: Any, read: Collection[str]) -> None:
         if key.split(".")[0] == "certificate" and "certificate" in read:
             continue
         if message := _unused(key, value, cfg, hydra.runtime.choices):
-            # In a sweep over models the key is there for the others.
+            # In a sweep over models, the key may apply to other runs.
             if hydra.mode != RunMode.MULTIRUN:
                 raise ConfigError(message)
             log.warning(message)
 
 
 def _unused(key: str, value: str, cfg: DictConfig, choices: Mapping[str, Any]) -> str | None:
-    """The reason why nothing reads an override, if nothing does."""
+    """Return the reason why nothing reads an override, or `None` if something does."""
     part = key.split(".")[0]
     source, model = cfg.data.source, choices["model"]
-    # A missing one is reported where it is needed.
+    # A missing source is reported where it is needed.
     if key.startswith("dataset.source.") and source and source != cfg.dataset.source:
         scale = choices.get("scale", "full")
         return f"{key}={value}: scale={scale} draws a small graph instead; drop one of them"
@@ -243,7 +244,7 @@ def _unused(key: str, value: str, cfg: DictConfig, choices: Mapping[str, Any]) -
 
 
 def _is_read(cfg: DictConfig, key: str) -> bool:
-    """True if a part of the run refers to the key, or to another that does."""
+    """Return whether a part of the run refers to the key, directly or through other keys."""
     seen: set[str] = set()
     todo = [part for part in (*_PARTS, *MEMBERS, "timing") if part in cfg]
     while todo:
@@ -258,13 +259,13 @@ def _is_read(cfg: DictConfig, key: str) -> bool:
 
 
 def check_keys(node: DictConfig, path: str) -> None:
-    """Refuse a key that the node's target does not take, and a value that it cannot."""
+    """Reject keys that the node's target does not accept, and invalid values."""
     target = node.get("_target_")
     parameters = {} if target is None else parameters_of(imported(target, path))
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for name, child in ((str(name), child) for name, child in node.items()):
         key = f"{path}{name}"
-        if OmegaConf.is_interpolation(node, name):  # the fault of what it refers to
+        if OmegaConf.is_interpolation(node, name):  # report the key that it refers to
             if OmegaConf.is_config(child):
                 continue
             raw = dict(OmegaConf.to_container(node, resolve=False))[name]  # type: ignore[arg-type]
@@ -283,21 +284,21 @@ def check_keys(node: DictConfig, path: str) -> None:
 
 
 def imported(target: str, path: str = "") -> Any:
-    """Return what a `_target_` at a path names.
+    """Import the object that a `_target_` at a path names.
 
     Raises:
-        ConfigError: It cannot be imported.
+        ConfigError: The object cannot be imported.
     """
     try:
-        found = resolve_name(target)
-    except Exception as error:  # importing a module of the user's may raise anything
+        obj = resolve_name(target)
+    except Exception as error:  # importing a user-defined module may raise anything
         raise ConfigError(
             f"{path}_target_={target}: cannot be imported ({error}); check the name, and that "
             "Python finds its module"
         ) from error
-    if not callable(found):
+    if not callable(obj):
         raise ConfigError(
-            f"{path}_target_={target}: expected a class or function, got a {type(found).__name__}; "
+            f"{path}_target_={target}: expected a class or function, got a {type(obj).__name__}; "
             "name one, as in module.Class"
         )
-    return found
+    return obj

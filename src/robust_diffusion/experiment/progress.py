@@ -1,4 +1,4 @@
-"""Progress of a sweep: a header, what its runs share, a line per run, and the time left."""
+"""Progress of a sweep: a header, common messages, a line per run, and the time left."""
 
 import json
 import logging
@@ -27,19 +27,20 @@ from robust_diffusion.system.progress import LineHandler, Progress, about, durat
 
 PLAN, NEWS = "progress.json", ".progress.jsonl"
 ALIKE = ("dataset", "model", "flow", "training.max_epochs")
-"""Settings in which runs agree whose times are compared."""
+"""Settings that must be equal for the times of two runs to be compared."""
 CHOICES = (*ALIKE, "solver", "threat", "fidelity")
 IDLE = ("experiment", "logger", "callbacks", "force", "trainer", "threads", "paths", "hydra")
-"""Keys that change no result but through others."""
+"""Keys that do not change results by themselves."""
 DIFFICULTIES = {"easy": "lowest degree", "medium": "middle degree", "hard": "highest degree"}
 
 
 class SweepProgress(Callback):
-    """Collects what the runs of a sweep report, in a file that `sweep_progress` prints.
+    """Callback that collects messages of a sweep's runs in a file, which `SweepReport` prints.
 
     Runs may be parallel, in other processes or on other machines, so none of them writes to the
-    terminal. To that file go warnings, what several runs share (`extra={"shared": True}`), and how
-    a run ends (`extra={"end": "..."}`); all else is in the run's log alone.
+    terminal. The file receives warnings, messages common to several runs
+    (`extra={"shared": True}`), and the result of a run (`extra={"end": "..."}`). Everything else is
+    only in the run's log.
     """
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -81,12 +82,12 @@ class SweepProgress(Callback):
 
 
 class SweepReport:
-    """Prints a sweep's header, and while runs are launched what they report.
+    """Printer of a sweep's header, and of the messages of its runs.
 
     Args:
-        config: That of the sweep.
+        config: Configuration of the sweep.
         total: Number of all runs, if they are launched in several batches.
-        swept: Keys that name a run; none for those in which the runs differ.
+        swept: Keys that name a run; if empty, the keys in which the runs differ.
     """
 
     def __init__(self, config: DictConfig, total: int = 0, swept: Sequence[str] = ()) -> None:
@@ -98,7 +99,7 @@ class SweepReport:
 
     @contextmanager
     def printing(self, overrides: Sequence[Sequence[str]]) -> Iterator[None]:
-        """Print, until the block ends, what runs of these overrides report."""
+        """Print the messages of runs with these overrides until the `with` block ends."""
         if not overrides or not self._config.hydra.callbacks.get("progress"):
             yield
             return
@@ -112,10 +113,10 @@ class SweepReport:
         finally:
             stop.set()
             printer.join()
-            Progress.label = ""  # of a run that was interrupted
+            Progress.label = ""  # an interrupted run leaves its label
 
     def _begin(self, runs: Sequence[Mapping[str, str]]) -> None:
-        """Print the header, and write what the runs need to name themselves."""
+        """Print the header, and write the plan from which the runs build their names."""
         swept = self._swept or differing_keys(runs)
         seconds, cores = expected_seconds(self._config, runs)
         known = [s for s in seconds if s] or [1.0]
@@ -130,7 +131,7 @@ class SweepReport:
         self._write(_header(self._config, runs, plan, took if any(seconds) else ""))
 
     def _print_news(self, stop: threading.Event) -> None:
-        """Print each text once, and after each run the time left, until `stop` is set."""
+        """Print every distinct text once, and the time left after each run, until `stop` is set."""
         total, ended = len(self._weights), False
         with (
             self._news.open(encoding="utf-8") as file,
@@ -152,20 +153,20 @@ class SweepReport:
                     if entry["text"] not in self._shown:
                         self._write(text.rstrip())
                     self._shown.add(entry["text"])
-                file.seek(self._read)  # before a line that is half written
+                file.seek(self._read)  # back to the start of a line that is half written
 
     def _write(self, text: str) -> None:
         tqdm.write(text, file=sys.stderr)
 
 
 def _by_key(overrides: Sequence[str]) -> dict[str, str]:
-    # A sweeper escapes the colons of a value, and a record has them as they are.
+    # Sweepers escape colons in values; records do not.
     parts = (override.replace("\\:", ":").lstrip("+") for override in overrides)
     return dict(part.partition("=")[::2] for part in parts)
 
 
 def _name(run: Mapping[str, str], swept: Sequence[str], config: DictConfig) -> str:
-    """Return what tells a run from the others of its sweep: `heat step_size=0.5 seed=0`."""
+    """Return a name for a run that is unique in its sweep, such as `heat step_size=0.5 seed=0`."""
     parts = [
         f"{key.rpartition('.')[2]}={run[key]}" if "." in key or key == "seed" else run[key]
         for key in swept
@@ -178,10 +179,10 @@ def _name(run: Mapping[str, str], swept: Sequence[str], config: DictConfig) -> s
 def expected_seconds(
     config: DictConfig, runs: Sequence[Mapping[str, str]]
 ) -> tuple[list[float | None], int]:
-    """Return the seconds of each run by this machine's records, and the runs at a time.
+    """Estimate the seconds of each run from this machine's records; also count parallel runs.
 
-    That is the mean of the records that differ in fewest settings; 0 for a recorded run, and `None`
-    without a record of the same dataset, model and flow.
+    The estimate is the mean over the records that differ in the fewest settings. It is 0 if the run
+    itself is recorded, and `None` without a record of the same dataset, model and flow.
     """
     launcher, cores = config.hydra.launcher, usable_cores()
     if not launcher._target_.endswith(("BasicLauncher", "ProcessLauncher")):
@@ -210,21 +211,21 @@ def expected_seconds(
 
 
 def _settings(choices: Any, max_epochs: int | None, overrides: Mapping[str, str]) -> dict[str, str]:
-    """Return what tells runs apart: choices, `None` where a group is not read, and overrides."""
+    """Return the settings that distinguish runs: choices and overrides, as text."""
     values = {key: choices.get(key) for key in CHOICES} | {"training.max_epochs": max_epochs}
     values |= {k: v for k, v in overrides.items() if k.partition(".")[0] not in IDLE}
     return {key: str(value) for key, value in values.items() if value is not None}
 
 
 def _spent(record: Record) -> float:
-    """Return the seconds of what a run computed itself."""
+    """Return the seconds that a run spent itself, without reused parts."""
     reused = {"train" if name == "victim" else name for name in record.get("reused", ())}
     seconds = {key: s for key, s in record.get("seconds", {}).items() if key not in reused}
     return float(sum(seconds.values()))
 
 
 def _difficulty(run: Mapping[str, str], config: DictConfig) -> str:
-    """Return that of the run's dataset; "" if the dataset is not one of the package's."""
+    """Return the difficulty of the run's dataset; "" for a custom dataset."""
     composed = config.hydra.runtime.choices.dataset
     name = run.get("dataset", composed)
     if name == composed or not OmegaConf.is_interpolation(config, "difficulty"):
@@ -236,19 +237,19 @@ def _difficulty(run: Mapping[str, str], config: DictConfig) -> str:
 def _header(
     config: DictConfig, runs: Sequence[Mapping[str, str]], plan: Mapping[str, Any], took: str
 ) -> str:
-    """Return what the runs of a sweep are about, in two lines."""
+    """Summarise the runs of a sweep in two lines."""
     choices, swept, count = config.hydra.runtime.choices, plan["swept"], plan["count"]
 
     def listed(key: str, default: Any) -> str:
         return ", ".join(dict.fromkeys(run.get(key, str(default)).strip("[]") for run in runs))
 
-    each = [run.get("difficulty") or _difficulty(run, config) for run in runs]
-    difficulty = ", ".join(dict.fromkeys(map(str, each))).strip("[]")
+    difficulties = [run.get("difficulty") or _difficulty(run, config) for run in runs]
+    difficulty = ", ".join(dict.fromkeys(map(str, difficulties))).strip("[]")
     nodes = f" ({DIFFICULTIES[difficulty]})" if difficulty in DIFFICULTIES else ""
     first = [
         f"{count} run{'s' * (count > 1)}" + (f" over {' × '.join(swept)}" if swept else ""),
         listed("dataset", choices.dataset),
-        f'"{difficulty}" test nodes{nodes}' if all(each) else "",
+        f'"{difficulty}" test nodes{nodes}' if all(difficulties) else "",
         f"seed {listed('seed', config.seed)}",
         took,
     ]

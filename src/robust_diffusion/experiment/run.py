@@ -1,4 +1,4 @@
-"""From a composed configuration to a recorded run: instantiate the parts and call them."""
+"""From a composed configuration to a recorded run: instantiate its parts and run them."""
 
 import logging
 import math
@@ -41,14 +41,15 @@ log = logging.getLogger(__name__)
 
 
 def run_experiment(overrides: Sequence[str] = ()) -> Record:
-    """Run one cell in this process, such as a notebook's, as the command line does.
+    """Execute one run as the command line does, but in this process, such as a notebook.
 
     Args:
-        overrides: Those of the command line, such as `["flow=heat", "seed=1"]`, no sweep.
+        overrides: Overrides as on the command line, such as `["flow=heat", "seed=1"]`; sweeps are
+            not supported.
 
     Returns:
-        Its record, which is appended to `outputs/records.jsonl`; that of an earlier run if there is
-        one. Accuracies are in 0..1.
+        The record of the run, which is appended to `outputs/records.jsonl`; or the record of an
+        earlier run with the same settings. Accuracies are in 0..1.
 
     Raises:
         RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
@@ -81,7 +82,7 @@ def run_and_record(cfg: DictConfig) -> Record:
         RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
     """
     check_config(cfg)
-    # The record of a time names the backend that is timed.
+    # The record of a timing names the backend, which is therefore set first.
     set_up_process(cfg.threads, cfg.backend if cfg.timing else None)
     record, path = record_header(cfg), Path(cfg.paths.records)
     check_writable(path)
@@ -114,14 +115,14 @@ def _refer_to(earlier: Record, cfg: DictConfig, record: Record) -> Record:
 
 
 def _wandb_logger(cfg: DictConfig, record: Record, **options: Any) -> WandbLogger | None:
-    """Open the W&B run of a record, tagged by every experiment that asked for it, if W&B is on."""
+    """Open the W&B run of a record if W&B is on, tagged with every experiment that requested it."""
     wandb = cfg.logger.get("wandb")
     if not wandb or chosen_mode(wandb.mode) == "disabled":
         return None
-    # The experiment that asks now is in the records only if the run was done before.
+    # The current experiment is in the records only if the run was finished earlier.
     lines = [*records_of(cfg.paths.records, record["run"]), record]
     experiments = experiments_asking(lines).get(record["run"], ())
-    # Not by `instantiate` itself, which would make objects of the record's own configuration.
+    # `record` is not passed to `instantiate`, which would instantiate the configuration in it.
     opened: WandbLogger = instantiate(wandb, _partial_=True)(
         record=record, experiments=experiments, **options
     )
@@ -130,8 +131,8 @@ def _wandb_logger(cfg: DictConfig, record: Record, **options: Any) -> WandbLogge
 
 def _compute(cfg: DictConfig, record: Record) -> Record:
     """Measure the run, and append its record."""
-    # Everything is instantiated before anything is trained, so that a bad value costs no time; a
-    # backend may be compiled, which a mistake need not wait for.
+    # All parts are instantiated before training, so that a bad value fails at once, and before the
+    # backend is set, which may have to be compiled.
     datamodule: GraphDataModule = instantiate(cfg.data)
     measure = _measure(cfg, record)
     record["backend"] = set_backend(cfg.backend)
@@ -152,7 +153,7 @@ def _compute(cfg: DictConfig, record: Record) -> Record:
         logger.log_hyperparams(record["config"])
     with ExitStack() as stack:
         runs = [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]
-        for run in runs:  # one left open would swallow the next run's curves
+        for run in runs:  # a run left open would receive the curves of the next one
             stack.callback(run.finish)
         measured = asdict(measure(datamodule, loggers))
         limits = ("declared", "spent", "unbounded")
@@ -166,7 +167,7 @@ def _compute(cfg: DictConfig, record: Record) -> Record:
 
 
 def _measure(cfg: DictConfig, record: Record) -> Callable[[GraphDataModule, Sequence[Any]], Any]:
-    """Trains and tests, or times one step of an untrained model, of a graph."""
+    """Return a function that trains and tests on a graph, or times a step of an untrained model."""
     model, fit = instantiate(cfg.model), instantiate(cfg.training)
     description = f"{record['dataset']} {model_name(record)}"
     if cfg.timing:
@@ -197,13 +198,13 @@ def _measure(cfg: DictConfig, record: Record) -> Callable[[GraphDataModule, Sequ
 
 
 def record_failure(cfg: DictConfig, error: str, kind: str) -> None:
-    """Append a record of a run that failed, with its error and the error's class for results."""
+    """Append a record of a failed run, with its error and the class of the error."""
     resolved = OmegaConf.create(_finite(OmegaConf.to_container(cfg, resolve=True)))
     append_record(cfg.paths.records, record_header(resolved) | {"error": error, "error_kind": kind})
 
 
 def _finite(value: Any) -> Any:
-    """The value, in which infinity and NaN, which no record can hold, are text."""
+    """Replace infinity and NaN, which JSON cannot hold, by text."""
     if isinstance(value, dict):
         return {key: _finite(child) for key, child in value.items()}
     if isinstance(value, list):

@@ -20,23 +20,24 @@ from robust_diffusion.errors import ConfigError
 
 @validated("hydra.sweeper.sampler")
 class Search:
-    """Trials that a tree-structured Parzen estimator proposes, told how good earlier ones were.
+    """Search that proposes trials by a tree-structured Parzen estimator, from earlier results.
 
-    The same values of earlier trials lead to the same next ones.
+    The proposals are deterministic: equal results of earlier trials lead to equal next trials.
 
     Reference:
         Optuna's sampler, arXiv:1907.10902.
 
     Args:
-        overrides: Hydra's, each a fixed value or one to search: `interval(0.1, 1)` of real numbers,
-            `int(interval(1, 9))` or `range(1, 9, 2)` of whole ones, `tag(log, ...)` of these, or
-            `choice(a, b)`. Of two with one key the later counts.
-        direction: `maximize` or `minimize` the trials' values.
-        seed: Of the proposals, at least 0.
+        overrides: Hydra overrides, each with a fixed value or a range to search:
+            `interval(0.1, 1)` for real numbers, `int(interval(1, 9))` or `range(1, 9, 2)` for
+            integers, `tag(log, ...)` around either, or `choice(a, b)`. If a key is repeated, the
+            last override counts.
+        direction: `maximize` or `minimize` the values of the trials.
+        seed: Seed of the proposals, at least 0.
         n_startup_trials: Random trials before the search begins, at least 0.
 
     Raises:
-        ConfigError: A sweep that no search can read, or a value out of range.
+        ConfigError: An override is not a supported range, or a value is out of range.
     """
 
     def __init__(
@@ -54,14 +55,14 @@ class Search:
         if not self._searched:
             remedy = "give a range, such as training.learning_rate=interval(0.001,0.1)"
             raise ConfigError(f"hydra/sweeper=tune: nothing to search; {remedy}")
-        # Its own log of each trial would repeat what the runs log.
+        # Optuna's log of each trial would repeat the log of the runs.
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=n_startup_trials)
         self._study = optuna.create_study(sampler=sampler, direction=direction)
         self._proposed: list[optuna.Trial] = []
 
     def propose(self, count: int) -> list[list[str]]:
-        """The overrides of the next `count` trials, which run before any of them is judged."""
+        """Return the overrides of the next `count` trials, which run before any is judged."""
         self._proposed = [self._study.ask(self._searched) for _ in range(count)]
         return [
             [*self._fixed, *(f"{key}={value}" for key, value in trial.params.items())]
@@ -69,13 +70,13 @@ class Search:
         ]
 
     def judge(self, values: Sequence[float | None]) -> None:
-        """Tell the values of the trials proposed last, in order; `None` of one that failed."""
+        """Report the values of the last proposed trials in order, `None` for a failed one."""
         for trial, value in zip(self._proposed, values, strict=True):
             state = TrialState.FAIL if value is None else TrialState.COMPLETE
             self._study.tell(trial, value, state)
 
     def best(self) -> tuple[float, dict[str, float | str]] | None:
-        """The best value, and what was searched for it; `None` if no trial has a value."""
+        """Return the best value and its parameters; `None` if no trial has a value."""
         if not self._study.get_trials(states=[TrialState.COMPLETE]):
             return None
         return self._study.best_value, self._study.best_params

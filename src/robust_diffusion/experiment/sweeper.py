@@ -18,7 +18,7 @@ from robust_diffusion.errors import ConfigError
 log = logging.getLogger(__name__)
 
 _Cell = dict[str, str]
-"""Per option of a run its override, in the order in which they are given to Hydra."""
+"""Option -> override of one run, in the order in which Hydra receives them."""
 
 
 def plan(
@@ -29,32 +29,36 @@ def plan(
     max_cells: int | None = None,
     stand_ins: Mapping[str, str] | None = None,
 ) -> list[list[str]]:
-    """Every combination of the options in `params`, with every one of each grid.
+    """Return the runs of a sweep: all combinations of `params`, with all combinations of each grid.
 
-    The first of `params` changes slowest. An option typed on the command line takes the place of
-    its values here; where grids differ in it, a typed value runs in those that know it, so that a
-    solver without steps does not meet a number of steps; one that none knows runs in each. Of
-    options that no grid has together, such as `model` and `flow`, each runs in its own. A graph
-    that stands in for a dataset runs where that one does.
+    The first option in `params` changes slowest. Options typed on the command line replace these
+    values as follows:
+
+    - If grids differ in an option, a typed value runs in the grids that list it. For example, a
+      solver without steps is not combined with a number of steps. A value that no grid lists runs
+      in all of them.
+    - If no grid has two typed options together, such as `model` and `flow`, each runs in the grids
+      that have it.
+    - A dataset that stands in for another one runs in the grids that list the other.
 
     Args:
-        params: Per option its values in Hydra's grammar, such as `1,2,10` or `range(5)`.
-        grids: Further options, one product each.
-        typed: Overrides of the command line; of several values each is a run of its own.
-        max_cells: Thin the sweep to about this number of runs: to two seeds or one, and if they are
-            still too many, so that every other option still runs with each of its values.
-        stand_ins: Dataset -> another one, which runs where that one does if it is typed.
+        params: Values of each option in Hydra's grammar, such as `1,2,10` or `range(5)`.
+        grids: Further options; each grid is a separate product.
+        typed: Overrides of the command line; several values make separate runs.
+        max_cells: Thin the sweep to about this number of runs: first to two seeds or one, and then
+            by dropping runs, as long as every option still runs with each of its values.
+        stand_ins: Dataset -> dataset that may stand in for it.
 
     Raises:
-        HydraException: An override that cannot be read.
+        HydraException: An override cannot be parsed.
     """
     asked = _values(typed)
     common = {key: asked.pop(key, values) for key, values in _parsed(params).items()}
-    chosen = _narrowed([_parsed(grid) for grid in grids], asked, stand_ins or {})
+    narrowed = _narrowed([_parsed(grid) for grid in grids], asked, stand_ins or {})
     runs = [
         shared | further
         for shared in _combinations(asked | common)
-        for grid in chosen
+        for grid in narrowed
         for further in _combinations(grid)
     ]
     if max_cells is not None:
@@ -63,7 +67,7 @@ def plan(
 
 
 def covering(runs: Iterable[Sequence[str]]) -> list[list[str]]:
-    """The runs that bring an override which none before them has."""
+    """Return a subset of runs that covers every override."""
     seen: set[str] = set()
     cover = []
     for run in runs:
@@ -74,10 +78,10 @@ def covering(runs: Iterable[Sequence[str]]) -> list[list[str]]:
 
 
 def as_sweeps(arguments: Sequence[str]) -> list[str]:
-    """A command line on which the keys of swept groups are sweeps of one value.
+    """Rewrite keys of swept groups on a command line as sweeps of one value.
 
-    Before a sweep, Hydra composes the defaults with everything that is no sweep. A key of
-    `model=gcn,gat` would have to be one of the default model's.
+    Before a sweep, Hydra composes the defaults with all overrides that are not sweeps. A key of
+    `model=gcn,gat` would then have to exist in the default model.
     """
     parsed = {}
     for argument in arguments:
@@ -100,7 +104,7 @@ def as_sweeps(arguments: Sequence[str]) -> list[str]:
 def without_lacking_keys(
     runs: Sequence[Sequence[str]], compose: Callable[[list[str]], DictConfig]
 ) -> list[list[str]]:
-    """The runs, each less the keys that the chosen option of their group lacks.
+    """Remove keys from runs whose option of the key's group does not have them.
 
     A key that no option has stays, and composing the run raises an error.
     """
@@ -138,9 +142,9 @@ def _parsed(options: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _values(overrides: Sequence[str]) -> dict[str, list[str]]:
-    """Per option its overrides, one for each value."""
+    """Return the overrides of each option, one for each value."""
     hydra = GlobalHydra.instance()
-    loader = hydra.config_loader() if hydra.is_initialized() else None  # of glob(*)
+    loader = hydra.config_loader() if hydra.is_initialized() else None  # resolves glob(*)
     parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
     return {override.get_key_element(): _each(override) for override in parsed}
 
@@ -163,12 +167,15 @@ def _narrowed(
     asked: dict[str, list[str]],
     stand_ins: Mapping[str, str],
 ) -> list[dict[str, list[str]]]:
-    """The grids that know most of what was typed, with it; takes from `asked` what they use."""
+    """Narrow grids to the typed options; select those that have most, and remove used options.
+
+    Options that the selected grids use are removed from `asked`.
+    """
     known = [asked.keys() & grid.keys() for grid in grids]
     narrowed = [
         grid
-        for grid, own in zip(grids, known, strict=True)
-        if not any(own < more for more in known)
+        for grid, typed in zip(grids, known, strict=True)
+        if not any(typed < more for more in known)
     ]
     for key in list(asked):
         having = [grid for grid in narrowed if key in grid]
@@ -177,20 +184,20 @@ def _narrowed(
         values = asked.pop(key)
         names = {value: _names(value, stand_ins) for value in values}
         strange = {v for v in values if not any(names[v] & set(grid[key]) for grid in having)}
-        chosen = [
+        kept_values = [
             [v for v in values if v in strange or names[v] & set(grid.get(key, ()))]
             for grid in narrowed
         ]
         narrowed = [
             grid | {key: some} if key in grid else grid
-            for grid, some in zip(narrowed, chosen, strict=True)
+            for grid, some in zip(narrowed, kept_values, strict=True)
             if some or key not in grid
         ]
     return narrowed
 
 
 def _names(override: str, stand_ins: Mapping[str, str]) -> set[str]:
-    """The overrides by which a grid may know this one: itself, and what it stands in for."""
+    """Return the overrides by which a grid may list this one: itself, or what it stands in for."""
     instead = {f"dataset={other}": f"dataset={dataset}" for dataset, other in stand_ins.items()}
     return {override, instead.get(override, override)}
 
@@ -205,7 +212,8 @@ def _thinned(runs: list[_Cell], max_cells: int) -> list[_Cell]:
         runs = [run for run in runs if run.get("seed") in kept_seeds]
         if len(runs) <= max_cells:
             return runs
-    # Drawn, so that each value meets many values of the other options; the same ones each time.
+    # Drawn at random, so that values are combined with many values of other options, but with a
+    # fixed seed.
     drawn = [list(run.values()) for run in Random(0).sample(runs, max_cells)]  # noqa: S311 # nosec B311
-    chosen = [*drawn, *covering([*drawn, *(list(run.values()) for run in runs)])]
-    return [run for run in runs if list(run.values()) in chosen]
+    selected = [*drawn, *covering([*drawn, *(list(run.values()) for run in runs)])]
+    return [run for run in runs if list(run.values()) in selected]

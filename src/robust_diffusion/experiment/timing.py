@@ -29,33 +29,34 @@ log = logging.getLogger(__name__)
 class TimingResult:
     """The results of one timing run.
 
-    `timing` has the kind of `step`, its place (`device`, its `kind`, `threads`, `backend`), the
-    numbers of `repeats` and of `warm_up`, the other statistics in seconds (`mean`, `q1`, `q3`,
-    `fastest`), the size (`nodes`, `edges`, `width`), and the origin of the `weights`.
+    `timing` has the kind of `step`, the hardware and settings (`device`, its `kind`, `threads`,
+    `backend`), the numbers of `repeats` and of `warm_up` runs, further statistics in seconds
+    (`mean`, `q1`, `q3`, `fastest`), the size (`nodes`, `edges`, `width`), and the origin of the
+    `weights`.
     """
 
-    seconds: dict[str, float]  # the median, under `diffusion`, of an aggregation step too
-    nfe: int  # right-hand-side evaluations in one diffusion; 0 of an aggregation step
+    seconds: dict[str, float]  # the median, under `diffusion` also for an aggregation step
+    nfe: int  # right-hand-side evaluations in one diffusion; 0 for an aggregation step
     timing: dict[str, Any]
 
 
 @validated("timing")
 class StepTiming:
-    """Times one hidden layer's step on the clean test graph; nothing is trained or attacked.
+    """Timing of one hidden layer's step on the clean test graph, without training or attacks.
 
     The step is the whole solution of a graph PDE's hidden layer, or one aggregation step of
-    another network, in eval mode, without gradient. The weights are drawn from the seed: what a
-    step computes does not depend on their values, save how many steps an adaptive solver takes,
-    and that is recorded as `nfe`.
+    another network, in eval mode, without gradient. The weights are drawn from the seed. Their
+    values do not affect the cost of a step, except for the number of steps of an adaptive solver,
+    which is recorded as `nfe`.
 
     Reference: table (time) and section "Time Complexity", arXiv:2209.07754.
 
-    Deviation: the paper has the mean of 500 diffusions; this has their median and quartiles, which
-    a busy machine disturbs less, beside the mean.
+    Deviation: The paper reports the mean of 500 diffusions. This also reports the median and
+    quartiles, which depend less on other load on the machine.
 
     Args:
         repeats: Timed runs of the step, at least 2.
-        warm_up: Runs before them that do not count, at least 1.
+        warm_up: Untimed runs before these, at least 1.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class StepTiming:
 
 
 def _statistics(seconds: Sequence[float]) -> dict[str, float]:
-    """Quartiles, mean and least of some times, all in seconds."""
+    """Compute quartiles, mean and minimum of times in seconds."""
     q1, median, q3 = (float(np.quantile(seconds, share)) for share in (0.25, 0.5, 0.75))
     mean = float(np.mean(seconds))
     return {"median": median, "q1": q1, "q3": q3, "mean": mean, "fastest": min(seconds)}
@@ -128,7 +129,7 @@ def _statistics(seconds: Sequence[float]) -> dict[str, float]:
 def time_step(
     run: Callable[[], Tensor], device: torch.device, *, repeats: int, warm_up: int
 ) -> list[float]:
-    """Wall time of each of many runs in seconds, by CUDA's events or by the CPU's clock."""
+    """Measure the wall time of each run in seconds, by CUDA events or the CPU's clock."""
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"trainer: no timer for {device.type}; use trainer=cpu or a CUDA device")
     for _ in range(warm_up):
@@ -153,4 +154,4 @@ def _by_events(run: Callable[[], Tensor], repeats: int) -> list[float]:
         run()
         end.record()
     torch.cuda.synchronize()
-    return [start.elapsed_time(end) / 1e3 for start, end in events]  # given in milliseconds
+    return [start.elapsed_time(end) / 1e3 for start, end in events]  # CUDA returns milliseconds

@@ -1,4 +1,4 @@
-"""W&B runs and tables, opened without a prompt; offline without a key or a network."""
+"""W&B runs and tables, opened without a prompt, and offline if there is no key or network."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.records.records import Record, model_name
 
 if TYPE_CHECKING:
-    import wandb  # an extra that takes a second to import, and most runs do without
+    import wandb  # an optional dependency that takes a second to import
     from matplotlib.figure import Figure
 
 log = logging.getLogger(__name__)
@@ -26,12 +26,12 @@ log = logging.getLogger(__name__)
 Mode = Literal["auto", "online", "offline", "disabled"]
 
 FROM_RECORDS = "from-records"
-"""Folder of runs made from records; uploading them adds to an existing run."""
+"""Folder of W&B runs that were created from records; uploading them updates an existing run."""
 
 QUICK: dict[str, Any] = {"console": "off", "x_save_requirements": False, "x_disable_meta": True}
 QUICK |= {f"disable_{key}": True for key in ("code", "git", "job_creation")}
 QUICK |= {"x_disable_stats": True, "x_disable_machine_info": True}
-"""Settings of a run made from a record: no data of this machine, in a tenth of the time."""
+"""Settings of a W&B run created from a record: ten times faster, without data of this machine."""
 
 DESCRIBES_RUN = (
     *("experiment", "scale", "dataset", "difficulty", "model", "flow", "solver", "fidelity"),
@@ -39,7 +39,7 @@ DESCRIBES_RUN = (
     *("user_files", "revision", "versions", "backend", "processor", "directory", "job", "time"),
     *("split", "split_drawn", "reused", "files"),
 )
-"""Parts of a record that are no results and belong to the W&B configuration, as `run`."""
+"""Parts of a record that describe the run; they go to the W&B configuration, under `run`."""
 
 
 @validated("logger.wandb")
@@ -53,10 +53,10 @@ def open_run(
     finished: bool = False,
     **place: Any,
 ) -> "wandb.Run":
-    """Open the W&B run of a record, or of the part of it that is known before the run.
+    """Open the W&B run of a record, or of the part of a record that is known before the run.
 
-    It has the record's id, so a repeated run replaces the former one. If the run has `finished`
-    before, the curves and tags that the server has are kept. See `conf/logger/wandb.yaml`.
+    The W&B run has the record's id, so a repeated run replaces the former one. If the run is
+    `finished`, the curves and tags on the server stay. See `conf/logger/wandb.yaml`.
     """
     choices = [record.get(key) for key in ("dataset", "model", "flow", "threat", "fidelity")]
     run = _start(
@@ -114,7 +114,7 @@ def _start(
     folder.mkdir(parents=True, exist_ok=True)
     options = package.Settings(init_timeout=init_timeout, **(QUICK if finished else {}))
     about |= {"dir": str(folder), "reinit": "finish_previous", "settings": options}
-    # Tags passed at the start would replace those that a resumed run has.
+    # Tags passed at the start would replace those of a resumed run.
     start = {"resume": "allow"} if finished and mode == "online" else {"tags": labels}
     try:
         run: wandb.Run = package.init(mode=mode, **start, **about)
@@ -132,7 +132,7 @@ def _start(
 
 def settings(record: Record) -> dict[str, Any]:
     """Return the W&B configuration of a run, without results."""
-    # Some choices, such as `attack`, are only among the overrides.
+    # Some choices, such as `attack`, are only recorded as overrides.
     typed = {key: value for key, value in record.get("overrides", {}).items() if "." not in key}
     described = {key: record[key] for key in DESCRIBES_RUN if record.get(key) is not None}
     return {**record.get("config", {}), "run": typed | described}
@@ -154,7 +154,7 @@ def results(record: Record) -> dict[str, Any]:
 
 
 def _most(spent: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the most that an attack spent on any of several models; of a range, the widest."""
+    """Return the largest budget spent on any of several models; the widest for a range."""
     most: dict[str, Any] = {}
     for key in dict.fromkeys(key for one in spent for key in one):
         values = [one[key] for one in spent if one.get(key) is not None]
@@ -166,28 +166,28 @@ def _most(spent: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def log_record(run: "wandb.Run", record: Record, store: Path) -> None:
-    """Put a record, and the files of `store` that it names, into its open W&B run."""
+    """Log a record, and the cached files that it names, to its open W&B run."""
     run.config.update(settings(record), allow_val_change=True)  # type: ignore[no-untyped-call]
     run.summary.update(results(record))
     for name, path in stored_files(record, store).items():
-        # W&B allows fewer characters in a name, and fewer kinds, than a test graph's can have.
+        # W&B allows fewer characters in a name than a test graph may have.
         plain = re.sub(r"[^\w.-]", "-", name) if len(name) <= 64 else path.stem
         kind = "model" if name == "victim" else "perturbed-graph"
         artifact = _wandb().Artifact(f"{record['run']}-{plain}"[:128], type=kind)
-        # The store never changes a file, so W&B need not copy it.
+        # Cached files never change, so W&B need not copy them.
         artifact.add_file(str(path), policy="immutable", skip_cache=True)
         run.log_artifact(artifact)
 
 
 def stored_files(record: Record, store: Path) -> dict[str, Path]:
-    """Return the existing files that a record names, by what they contain."""
-    # Records may come from others and must not lead out of the store.
+    """Return the existing cached files of a record, by their content."""
+    # Records may be untrusted, so their paths must not lead out of the cache.
     files = {name: store / file for name, file in record.get("files", {}).items()}
     return {name: path for name, path in files.items() if path.parent == store and path.is_file()}
 
 
 def log_finished(record: Record, store: Path, **options: Any) -> "wandb.Run":
-    """Make the W&B run of a finished record; `options` are those of `open_run`."""
+    """Create the W&B run of a finished record; for `options` see `open_run`."""
     with open_run(record=record, finished=True, **options) as run:
         log_record(run, record, store)
     return run
@@ -198,7 +198,7 @@ def log_table(
 ) -> "wandb.Run":
     """Log the table of a sweep and its chart as a W&B run in the sweep's group.
 
-    It replaces the former one.
+    The run replaces the one of an earlier table.
     """
     name = re.sub(r"[^\w.-]", "-", "-".join([sweep, *tags]))
     place |= {"id": name, "name": sweep, "group": sweep, "job_type": "table"}
@@ -212,9 +212,9 @@ def log_table(
 
 
 def chart_of(table: pd.DataFrame) -> "Figure | None":
-    """Draw accuracies in % as bars, a group per row of a sweep's or a paper's table.
+    """Draw accuracies in % as bars, with a group per row of a sweep's or a paper's table.
 
-    Return `None` for another table, and without Matplotlib.
+    Returns `None` for any other table, or if Matplotlib is not installed.
     """
     columns = list(map(str, table))
     if "printed_mean" in columns:
@@ -236,7 +236,7 @@ def chart_of(table: pd.DataFrame) -> "Figure | None":
 
 def where_logged(project: str, mode: Mode, directory: str | Path) -> str:
     """Return in one line where the W&B runs below a folder are; "" if there are none."""
-    # The table of a sweep is logged in the sweep's own folder, its runs one below.
+    # The table of a sweep is logged in the sweep's folder, and its runs one level below.
     runs = Path(directory).glob("**/wandb/offline-run-*")
     if depths := sorted({len(run.relative_to(directory).parts) - 2 for run in runs}):
         place = os.path.relpath(directory)
@@ -246,7 +246,7 @@ def where_logged(project: str, mode: Mode, directory: str | Path) -> str:
 
 
 def check_project(key: str, project: str) -> None:
-    """Refuse a name that no project of W&B can have, such as `team/project`."""
+    """Reject a name that is invalid for a W&B project, such as `team/project`."""
     if sign := re.search(r"[/\\#?%:]", project):
         remedy = "name a team by the environment variable WANDB_ENTITY"
         raise ConfigError(f"{key}={project}: expected a name without {sign[0]}; {remedy}")
@@ -258,8 +258,8 @@ def chosen_mode(mode: Mode) -> Mode:
         return mode
     if find_spec("wandb") is None:
         return _not_installed()
-    chosen = os.environ.get("WANDB_MODE") or ("online" if _has_key() else "offline")
-    return cast(Mode, check_choice("WANDB_MODE", chosen, get_args(Mode)[1:]))
+    variable = os.environ.get("WANDB_MODE") or ("online" if _has_key() else "offline")
+    return cast(Mode, check_choice("WANDB_MODE", variable, get_args(Mode)[1:]))
 
 
 @cache  # warns once per process
@@ -282,7 +282,7 @@ def _has_key() -> bool:
 
 
 def _wandb() -> Any:
-    """Import W&B, which reads these variables once; error reports would leave an offline run."""
+    """Import W&B after setting variables that it reads once; offline runs send no error reports."""
     os.environ.setdefault("WANDB_SILENT", "true")
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb

@@ -26,5 +26,5 @@ if TYPE_CHECKING:
     from robust_diffusion.flows.p_laplacian import PLaplacian as PLaplacian
     from robust_diffusion.flows.uniform_modulation import UniformModulation as UniformModulation
 
-if not TYPE_CHECKING:  # where a checker would take any name for one of the package
+if not TYPE_CHECKING:  # type checkers would otherwise accept any name as an attribute
     __getattr__ = lazy_attributes(__name__)

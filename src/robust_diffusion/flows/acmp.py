@@ -17,19 +17,19 @@ class ACMP(AttentionFlow):
     .. math:: \partial z_u / \partial t = \alpha \odot \sum_v (a_{uv}(Z) - \beta w_{uv}) (z_v - z_u)
         + \delta \odot z_u \odot (1 - z_u \odot z_u)
 
-    a is the attention and w the edge's weight, 1 on an edge that is there: two nodes repel each
-    other where a is below beta. alpha and delta are learned per channel, positive by a sigmoid.
+    a is the attention and w the edge weight, 1 for a plain edge, so two nodes repel each other if a
+    is below beta. alpha and delta are learned per channel, and positive through a sigmoid.
 
     Reference: arXiv:2206.05437.
 
     Args:
-        channels: Width d of the node features; `options` are those of `AttentionFlow`.
+        channels: Width d of the node features; for `options` see `AttentionFlow`.
         repulsion: beta, at least 0.
         well: delta before training, in (0, 1): the sigmoid of -10 in the authors' code. The force
-            grows with the cube of the state, so that more of it needs more steps.
+            grows with the cube of the state, so larger values need more steps.
 
     Deviation:
-        The authors' code sums (a - beta) z_v - z_u, which is the equation for beta = 0 alone.
+        The authors' code sums (a - beta) z_v - z_u, which is only the equation for beta = 0.
 
     Examples:
         >>> from robust_diffusion import ACMP, GraphPDE
@@ -52,11 +52,11 @@ class ACMP(AttentionFlow):
         self.raw_well = nn.Parameter(start.repeat(channels))
 
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """A - beta w: below 0 where two nodes repel each other."""
+        """Return A - beta w, which is below 0 if two nodes repel each other."""
         return self.attention(z, graph) - self.repulsion * graph.weight  # type: ignore[no-any-return]
 
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
-        """Attract or repel, and fall into a well."""
+        """Compute attraction or repulsion along the edges, and the force of the double well."""
         force = self.edge_weights(z, graph)
         messages = spmm(force, z, graph) - segment_sum(force, graph)[:, None] * z
         well = z * (1 - z.square())

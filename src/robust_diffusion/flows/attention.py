@@ -25,12 +25,12 @@ _Vectors = tuple[Tensor, Tensor]
 
 
 def normalized_weights(linears: Sequence[nn.Linear]) -> Float[Tensor, "k a d"]:
-    """Weights of layers under `spectral_norm`, each divided by its largest singular value.
+    """Compute weights of layers under `spectral_norm`, divided by their largest singular values.
 
-    The same numbers, buffers and gradients as from reading `weight` of each layer, in a third of
+    Values, buffers and gradients are the same as from reading `weight` of each layer, in a third of
     the time; a flow needs them in every evaluation. In training, each call takes one more step of
-    the power iteration that estimates the singular vectors.
-    The layers are of one shape, under `parametrizations.spectral_norm`.
+    the power iteration that estimates the singular vectors. All layers must have the same shape,
+    and be under `parametrizations.spectral_norm`.
     """
     parametrizations: list[Any] = [linear.parametrizations["weight"] for linear in linears]  # type: ignore[index]
     norms = [parametrization[0] for parametrization in parametrizations]
@@ -45,7 +45,7 @@ def _by_torch(
     linears: Sequence[nn.Linear], norms: Sequence[Any], matrices: Sequence[Tensor]
 ) -> list[Tensor]:
     if (replay := REPLAY.get()) is not None:
-        # The parametrisation's own steps, since what they keep must be what they kept before.
+        # Repeats the operations of the parametrisation, since they must save the same tensors.
         vectors = zip(matrices, *next(replay), strict=True)
         return [matrix / torch.vdot(u, torch.mv(matrix, v)) for matrix, u, v in vectors]
     weights = [linear.weight for linear in linears]
@@ -55,7 +55,7 @@ def _by_torch(
 
 
 def _copied(norms: Sequence[Any]) -> _Vectors:
-    """Singular vectors as they are now: the next call changes them in place."""
+    """Copy the current singular vectors, which the next call changes in place."""
     return torch.stack([norm._u for norm in norms]), torch.stack([norm._v for norm in norms])
 
 
@@ -96,7 +96,7 @@ class TrainedAttention(nn.Module):
     .. math:: w_h([u, v]) = \mathrm{softmax}_v \langle W_K z_u, W_Q z_v \rangle / \sqrt{d_K}
 
     Reference: eq. (w), arXiv:2209.07754; spectral normalisation, section "Model Architecture
-    with Lipschitz Constraint". Arguments as `AttentionFlow`.
+    with Lipschitz Constraint". For the arguments see `AttentionFlow`.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class TrainedAttention(nn.Module):
             parametrizations.spectral_norm(self.query)
 
     def weights(self) -> HeadWeights:
-        """W_K and W_Q as the operators take them."""
+        """Return W_K and W_Q in the form that operators expect."""
         layers = [self.key, self.query]
         if self.spectral_norm:
             matrix = normalized_weights(layers)
@@ -121,7 +121,7 @@ class TrainedAttention(nn.Module):
         return HeadWeights(matrix.view(2, self.heads, -1, matrix.size(2)))
 
     def forward(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """Attention of each edge v -> u; sums to 1 over the edges arriving at u."""
+        """Compute the attention of each edge v -> u; it sums to 1 over the edges arriving at u."""
         return edge_attention(z, self.weights(), graph)
 
 
@@ -130,10 +130,10 @@ class ResampledAttention(nn.Module):
 
     Constant matrices, never trained, and biases drawn from U(-1/sqrt(d), 1/sqrt(d)).
 
-    Deviation: The authors' code draws new biases at test time too, so its predictions are random;
-    here the biases of the last training pass are kept, stored in the checkpoint, and used at test
-    time. The bias on the neighbours' side is left out, because a softmax over the neighbours
-    cancels it exactly. Arguments as `AttentionFlow`.
+    Deviation: The authors' code also draws new biases at test time, so its predictions are random.
+    Here, the biases of the last training pass are used at test time, and stored in the checkpoint.
+    The bias on the neighbours' side is omitted, because a softmax over the neighbours cancels it
+    exactly. For the arguments see `AttentionFlow`.
     """
 
     weight: Tensor
@@ -159,14 +159,14 @@ class ResampledAttention(nn.Module):
     def resample(self) -> None:
         """Redraw the biases."""
         bound = 1 / math.sqrt(self.weight.size(1))
-        # A new tensor, not an update in place: the old one may be saved for a backward pass.
+        # A new tensor, since the old one may be saved for a backward pass.
         self.bias = torch.empty_like(self.bias).uniform_(-bound, bound)
 
     def weights(self) -> HeadWeights:
-        """The matrix that is both W_K and W_Q, and the bias, as the operators take them."""
+        """Return the matrix for both W_K and W_Q, and the bias, in the form operators expect."""
         matrix = self.weight.view(1, self.heads, -1, self.weight.size(1))
         return HeadWeights(matrix, remembered(self.bias).view(self.heads, -1))
 
     def forward(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """Attention of each edge v -> u; sums to 1 over the edges arriving at u."""
+        """Compute the attention of each edge v -> u; it sums to 1 over the edges arriving at u."""
         return edge_attention(z, self.weights(), graph)

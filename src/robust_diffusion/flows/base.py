@@ -1,4 +1,4 @@
-"""Base of all flows, and the two forms of the paper's flows."""
+"""Base of all flows, and bases of the paper's flows, with attention and modulation."""
 
 import math
 from abc import ABC, abstractmethod
@@ -34,20 +34,21 @@ Time = Float[Tensor, ""]
 State = Float[Tensor, "n s"]
 """State that a solver integrates: the features, or more; see `Flow`."""
 Features = Callable[[State], NodeSignal]
-"""Takes the features out of a state."""
+"""Extract the features from a state."""
 
 
 @validated("flow")
 class Flow(nn.Module, ABC):
     """A right-hand side dZ/dt = f(t, Z, graph) on node features Z of fixed width.
 
-    The state may be wider than the features, such as positions and momenta: `initial_state` makes
-    it of them and of the graph, and `features` is what the layer hands on. Edge weights are those
-    of the features.
+    The state may be wider than the features, such as positions and momenta: `initial_state` builds
+    it from the features and the graph, and `features` extracts the output of the layer. Edge
+    weights are computed from the features.
 
     To add a flow, write one such class in `flows/<name>.py` and one `conf/flow/<name>.yaml`.
 
-    A flow of Z(0), such as one with a source, lets the graph carry it, here with a learned rate:
+    A flow that depends on Z(0), such as one with a source, stores it in the graph, here with a
+    learned rate:
 
         def prepare(self, z, graph):
             return graph.carrying(initial=z)
@@ -56,8 +57,8 @@ class Flow(nn.Module, ABC):
             source = graph.carried["initial"] - z
             return spmm(self.edge_weights(z, graph), z, graph) - z + self.rate * source
 
-    Parameters are `nn.Parameter` attributes, constants are buffers. Any other tensor kept on the
-    flow is refused: the next solve would still see it, and the adjoint would lose its gradient.
+    Parameters are `nn.Parameter` attributes, constants are buffers. Any other tensor attribute
+    raises an error: the next solve would still see it, and the adjoint would lose its gradient.
 
     Args:
         channels: Width d of the node features.
@@ -74,16 +75,16 @@ class Flow(nn.Module, ABC):
     """
 
     order: Any = 1.0
-    """Order of the derivative in time, in (0, 1]: below 1 it is Caputo's, which has a memory.
+    """Order of the time derivative, in (0, 1]; below 1 it is Caputo's derivative, with a memory.
 
-    Orders in a tuple are mixed by `order_weights`.
+    A tuple of orders is mixed with `order_weights`.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Check the arguments of every flow by their annotations.
+        """Validate the constructor arguments of every flow against their annotations.
 
-        A class that changes the equation, and not the narrower form that it inherits, is integrated
-        as it is written.
+        A class that changes the equation but not the inherited `narrowed` is integrated without
+        narrowing.
         """
         super().__init_subclass__(**options)
         validated("flow")(cls)
@@ -97,10 +98,10 @@ class Flow(nn.Module, ABC):
         self.t_end = t_end
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Refuse a tensor that is neither a parameter nor a buffer.
+        """Set an attribute, except tensors that are neither parameters nor buffers.
 
         Raises:
-            ConfigError: It is.
+            ConfigError: The value is such a tensor.
         """
         is_plain_tensor = isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
         if is_plain_tensor and name not in self._buffers:
@@ -112,47 +113,44 @@ class Flow(nn.Module, ABC):
 
     @abstractmethod
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """Weight with which each edge carries features `z`; below 0 where a flow repels."""
+        """Compute the weight with which each edge carries `z`; negative if a flow repels."""
 
     @abstractmethod
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
-        """Time derivative of the state at time `t` and state `z`."""
+        """Compute the time derivative at time `t` and state `z`."""
 
     def initial_state(self, z: NodeSignal, graph: Graph) -> State:
-        """State at time 0 of the features `z`, themselves by default; `prepare` gave the graph."""
+        """Build the state at time 0 from the features `z`, by default `z`, after `prepare`."""
         return z
 
     def features(self, state: State) -> NodeSignal:
-        """Features within a state, as wide as `initial_state` was given them: its first columns."""
+        """Extract the features from a state: its first `channels` columns."""
         return state if state.size(1) == self.channels else state[:, : self.channels]
 
     def narrowed(self, z: NodeSignal, graph: Graph) -> tuple[State, Graph, Features]:
-        """A narrower initial state of features `z`, its graph, and what gives features of its end.
+        """Return a narrower initial state, its graph, and a function from its end to the features.
 
-        The state is an affine function of the narrower one, so that equal Runge-Kutta steps of both
-        lead to the same features. By default there is none, and the state itself is integrated.
+        The state must be an affine function of the narrower one, so that equal Runge-Kutta steps
+        of both give the same features. By default, the state itself is integrated.
         """
         return self.initial_state(z, graph), graph, self.features
 
     def similarity(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """Edge scores by which training-time rewiring ranks edges: the weights by default.
-
-        `prepare` gave the graph.
-        """
+        """Score edges for training-time rewiring, by default by their weights, after `prepare`."""
         return self.edge_weights(z, graph)
 
     def prepare(self, z: NodeSignal, graph: Graph) -> Graph:
-        """Graph that the flow runs on from the initial features `z`; the given one by default.
+        """Return the graph for a solve from the initial features `z`; by default unchanged.
 
-        Called once per solve. What depends on `z`, on the edge weights or on parameters goes into
-        the graph's weights or into `graph.carrying(name=tensor)`.
+        Called once per solve. Put values that depend on `z`, on the edge weights or on parameters
+        into the graph's weights or into `graph.carrying(name=tensor)`.
         """
         return graph
 
     def resample(self) -> None:
-        """Redraw what the flow draws once per solve; called in training only.
+        """Redraw the random values of a solve; only called in training.
 
-        By default what its modules with a `resample` of their own draw.
+        By default, this calls `resample` of all modules that have it.
         """
         for module in self.children():
             if callable(resample := getattr(module, "resample", None)):
@@ -160,7 +158,7 @@ class Flow(nn.Module, ABC):
 
 
 def is_number(value: Any, number: float) -> bool:
-    """Return whether a value is this number, not a tensor, which may be learned."""
+    """Return whether a value equals a number and is not a tensor, which may be learned."""
     return not isinstance(value, Tensor) and value == number
 
 
@@ -173,7 +171,7 @@ class AttentionFlow(Flow):
     """A flow whose edges are weighted by dot-product attention A(Z).
 
     Args:
-        channels: Width d of the node features; `options` are those of `Flow`.
+        channels: Width d of the node features; for `options` see `Flow`.
         heads: Number of attention heads, averaged.
         attention_channels: Width of all heads together; a multiple of `heads`.
         spectral_norm: Divide W_K and W_Q by their largest singular value (the paper's Lipschitz
@@ -201,23 +199,23 @@ class AttentionFlow(Flow):
         self.attention = build(channels, heads, attention_channels, spectral_norm=spectral_norm)
 
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """Attention A(Z), unless the flow's equation weighs its edges otherwise."""
+        """Return the attention A(Z); flows with other edge weights override this."""
         return self.attention(z, graph)  # type: ignore[no-any-return]
 
     def similarity(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """Attention A(Z), without any modulation."""
+        """Return the attention A(Z), without any modulation."""
         return self.attention(z, graph)  # type: ignore[no-any-return]
 
 
 class ModulatedFlow(AttentionFlow):
     """dZ/dt = (A(Z) * B(Z) - Psi(Z)) Z, Psi the diagonal of the row sums of A * B.
 
-    B is the softmax, over the edges arriving at a node, of a function of the gradient norms at
-    both ends; the subclass names its exponents, or writes `modulation_scores`. An edge weight of
-    at most 1 counts once in A * B; see `operators.edge_modulation`.
+    B is the softmax, over the edges arriving at a node, of a function of the gradient norms at both
+    ends; a subclass sets its exponents, or overrides `modulation_scores`. An edge weight of at most
+    1 counts once in A * B; see `operators.edge_modulation`.
 
     Args:
-        channels: Width d of the node features; `options` are those of `AttentionFlow`.
+        channels: Width d of the node features; for `options` see `AttentionFlow`.
         gradient_norm: `edges` (the text) or `residual` (the authors' code).
         gradient_floor: Positive bound that keeps 1 / g_u finite; see `operators.gradient_norm`.
         gradient_ceiling: Upper bound of that norm, above the floor; `None` for none.
@@ -242,12 +240,12 @@ class ModulatedFlow(AttentionFlow):
         self.gradient_ceiling = gradient_ceiling
 
     def __init_subclass__(cls, **kwargs: object) -> None:
-        """Leave the fused kernels where a class changes the equation and not the exponents.
+        """Disable the fused kernels if a class changes the equation but not the exponents.
 
-        Exponents are inherited, and the fused kernels trust them alone. A subclass of Beltrami, or
-        a mixin before it, that changes the scores would otherwise run as written under
-        `reference`, and as plain Beltrami under the faster backends. Plain inheritance cannot tell
-        which of the two was defined later; the order of the classes does.
+        Exponents are inherited, and the fused kernels only use these. Otherwise, a subclass of
+        Beltrami, or a mixin before it, that changes the scores would run as written under
+        `reference`, but as plain Beltrami under the faster backends. The method resolution order
+        shows whether the equation or the exponents were defined last.
         """
         super().__init_subclass__(**kwargs)
         pieces = {"modulation_scores", "norm", "edge_modulation", "edge_weights"}
@@ -258,17 +256,17 @@ class ModulatedFlow(AttentionFlow):
 
     @property
     def modulation_exponents(self) -> tuple[float, float] | None:
-        """Exponents (a, b) of the scores g_u^a g_v^b; `None` if the scores are anything else.
+        """Exponents (a, b) of the scores g_u^a g_v^b; `None` if the scores have another form.
 
-        With exponents, a flow runs as one fused function on the faster backends; without, as its
-        equation is written.
+        A flow with exponents runs as one fused function on the faster backends; others run as
+        written.
         """
         return None
 
     def _fused_exponents(self) -> tuple[float, float] | None:
         """Return the exponents, unless the fused kernels would ignore part of the equation.
 
-        They compute the package's own attentions, and pass learned numbers no gradient.
+        The kernels only support the package's attentions, and pass no gradient to learned numbers.
         """
         exponents = self.modulation_exponents if self._is_fused else None
         known = type(self.attention) in (TrainedAttention, ResampledAttention)
@@ -277,7 +275,7 @@ class ModulatedFlow(AttentionFlow):
         return exponents if known and not learned else None
 
     def modulation_scores(self, inverse_norm: Float[Tensor, " n"], graph: Graph) -> EdgeValues:
-        """Scores whose softmax is B, up to what is equal for all edges arriving at a node.
+        """Return scores whose softmax is B, up to terms equal for all edges arriving at a node.
 
         `inverse_norm` is 1 / g_u at each node, positive and bounded by the gradient floor.
         """
@@ -288,7 +286,7 @@ class ModulatedFlow(AttentionFlow):
         return scores if is_number(left, 0) else gather_dst(inverse_norm.pow(-left), graph) * scores
 
     def norm(self, z: NodeSignal, attention: EdgeValues, graph: Graph) -> Float[Tensor, " n"]:
-        """Gradient norm g_u of the state, within its bounds."""
+        """Compute the gradient norm g_u of the state, within its bounds."""
         return gradient_norm(
             z,
             attention,
@@ -299,18 +297,18 @@ class ModulatedFlow(AttentionFlow):
         )
 
     def edge_modulation(self, z: NodeSignal, attention: EdgeValues, graph: Graph) -> EdgeValues:
-        """B under this attention; see `operators.edge_modulation`."""
+        """Compute B under this attention; see `operators.edge_modulation`."""
         scores = self.modulation_scores(self.norm(z, attention, graph).reciprocal(), graph)
         return edge_modulation(scores, graph)
 
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """A * B: attention times edge modulation."""
+        """Return A * B, attention times edge modulation."""
         attention = self.attention(z, graph)
         return attention * self.edge_modulation(z, attention, graph)  # type: ignore[no-any-return]
 
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
-        """Diffuse along A * B, which conserves a constant signal exactly."""
-        # Only then are the weights read: in training that moves the power iteration on.
+        """Diffuse along A * B, which preserves a constant signal exactly."""
+        # The weights are only read if needed, since that advances the power iteration in training.
         exponents = self._fused_exponents()
         if exponents and (kernels := kernels_for(z, graph.weight, heads=self.attention.heads)):
             ceiling = math.inf if self.gradient_ceiling is None else self.gradient_ceiling
@@ -331,7 +329,7 @@ class EvaluationCount:
 
 @contextmanager
 def count_evaluations(model: nn.Module) -> Iterator[EvaluationCount]:
-    """Count how often the flows inside `model` are evaluated (NFE) in a `with` block."""
+    """Count how often the flows inside `model` are evaluated (NFE) within the context."""
     count = EvaluationCount()
 
     def add_one(*_: object) -> None:

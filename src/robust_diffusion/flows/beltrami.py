@@ -8,11 +8,11 @@ class Beltrami(ModulatedFlow):
 
     .. math:: \partial Z / \partial t = (A(Z) \odot B(Z) - \Psi(Z)) Z
 
-    1 / g_u^2 is equal for all edges arriving at u, so the softmax does not see it.
+    1 / g_u^2 is equal for all edges arriving at u, so it cancels in the softmax.
 
     Reference: eq. (belt) and (mtx_beltrami), arXiv:2209.07754. The node-wise eq. (neural_belt)
-    prints phi(u) - phi(v); diffusion, and the matrix form, need phi(v) - phi(u). Arguments as
-    `ModulatedFlow`.
+    prints phi(u) - phi(v); diffusion, and the matrix form, need phi(v) - phi(u). For the arguments
+    see `ModulatedFlow`.
 
     Examples:
         >>> from robust_diffusion import Beltrami, GraphPDE

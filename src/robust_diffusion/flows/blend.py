@@ -12,26 +12,26 @@ from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, return_pro
 
 
 class Blend(Grand):
-    r"""BLEND: GRAND of features concatenated with positions.
+    r"""BLEND: GRAND on features concatenated with positions.
 
     .. math:: Z = [X, U], \quad \partial Z / \partial t = rate (A(Z) - I) Z
 
-    X(0) are the features, and X is passed on. U(0) are the return probabilities of random walks of
-    1 to k steps, under a learned linear map as in the authors' code: the probabilities fall with
-    the number of steps, so that each of them needs a scale of its own to count beside the features
-    under attention of bounded norm.
+    X(0) are the features, and X is the output. U(0) are the return probabilities of random walks of
+    1 to k steps, under a learned linear map as in the authors' code. The probabilities decrease
+    with the number of steps, so each needs a separate scale to count next to the features under
+    attention of bounded norm.
 
     Reference: arXiv:2110.09443; the positions, Dwivedi et al. 2021, arXiv:2110.07875.
 
     Args:
-        channels: Width d of the node features; `options` are those of `Grand`.
+        channels: Width d of the node features; for `options` see `Grand`.
         positions: k, the longest walk and the number of channels of U, at least 1.
 
     Deviation:
-        The authors make DeepWalk or hyperbolic embeddings before training; an injected
-        node has none. Return probabilities are a function of the attacked graph, differentiable
-        in its edge weights, so that an attacker can follow them. Their time is O(k n e) per edge
-        list; see `operators.return_probabilities`.
+        The authors compute DeepWalk or hyperbolic embeddings before training, which injected nodes
+        do not have. Return probabilities are a function of the attacked graph, differentiable in
+        its edge weights, so that an attacker can differentiate them. Computing them takes O(k n e)
+        per edge list; see `operators.return_probabilities`.
 
     Examples:
         >>> import torch
@@ -42,18 +42,18 @@ class Blend(Grand):
     """
 
     def __init__(self, channels: Width, *, positions: Width = 8, **options: Any) -> None:
-        super().__init__(channels + positions, **options)  # attention is of the whole state
+        super().__init__(channels + positions, **options)  # attention uses the whole state
         self.channels = channels
         self.positions = positions
         self.encode = nn.Linear(positions, positions)
 
     def initial_state(self, z: NodeSignal, graph: Graph) -> State:
-        """[X, U] of the features and of the graph."""
+        """Return [X, U] from the features and the graph."""
         positions = self.encode(return_probabilities(graph, self.positions))
         return torch.cat([z, positions], 1)
 
     def edge_weights(self, z: State, graph: Graph) -> EdgeValues:
-        """Attention A([X, U]) of a state; of features alone, with U(0)."""
+        """Return the attention A([X, U]) of a state; U(0) completes a state of features only."""
         if z.size(1) == self.channels:
             z = self.initial_state(z, graph)
         return self.attention(z, graph)  # type: ignore[no-any-return]

@@ -13,20 +13,20 @@ from robust_diffusion.flows.grand import Grand
 
 
 class Dragon(Grand):
-    r"""GRAND whose derivative in time mixes several orders: D-GRAND.
+    r"""D-GRAND: GRAND whose time derivative mixes several orders.
 
     .. math:: \sum_j w_j D_t^{\alpha_j} Z = (A(Z) - I) Z, \quad w = \operatorname{softmax}(\theta)
 
-    with derivatives of Caputo and learned theta, 0 at first. `solver` sets the equal steps; see
-    `integrators.solve_distributed`. With one order it is FROND.
+    with Caputo derivatives and learned theta, initially 0. `solver` sets the equal steps; see
+    `integrators.solve_distributed`. With a single order, it is FROND.
 
     Reference: Zhao et al. 2024, arXiv:2411.05274.
 
-    Deviation: In the authors' code, the weights are free numbers that scale the memory and not the
+    Deviation: In the authors' code, the weights are unconstrained and scale the memory but not the
     present, and the derivatives are those of Riemann and Liouville.
 
     Args:
-        channels: Width d of the node features; `options` are those of `Grand`.
+        channels: Width d of the node features; for `options` see `Grand`.
         order: alpha_j, each in (0, 1], at least one.
 
     Examples:

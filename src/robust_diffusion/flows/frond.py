@@ -7,17 +7,17 @@ from robust_diffusion.flows.grand import Grand
 
 
 class Frond(Grand):
-    r"""GRAND of fractional order in time, whose derivative remembers all of its past: F-GRAND.
+    r"""F-GRAND: GRAND of fractional order in time, whose derivative depends on the whole past.
 
     .. math:: D_t^\alpha Z = (A(Z) - I) Z, \quad 0 < \alpha \le 1
 
-    with the derivative of Caputo. `solver` sets the equal steps that the fractional predictor
-    takes; see `integrators.solve_fractional`. At alpha = 1 it is GRAND.
+    with the Caputo derivative. `solver` sets the equal steps of the fractional predictor; see
+    `integrators.solve_fractional`. At alpha = 1, it is GRAND.
 
     Reference: arXiv:2404.17099.
 
     Args:
-        channels: Width d of the node features; `options` are those of `Grand`.
+        channels: Width d of the node features; for `options` see `Grand`.
         order: alpha, in (0, 1].
 
     Examples:

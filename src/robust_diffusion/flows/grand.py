@@ -10,15 +10,15 @@ from robust_diffusion.operators import Graph, NodeSignal, spmm
 class Grand(AttentionFlow):
     """Heat flow along attention weights: dZ/dt = rate (A(Z) - I) Z.
 
-    BLEND without positional encoding is the same flow, as the paper notes; `Blend` has one.
+    BLEND without positional encoding is the same flow, as the paper notes; `Blend` has positions.
 
     Reference: def. (GRAND) and eq. (mtx_heat), arXiv:2209.07754; Chamberlain et al. 2021,
     arXiv:2106.10934.
 
     Args:
-        channels: Width d of the node features; `options` are those of `AttentionFlow`.
+        channels: Width d of the node features; for `options` see `AttentionFlow`.
         rate: Speed of the diffusion, positive: 1 in the paper's equation. The authors' public
-            code multiplies by the sigmoid of a parameter that it resets to 0, that is by 0.5.
+            code multiplies by the sigmoid of a parameter that it resets to 0, which is 0.5.
 
     Examples:
         >>> from robust_diffusion import Grand, GraphPDE

@@ -12,17 +12,17 @@ class GrandPP(AttentionFlow):
 
     .. math:: \partial Z / \partial t = (A(Z) - I) Z + s (Z(0) - \bar{Z}(0))
 
-    The source is each node's initial features less their mean over all nodes, so that it adds
-    nothing in total.
+    The source is each node's initial features minus their mean over all nodes, so that it sums to
+    zero.
 
     Reference: Thorpe et al. 2022, OpenReview:EMxu-dzvJk.
 
     Args:
-        channels: Width d of the node features; `options` are those of `AttentionFlow`.
+        channels: Width d of the node features; for `options` see `AttentionFlow`.
         source: s, the source's strength, positive: 1 in the paper's equation.
 
     Deviation:
-        In the paper the source acts at the labelled nodes. A model of this package is given no
+        In the paper, the source acts at the labelled nodes. Models of this package do not receive
         labels, so it acts at all nodes.
 
     Examples:
@@ -36,9 +36,9 @@ class GrandPP(AttentionFlow):
         self.source = source
 
     def prepare(self, z: NodeSignal, graph: Graph) -> Graph:
-        """Graph that carries the source."""
+        """Store the source in the graph."""
         return graph.carrying(source=self.source * (z - z.mean(0)))
 
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
-        """Pull every node towards the mean of its neighbours, and away from that of all."""
+        """Pull every node towards the mean of its neighbours, and away from the overall mean."""
         return spmm(self.edge_weights(z, graph), z, graph) - z + graph.carried["source"]

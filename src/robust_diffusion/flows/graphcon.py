@@ -17,18 +17,18 @@ class GraphCON(Flow):
 
     As a system of first order in the state (X, Y): X' = Y, Y' = relu(A X W) - gamma X - alpha Y,
     with X(0) = Y(0) = Z. A is D^{-1/2} (A + I) D^{-1/2}, the coupling of GraphCON-GCN, and W is
-    learned. X is passed on.
+    learned. X is the output.
 
     Reference: arXiv:2202.02296.
 
     Args:
-        channels: Width d of the node features; `options` are those of `Flow`.
+        channels: Width d of the node features; for `options` see `Flow`.
         frequency: gamma, the square of the natural frequency, at least 0.
         damping: alpha, at least 0.
 
     Deviation:
-        The authors' code takes steps of its own (symplectic Euler) and adds residual terms and
-        dropout between them; here `solver` takes the steps of the equation.
+        The authors' code uses symplectic Euler steps, with residual terms and dropout between them;
+        here, `solver` integrates the equation.
 
     Examples:
         >>> from robust_diffusion import GraphCON, GraphPDE
@@ -50,15 +50,15 @@ class GraphCON(Flow):
         self.linear = nn.Linear(channels, channels, bias=False)
 
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """Edge weight over the root of the degrees at both ends."""
+        """Return the edge weights divided by the root of the degrees at both ends."""
         return symmetric_weights(graph)
 
     def initial_state(self, z: NodeSignal, graph: Graph) -> State:
-        """(X, Y) of the features, which are both."""
+        """Return (X, Y), both equal to the features."""
         return torch.cat([z, z], 1)
 
     def forward(self, t: Time, z: State, graph: Graph) -> State:
-        """Velocity and acceleration."""
+        """Compute velocity and acceleration."""
         x, y = z.chunk(2, 1)
         coupling = torch.relu(spmm(self.edge_weights(x, graph), self.linear(x), graph))
         spring = x if is_number(self.frequency, 1) else self.frequency * x

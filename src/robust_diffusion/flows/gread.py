@@ -24,17 +24,17 @@ class GREAD(AttentionFlow):
     | `allen_cahn` | Z (1 - Z^2) |
     | `zeldovich` | Z^2 (1 - Z) |
 
-    alpha and beta are sigmoids of parameters that begin at 0.
+    alpha and beta are sigmoids of parameters that start at 0.
 
     Reference: arXiv:2211.14208.
 
     Args:
-        channels: Width d of the node features; `options` are those of `AttentionFlow`.
+        channels: Width d of the node features; for `options` see `AttentionFlow`.
         reaction: `bspm`, `fisher`, `allen_cahn` or `zeldovich`.
 
     Deviation:
-        The authors attend once, to the initial state, or take the normalised adjacency; here A is
-        the attention of the present state, as in the other flows.
+        The authors compute attention once, from the initial state, or use the normalised adjacency.
+        Here, A is the attention of the current state, as in the other flows.
 
     Examples:
         >>> from robust_diffusion import GREAD, GraphPDE
@@ -49,12 +49,12 @@ class GREAD(AttentionFlow):
         self.raw_reaction_rate = nn.Parameter(torch.zeros(channels))
 
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
-        """Diffuse, and react."""
+        """Compute diffusion and reaction."""
         attention = self.edge_weights(z, graph)
         diffusion = spmm(attention, z, graph) - z
         rates = self.raw_diffusion_rate.sigmoid(), self.raw_reaction_rate.sigmoid()
         if self.reaction == "bspm":
-            # The sign goes to the rate, which is one number per channel.
+            # The sign is applied to the rate, which only has one number per channel.
             rates, reaction = (rates[0], -rates[1]), spmm(attention, diffusion, graph)
         elif self.reaction == "fisher":
             reaction = z * (1 - z)

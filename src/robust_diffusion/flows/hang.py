@@ -1,4 +1,4 @@
-"""Flows of Hamilton's equations for an energy of positions and momenta, and HANG."""
+"""Hamiltonian flows for an energy of positions and momenta, and HANG."""
 
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, spmm, symm
 Scale = Literal["graph", "node"]
 
 _SMALLEST_SQUARE = 1e-12
-"""Keeps the derivatives of a norm finite where all is 0."""
+"""Keeps the derivatives of a norm finite at 0."""
 
 
 class HamiltonianFlow(Flow):
@@ -21,11 +21,11 @@ class HamiltonianFlow(Flow):
 
     .. math:: q' = \partial H / \partial p, \quad p' = -\partial H / \partial q
 
-    with q(0) = p(0) = Z. q is passed on. A subclass writes the energy's gradient out in operators
-    that can be differentiated, for training and for attacks.
+    with q(0) = p(0) = Z. q is the output. A subclass implements the gradient of the energy with
+    differentiable operators, for training and for attacks.
 
     Args:
-        channels: Width d of the node features; `options` are those of `Flow`.
+        channels: Width d of the node features; for `options` see `Flow`.
         scale: `node` for a sum over nodes, `graph` for an energy of the whole graph, as published.
     """
 
@@ -34,11 +34,11 @@ class HamiltonianFlow(Flow):
         self.scale = scale
 
     def initial_state(self, z: NodeSignal, graph: Graph) -> State:
-        """(q, p) of the features, which are both."""
+        """Return (q, p), both equal to the features."""
         return torch.cat([z, z], 1)
 
     def norm_gradient(self, values: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
-        """Gradient of the length of all values together; of half its square at `scale=node`."""
+        """Return the gradient of the norm of all values, or of half its square for `scale=node`."""
         if self.scale == "node":
             return values
         return values / (values.square().sum() + _SMALLEST_SQUARE).sqrt()
@@ -49,17 +49,18 @@ class Hang(HamiltonianFlow):
 
     .. math:: H(q, p) = \lVert \hat{A} \tanh(\hat{A} [q, p] W_1 + b_1) W_2 + b_2 \rVert
 
-    A is D^{-1/2} (A + I) D^{-1/2} and W_2 has one column. The length is over all nodes, so that
-    the speed of a node falls with the root of their number, and depends on nodes that no path
-    leads to. `scale=node` takes half its square: the same path of the whole state, but for a
-    change of its speed by H(0), and a speed of each node that depends on its neighbours alone.
+    A is D^{-1/2} (A + I) D^{-1/2} and W_2 has one column. The norm is over all nodes, so the speed
+    of a node decreases with the root of their number, and depends on nodes that no path leads to.
+    `scale=node` uses half the square of the norm. The whole state then follows the same path at a
+    speed that differs by the factor H(0), and the speed of each node only depends on its
+    neighbours.
 
-    Reference: H_net of HANG, arXiv:2310.06396. Arguments as `HamiltonianFlow`.
+    Reference: H_net of HANG, arXiv:2310.06396. For the arguments see `HamiltonianFlow`.
 
     Deviation:
-        `scale=node` is the default: on Cora the published energy hardly moves a node.
-        In the authors' experiments p is passed on, and a learned share of the initial state is
-        added to q' (`add_source`). The text hands on q, as here.
+        `scale=node` is the default: on Cora, the published energy hardly moves a node. In the
+        authors' experiments, p is the output, and a learned share of the initial state is added to
+        q' (`add_source`). In the text, q is the output, as here.
 
     Examples:
         >>> from robust_diffusion import GraphPDE, Hang
@@ -73,11 +74,11 @@ class Hang(HamiltonianFlow):
         self.outer = nn.Linear(channels, 1)
 
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """Edge weight over the root of the degrees at both ends."""
+        """Return the edge weights divided by the root of the degrees at both ends."""
         return symmetric_weights(graph)
 
     def forward(self, t: Time, z: State, graph: Graph) -> State:
-        """Velocity and force; of a narrowed state, the energy's gradient by [q, p] W_1."""
+        """Compute velocity and force; for a narrowed state, the gradient by [q, p] W_1."""
         if "turned" in graph.carried:
             over_degrees, turned = graph.carried["over_degrees"], graph.carried["turned"]
             twice_hidden = spmm(over_degrees, z @ turned, graph) + graph.carried["twice_hidden"]
@@ -87,9 +88,9 @@ class Hang(HamiltonianFlow):
         return self._gradient(twice_hidden, over_degrees, graph) @ torch.cat([by_p, -by_q], 1)
 
     def narrowed(self, z: NodeSignal, graph: Graph) -> tuple[State, Graph, Features]:
-        """The integral C of the energy's gradient by [q, p] W_1, which is all that H sees.
+        """Narrow the state to the integral C of the energy's gradient by [q, p] W_1.
 
-        q = Z + C W_p and p = Z - C W_q, where [q, p] W_1 = q W_q^T + p W_p^T.
+        H only depends on [q, p] W_1 = q W_q^T + p W_p^T, so q = Z + C W_p and p = Z - C W_q.
         """
         over_degrees, (by_q, by_p) = self.edge_weights(z, graph), self.inner.weight.chunk(2, 1)
         graph = graph.carrying(
@@ -105,9 +106,9 @@ class Hang(HamiltonianFlow):
     def _gradient(
         self, twice_hidden: NodeSignal, over_degrees: EdgeValues, graph: Graph
     ) -> NodeSignal:
-        """The derivative by [q, p] W_1, through both convolutions and back."""
-        # tanh x = 2 s - 1 and its derivative 4 s (1 - s), with s the sigmoid of 2 x, for which
-        # torch takes a fifth of the time of tanh.
+        """Compute the derivative by [q, p] W_1, through both convolutions and back."""
+        # tanh x = 2 s - 1 and its derivative is 4 s (1 - s), with s the sigmoid of 2 x, which is
+        # five times faster in torch than tanh.
         s, outer = torch.sigmoid(twice_hidden), self.outer.weight
         out = spmm(over_degrees, 2 * (s @ outer.T) - outer.sum(), graph) + self.outer.bias
         back = spmm(over_degrees, 4 * self.norm_gradient(out), graph, transposed=True)

@@ -32,15 +32,15 @@ class HangQuad(HamiltonianFlow):
 
     .. math:: H(q, p) = \tfrac{1}{n} \mathrm{tr}(p^\top \hat{A}^2 p) + \lVert A(q) q W + b \rVert
 
-    with the normalised adjacency, and A(q) the attention of one head of a GAT. At `scale=node`,
-    1 / n is 1 / 2 and the length half its square; see `Hang`.
+    with the normalised adjacency, and A(q) the attention of one head of a GAT. For `scale=node`,
+    1 / n is replaced by 1 / 2 and the norm by half its square; see `Hang`.
 
-    Reference: H_quad of HANG-quad, arXiv:2310.06396; GAT, arXiv:1710.10903. Arguments as
+    Reference: H_quad of HANG-quad, arXiv:2310.06396; GAT, arXiv:1710.10903. For the arguments see
     `HamiltonianFlow`.
 
     Deviation:
-        The authors' code takes q' from dH/dq and p' from dH/dp, signs changed, under which H is
-        not conserved. Here both flows are those of Hamilton's equations.
+        The authors' code computes q' from dH/dq and p' from dH/dp, with changed signs, under which
+        H is not conserved. Here, both follow Hamilton's equations.
 
     Examples:
         >>> from robust_diffusion import GraphPDE, HangQuad
@@ -55,7 +55,7 @@ class HangQuad(HamiltonianFlow):
         self.ends = nn.Parameter(nn.init.xavier_uniform_(torch.empty(2, channels)))
 
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """Attention A(q)."""
+        """Return the attention A(q)."""
         return edge_softmax(self._scores(z @ self.linear.weight.T, graph), graph).squeeze(1)
 
     def _scores(self, projected: NodeSignal, graph: Graph) -> Float[Tensor, "e 1"]:
@@ -63,7 +63,7 @@ class HangQuad(HamiltonianFlow):
         return F.leaky_relu(gather_dst(at_dst, graph) + gather_src(at_src, graph), SLOPE)
 
     def forward(self, t: Time, z: State, graph: Graph) -> State:
-        """Velocity and force: the gradients of the kinetic energy and of the attended length."""
+        """Compute velocity and force, the gradients of the kinetic energy and of the norm."""
         q, p = z.chunk(2, 1)
         return torch.cat([self._velocity(p.contiguous(), graph), self._force(q, graph)], 1)
 
@@ -77,7 +77,7 @@ class HangQuad(HamiltonianFlow):
         return there + spmm(share, back, graph, transposed=True)
 
     def _force(self, q: NodeSignal, graph: Graph) -> NodeSignal:
-        """Gradient of -|A P + b|, P = q W, by q: through P itself and through the attention."""
+        """Compute the gradient of -|A P + b|, P = q W, by q, through P and the attention."""
         projected = q @ self.linear.weight.T
         scores = self._scores(projected, graph)
         attention = edge_softmax(scores, graph).squeeze(1)

@@ -21,9 +21,9 @@ class Heat(Flow):
     Reference: eq. (mtx_heat) with w([u, v]) = 1, section "Diffusion Schemes", arXiv:2209.07754.
 
     Args:
-        channels: Width d of the node features; `options` are those of `Flow`.
+        channels: Width d of the node features; for `options` see `Flow`.
         weights: `uniform` or `frozen_attention`, the latter with 4 heads of 16 and spectral
-            normalisation as the authors' code has them.
+            normalisation, as in the authors' code.
 
     Examples:
         >>> from robust_diffusion import GraphPDE, Heat
@@ -38,11 +38,11 @@ class Heat(Flow):
         self.attention = ResampledAttention(channels) if weights == "frozen_attention" else None
 
     def prepare(self, z: NodeSignal, graph: Graph) -> Graph:
-        """Freeze the attention of the initial state into the graph's weights, if there is any."""
+        """Store the attention of the initial state in the graph's weights, if there is any."""
         return graph if self.attention is None else replace(graph, weight=self.attention(z, graph))
 
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """Edge weight over the sum of the weights arriving at the same node."""
+        """Return the edge weights divided by their sum over edges arriving at the same node."""
         total = segment_sum(graph.weight, graph)
         return graph.weight / gather_dst(total, graph).clamp_min(1e-38)
 

@@ -15,14 +15,14 @@ from robust_diffusion.operators import Graph, NodeSignal
 
 
 class HeatPlus(Heat):
-    """Heat diffusion of a learned speed: dZ/dt = kappa (A - I) Z, one kappa > 0 for all edges.
+    """Heat diffusion at a learned speed: dZ/dt = kappa (A - I) Z, one kappa > 0 for all edges.
 
     kappa is the softplus of a parameter, so that it stays positive.
 
     Reference: "Heat+", table (heat), arXiv:2209.07754.
 
     Args:
-        channels: Width d of the node features; `options` are those of `Heat`.
+        channels: Width d of the node features; for `options` see `Heat`.
         diffusivity: kappa before training, positive.
 
     Examples:

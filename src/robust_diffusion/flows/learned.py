@@ -1,4 +1,4 @@
-"""Attention diffusion of a learned rate and a learned modulation of each edge."""
+"""Attention diffusion with a learned rate and a learned modulation of each edge."""
 
 import math
 from typing import Any
@@ -23,22 +23,22 @@ from robust_diffusion.operators import (
 
 
 class Learned(AttentionFlow):
-    r"""Attention diffusion whose rate and whose modulation of each edge are learned.
+    r"""Attention diffusion with a learned rate and a learned modulation of each edge.
 
     .. math:: \partial z_u / \partial t = 2 \kappa \sum_v A_{uv} m_{uv} (z_v - z_u), \quad
         m_{uv} = \sigma(w \cdot \tanh(V s_{uv} + b) + c)
 
-    with s_uv = (log(1 + deg u), log(1 + deg v), log(1 + |z_v - z_u|^2 / d)). Both w and c begin at
+    with s_uv = (log(1 + deg u), log(1 + deg v), log(1 + |z_v - z_u|^2 / d)). Both w and c start at
     0, so that m is 1/2 on every edge and the flow is GRAND at rate kappa; kappa > 0 is the softplus
-    of a parameter. What the modulation becomes is up to what the layer is trained on: clean nodes
-    alone ask for no robustness, injected ones do (`InjectionAdversary`). It can close edges between
-    features that differ, or slow a node of many edges, and at most doubles the rate.
+    of a parameter. The learned modulation depends on the training: clean nodes do not require
+    robustness, but injected ones do (`InjectionAdversary`). The modulation can close edges between
+    dissimilar features, or slow down a node with many edges, and at most doubles the rate.
 
     Reference: of this project; a learned edge-stopping function in the manner of Perona and Malik
     1990, doi:10.1109/34.56205.
 
     Args:
-        channels: Width d of the node features; `options` are those of `AttentionFlow`.
+        channels: Width d of the node features; for `options` see `AttentionFlow`.
         rate: kappa before training, positive.
         modulation_channels: Width of V, at least 1.
 
@@ -70,7 +70,7 @@ class Learned(AttentionFlow):
         return F.softplus(self.raw_rate)
 
     def modulation(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """Modulation m of every edge, in (0, 1)."""
+        """Compute the modulation m of every edge, in (0, 1)."""
         degree = segment_sum(graph.weight, graph).log1p()
         distance = (edge_squared_distance(z, graph) / z.size(1)).log1p()
         ends = gather_dst(degree, graph), gather_src(degree, graph)
@@ -78,10 +78,10 @@ class Learned(AttentionFlow):
         return self.score(hidden).squeeze(1).sigmoid()  # type: ignore[no-any-return]
 
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """Attention times modulation."""
+        """Return attention times modulation."""
         return self.attention(z, graph) * self.modulation(z, graph)  # type: ignore[no-any-return]
 
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
-        """Diffuse along attention times modulation, which conserves a constant signal."""
+        """Diffuse along attention times modulation, which preserves a constant signal."""
         carried = self.edge_weights(z, graph)
         return 2 * self.rate * (spmm(carried, z, graph) - segment_sum(carried, graph)[:, None] * z)

@@ -8,9 +8,9 @@ class MeanCurvature(ModulatedFlow):
 
     .. math:: \partial Z / \partial t = (A(Z) \odot B(Z) - \Psi(Z)) Z
 
-    1 / g_u is equal for all edges arriving at u, so the softmax does not see it.
+    1 / g_u is equal for all edges arriving at u, so it cancels in the softmax.
 
-    Reference: eq. (curv) and (mtx_mean), arXiv:2209.07754. Arguments as `ModulatedFlow`.
+    Reference: eq. (curv) and (mtx_mean), arXiv:2209.07754. For the arguments see `ModulatedFlow`.
 
     Examples:
         >>> from robust_diffusion import GraphPDE, MeanCurvature

@@ -1,4 +1,4 @@
-"""Flows by name."""
+"""Registry of flows by name."""
 
 from robust_diffusion import flows
 from robust_diffusion.flows.base import Flow
@@ -9,4 +9,4 @@ FLOWS: dict[str, type[Flow]] = {
     for name, module in typed_imports(flows.__name__).items()
     if not module.endswith((".base", ".named"))
 }
-"""Flows by the name of their option in `conf/flow/`, which is that of their module."""
+"""Flows by the name of their option in `conf/flow/`, which is also the name of their module."""

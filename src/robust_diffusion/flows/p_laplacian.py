@@ -14,7 +14,7 @@ ModulationKind = Literal["softmax", "power", "power_without_row_sum"]
 
 
 class PLaplacian(ModulatedFlow):
-    r"""p-Laplacian diffusion: edges weigh by the gradient norm to the power p - 2.
+    r"""p-Laplacian diffusion, with edges weighted by the gradient norm to the power p - 2.
 
     .. math:: \partial Z / \partial t = (A(Z) \odot B(Z) - \Psi(Z)) Z, \quad
         B(u, v) = \mathrm{softmax}_v (g_u^{p-2} + g_v^{p-2})
@@ -28,10 +28,10 @@ class PLaplacian(ModulatedFlow):
     Args:
         channels: Width d of the node features.
         p: At least 1; the paper prints 3 and 4.
-        modulation: `softmax` as the paper does for p = 1; `power` leaves the softmax out,
-            B = g_u^{p-2} + g_v^{p-2}; `power_without_row_sum` is the authors' public code, which
+        modulation: `softmax` as in the paper for p = 1; `power` without the softmax,
+            B = g_u^{p-2} + g_v^{p-2}; `power_without_row_sum` as in the authors' public code, which
             also subtracts Z instead of Psi Z, so that a constant signal does not stay constant.
-        options: Those of `ModulatedFlow`.
+        options: See `ModulatedFlow`.
 
     Examples:
         >>> from robust_diffusion import GraphPDE, PLaplacian
@@ -52,7 +52,7 @@ class PLaplacian(ModulatedFlow):
         self.modulation = modulation
 
     def modulation_scores(self, inverse_norm: Float[Tensor, " n"], graph: Graph) -> EdgeValues:
-        """g_v^{p-2}; under `power`, where nothing cancels, g_u^{p-2} + g_v^{p-2}."""
+        """Return g_v^{p-2}, or g_u^{p-2} + g_v^{p-2} under `power`, where no term cancels."""
         if self.modulation == "softmax":
             return super().modulation_scores(inverse_norm, graph)
         power = inverse_norm.pow(2 - self.p)
@@ -60,11 +60,11 @@ class PLaplacian(ModulatedFlow):
 
     @property
     def modulation_exponents(self) -> tuple[float, float] | None:
-        """Exponents of the scores under `softmax`; the other scores are sums."""
+        """Exponents of the scores under `softmax`; `None` otherwise, since the scores are sums."""
         return (0.0, self.p - 2) if self.modulation == "softmax" else None
 
     def edge_modulation(self, z: NodeSignal, attention: EdgeValues, graph: Graph) -> EdgeValues:
-        """B, the scores themselves unless there is a softmax."""
+        """Return B, which is equal to the scores unless there is a softmax."""
         if self.modulation == "softmax":
             return super().edge_modulation(z, attention, graph)
         return self.modulation_scores(self.norm(z, attention, graph).reciprocal(), graph)

@@ -1,4 +1,4 @@
-"""Diffusion with a uniform edge modulation, the control of the curvature flows."""
+"""Diffusion with a uniform edge modulation, the control for the curvature flows."""
 
 from robust_diffusion.flows.base import ModulatedFlow
 
@@ -9,8 +9,8 @@ class UniformModulation(ModulatedFlow):
     .. math:: \partial Z / \partial t = (A(Z) \odot B - \Psi(Z)) Z
 
     deg(u) is the sum of the weights arriving at u, self-loop included. This is Beltrami or mean
-    curvature with equal scores; what they do beyond it is due to the gradient norm. Arguments as
-    `ModulatedFlow`; those of the gradient norm have no effect.
+    curvature with equal scores; any difference from these is due to the gradient norm. For the
+    arguments see `ModulatedFlow`; those of the gradient norm have no effect.
 
     Reference: of this project; the control of eq. (belt), arXiv:2209.07754.
 

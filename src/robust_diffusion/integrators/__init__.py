@@ -1,4 +1,4 @@
-"""Loops of own: lean where torchdiffeq's machinery costs time, and of fractional order."""
+"""Integration loops: leaner ones than torchdiffeq's, and solvers of fractional order."""
 
 from robust_diffusion.integrators.adaptive import StepUnderflowError as StepUnderflowError
 from robust_diffusion.integrators.adaptive import solve_adaptive as solve_adaptive

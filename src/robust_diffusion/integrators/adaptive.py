@@ -66,7 +66,7 @@ def solve_adaptive(
     the state at `t_end` are torchdiffeq's, so that it takes the same steps. The lengths of the
     steps count as constants in the derivative.
 
-    With `recompute`, only states and derivatives between steps are kept for the backward pass; see
+    With `recompute`, the backward pass stores only states and derivatives between steps; see
     `solve_fixed_step`.
 
     Raises:
@@ -98,7 +98,10 @@ def solve_adaptive(
 
 @torch.no_grad()
 def _first_step(rhs: RightHandSide, z: Tensor, first: Tensor, rtol: float, atol: float) -> float:
-    """Hairer, Norsett and Wanner, Solving Ordinary Differential Equations I, sec. II.4."""
+    """Return the length of the first step.
+
+    Reference: Hairer, Norsett and Wanner, Solving Ordinary Differential Equations I, sec. II.4.
+    """
     scale = atol + rtol * z.abs()
     by_state, by_slope = torch.stack([_rms(z / scale), _rms(first / scale)]).tolist()
     if not math.isfinite(by_state + by_slope):
@@ -116,7 +119,7 @@ def _first_step(rhs: RightHandSide, z: Tensor, first: Tensor, rtol: float, atol:
 def _error_ratio(
     z: Tensor, end: Tensor, derivatives: list[Tensor], dt: float, rtol: float, atol: float
 ) -> float:
-    """Root mean square of the error over its tolerance; a step of up to 1 is accepted."""
+    """Return the root mean square of error over tolerance; a step with at most 1 is accepted."""
     error = derivatives[0] * (dt * ERROR[0])
     for derivative, factor in zip(derivatives[1:], ERROR[1:], strict=True):
         error.add_(derivative, alpha=dt * factor)
@@ -125,7 +128,7 @@ def _error_ratio(
 
 
 def _growth(ratio: float) -> float:
-    """Ratio of the next step to this one."""
+    """Return the ratio of the next step's length to this one's."""
     if math.isnan(ratio):
         raise StepUnderflowError
     if ratio == 0:
@@ -136,10 +139,10 @@ def _growth(ratio: float) -> float:
 
 
 def _at(x: float, dt: float) -> list[float]:
-    """Factors of the derivatives in the state at share x of a step.
+    """Return the factors of the derivatives in the state at share x of a step.
 
-    The polynomial of order 4 through the states at 0, 1/2 and 1 and the derivatives at 0 and 1,
-    with the states written out as sums over derivatives.
+    They evaluate the polynomial of order 4 through the states at 0, 1/2 and 1 and the derivatives
+    at 0 and 1, with the states written out as sums over derivatives.
     """
     by_end = x**2 * (-5 + x * (14 - 8 * x))
     by_middle = 16 * x**2 * (1 - x) ** 2

@@ -1,4 +1,4 @@
-"""Cutting the right-hand side off from all that came before the solve, for the adjoint."""
+"""Adjoint gradients: detach the solve's inputs, and check what the right-hand side depends on."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,12 +14,13 @@ from robust_diffusion.integrators.fixed_step import RightHandSide
 def cut_off(
     solve: Callable[..., Tensor], inputs: Sequence[Tensor], parameters: Sequence[Tensor]
 ) -> Tensor:
-    """A solve that sees its inputs, tensors of a graph of gradients, as leaves.
+    """Run a solve that sees its inputs as leaves of the autograd graph.
 
-    The adjoint asks an evaluation for the gradients by all of its inputs at once. Where one input
-    is made from another, as a flow's source is from its own parameters, part of the gradient would
-    come twice: once inside the evaluation, and again on the way back from the first input.
-    The derivative depends on the inputs and on the parameters, leaves already, alone.
+    The adjoint takes the gradients of an evaluation with respect to all of its inputs at once. If
+    one input is computed from another, as a flow's source is from its own parameters, part of the
+    gradient would be counted twice: once inside the evaluation, and again on the way back from the
+    first input. The derivative must depend only on the inputs and on the parameters, which are
+    leaves already.
     """
     return _CutOff.apply(solve, parameters, *inputs, *parameters)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -46,10 +47,10 @@ class _CutOff(torch.autograd.Function):
 
 
 def checked(rhs: RightHandSide, parameters: Sequence[Tensor]) -> RightHandSide:
-    """The right-hand side, refused if its derivative depends on tensors other than these.
+    """Return a right-hand side that raises if its derivative depends on tensors other than these.
 
-    The adjoint gives gradients to the state and to `parameters` alone: those of anything else
-    that the function has kept would be lost without a word.
+    The adjoint computes gradients only for the state and for `parameters`; the gradient of any
+    other tensor that the function holds would be lost silently.
     """
     known = {id(p if p.grad_fn is None else p.grad_fn) for p in parameters}
     done = False

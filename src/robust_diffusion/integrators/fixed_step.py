@@ -1,4 +1,4 @@
-"""Integration by equal steps, bit for bit as torchdiffeq does it or of fractional order."""
+"""Integration by equal steps: bit for bit as in torchdiffeq, or of fractional order."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -14,19 +14,19 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 RECORD: ContextVar[list[Any] | None] = ContextVar("record", default=None)
-"""Takes the values that a stretch of evaluations reads, in order."""
+"""List to which a checkpointed segment appends the values that it reads, in order."""
 
 REPLAY: ContextVar[Iterator[Any] | None] = ContextVar("replay", default=None)
-"""Gives them back, in the same order, while the stretch is re-evaluated."""
+"""Recorded values, in the same order, while the segment is re-evaluated."""
 
 
 def evaluate_flow(step: Callable[..., Any], *arguments: object, recompute: bool) -> Any:
-    """Take a step; with `recompute`, keep only its arguments for the backward pass.
+    """Take a step; with `recompute`, store only its arguments for the backward pass.
 
-    By the time it is evaluated again, the power iteration of the spectral norm has moved on and
-    biases may have been redrawn, so that plain recomputation would differentiate another function.
-    PyTorch restores the random state only, not buffers; so a flow records what it reads (see
-    `remembered`), and reads the same in the second evaluation.
+    Plain recomputation would differentiate another function, since by then the power iteration of
+    the spectral norm has moved on and biases may have been redrawn. PyTorch restores the random
+    state, but not buffers; so a flow records the values that it reads (see `remembered`), and reads
+    the same ones in the second evaluation.
     """
     if not recompute:
         return step(*arguments)
@@ -40,13 +40,13 @@ def evaluate_flow(step: Callable[..., Any], *arguments: object, recompute: bool)
 
 
 def recompute_contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Contexts of a stretch of evaluations, and of re-evaluating it for its derivative."""
+    """Return the contexts of a checkpointed segment: first evaluation and re-evaluation."""
     record: list[Any] = []
     return _Within(RECORD, lambda: record), _Within(REPLAY, lambda: iter(record))
 
 
 class _Within(AbstractContextManager[None]):
-    """A variable set to a value, made again for each of the backward passes that enter it."""
+    """Context that sets a variable to a new value each time that a backward pass enters it."""
 
     def __init__(self, variable: ContextVar[Any], value: Callable[[], Any]) -> None:
         self._variable = variable
@@ -60,7 +60,7 @@ class _Within(AbstractContextManager[None]):
 
 
 def remembered(value: Tensor) -> Tensor:
-    """The value; where a stretch is re-evaluated, the one that it had the first time.
+    """Return the value or, while a segment is re-evaluated, the value recorded the first time.
 
     It must be replaced between evaluations, never changed in place.
     """
@@ -95,8 +95,8 @@ def solve_fixed_step(
 ) -> Tensor:
     """Solve dZ/dt = rhs(t, Z), Z(0) = z, for Z(t_end), in equal steps.
 
-    Nothing is read back from the device. With `recompute`, only the states between steps are kept
-    for the backward pass, and each step is re-evaluated there.
+    Nothing is read back from the device. With `recompute`, the backward pass stores only the states
+    between steps and re-evaluates each step.
     """
     by_step, lengths = _stages(t_end, method.nodes, num_steps, z.dtype, z.device)
     for stage_times, dt in zip(by_step, lengths, strict=True):
@@ -116,9 +116,9 @@ def _stages(
     dtype: torch.dtype,
     device: torch.device,
 ) -> tuple[list[tuple[Tensor, ...]], list[float]]:
-    """Times of every step's evaluations, and the lengths of the steps.
+    """Return the times of every step's evaluations, and the lengths of the steps.
 
-    Kept, since a copy from the host cannot be part of a CUDA graph.
+    They are cached, since a copy from the host cannot be part of a CUDA graph.
     """
     with torch.inference_mode(mode=False):
         grid = torch.linspace(0.0, t_end, num_steps + 1, dtype=dtype)
@@ -156,7 +156,7 @@ def _heun3(rhs: RightHandSide, z: Tensor, t: Sequence[Tensor], dt: float) -> Ten
 
 
 def _rk4(rhs: RightHandSide, z: Tensor, t: Sequence[Tensor], dt: float) -> Tensor:
-    """The 3/8 rule, which is what torchdiffeq calls rk4."""
+    """Take a step of the 3/8 rule, which torchdiffeq calls rk4."""
     first = rhs(t[0], z)
     second = rhs(t[1], z + _times(first, dt) * (1 / 3))
     third = rhs(t[2], z + _times(second - first * (1 / 3), dt))
@@ -185,12 +185,12 @@ def solve_fractional(
 ) -> Tensor:
     r"""Solve D^order Z = rhs(t, Z), Z(0) = z, with the derivative of Caputo, for Z(t_end).
 
-    The fractional predictor, an Adams-Bashforth method of one step: with steps of length h,
+    This is the fractional predictor, an Adams-Bashforth method of one step: with steps of length h,
 
     .. math:: Z_{k+1} = Z_0 + \frac{h^\alpha}{\Gamma(\alpha + 1)}
         \sum_{j=0}^{k} ((k + 1 - j)^\alpha - (k - j)^\alpha) f_j
 
-    Each step weighs all right-hand sides before it, which are kept. At order 1 it is Euler's
+    Each step sums over all earlier right-hand sides, which stay in memory. At order 1 it is Euler's
     method. Its error at t_end falls with the first power of h.
 
     Reference: Diethelm, Ford, Freed 2004, "Detailed error analysis for a fractional Adams method";
@@ -202,7 +202,7 @@ def solve_fractional(
         t_end: End of the integration period [0, t_end].
         order: alpha, in (0, 1].
         num_steps: Number of equal steps, at least 1.
-        recompute: Keep only states for the backward pass; see `solve_fixed_step`.
+        recompute: Store only states for the backward pass; see `solve_fixed_step`.
     """
     steps, _ = _stages(t_end, (0.0,), num_steps, z.dtype, z.device)
     speed = (t_end / num_steps) ** order / math.gamma(order + 1)
@@ -229,13 +229,13 @@ def solve_distributed(
 ) -> Tensor:
     r"""Solve sum_j w_j D^{alpha_j} Z = rhs(t, Z), Z(0) = z, with the derivatives of Caputo.
 
-    By differences of Grünwald and Letnikov, explicit in the right-hand side: with steps of length h
-    and coefficients c_0 = 1, c_k = c_{k - 1} (1 - (alpha + 1) / k),
+    The method is Grünwald-Letnikov differences, explicit in the right-hand side: with steps of
+    length h and coefficients c_0 = 1, c_k = c_{k - 1} (1 - (alpha + 1) / k),
 
     .. math:: \sum_j w_j h^{-\alpha_j} \sum_{k=0}^{n} c^{(j)}_k (Z_{n - k} - Z_0) = f(Z_{n - 1})
 
-    is solved for Z_n. Each step weighs all states before it, which are kept. With order 1 alone it
-    is Euler's method. Its error at t_end falls with the first power of h.
+    is solved for Z_n. Each step sums over all earlier states, which stay in memory. With order 1
+    alone it is Euler's method. Its error at t_end falls with the first power of h.
 
     Reference: Podlubny 1999, "Fractional Differential Equations", ch. 7; DRAGON, arXiv:2411.05274.
 
@@ -246,7 +246,7 @@ def solve_distributed(
         orders: alpha_j, each in (0, 1].
         weights: w_j, positive.
         num_steps: Number of equal steps, at least 1.
-        recompute: Keep only states for the backward pass; see `solve_fixed_step`.
+        recompute: Store only states for the backward pass; see `solve_fixed_step`.
     """
     steps, _ = _stages(t_end, (0.0,), num_steps, z.dtype, z.device)
     scale = [weights[j] * (num_steps / t_end) ** alpha for j, alpha in enumerate(orders)]

@@ -1,4 +1,4 @@
-"""Numerical integration of a flow: which method, how many steps, which derivative."""
+"""Numerical integration of a flow: its method, its steps, and how it is differentiated."""
 
 import logging
 import math
@@ -42,39 +42,39 @@ FIXED_STEP_METHODS = frozenset(get_args(FixedStep))
 ADAPTIVE_METHODS = frozenset(get_args(Adaptive))
 
 RUNGE_KUTTA_STEPS = 2
-"""The first steps of an Adams method, which has no past yet, are those of rk4."""
+"""Number of first steps of an Adams method, which has no past yet, that are steps of rk4."""
 
 STABLE_STEPS = 20
 """Most steps for which explicit_adams keeps dz/dt = -z to a percent (100 steps: no digit right)."""
 
 STEPS, RTOL, ATOL = 10, 1e-4, 1e-6
-"""Steps and tolerances of a solver that is given by its method alone."""
+"""Default steps and tolerances."""
 
 
 @runtime_checkable
 class FlowLike(Protocol):
-    """A flow, as far as a solver knows it; see `flows.Flow`."""
+    """The part of a flow's interface that a solver uses; see `flows.Flow`."""
 
     order: Any  # a number, or a tuple of orders whose weights are `order_weights`
     t_end: float
 
     def prepare(self, z: Tensor, graph: Graph) -> Graph:
-        """The graph with what the flow carries along."""
+        """Return the graph with the tensors that the flow carries along."""
 
     def initial_state(self, z: Tensor, graph: Graph) -> Tensor:
-        """State at time 0."""
+        """Return the state at time 0."""
 
     def features(self, state: Tensor) -> Tensor:
-        """Features of a state."""
+        """Return the features of a state."""
 
     def narrowed(self, z: Tensor, graph: Graph) -> tuple[Tensor, Graph, Callable[[Tensor], Tensor]]:
-        """A narrower state at time 0, its graph, and the way to features."""
+        """Return a narrower state at time 0, its graph, and its map to features."""
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Parameters with a gradient."""
+        """Return the parameters with a gradient."""
 
     def __call__(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor:
-        """The derivative."""
+        """Return the derivative."""
 
 
 @validated("solver")
@@ -82,8 +82,8 @@ class FlowLike(Protocol):
 class Solver:
     """An initial value problem solver, with its options checked.
 
-    The methods are torchdiffeq's. Runge-Kutta methods of fixed step, dopri5, and Adams methods of
-    up to two steps also run in loops of this package, which take the same steps in less time.
+    The methods are torchdiffeq's. Fixed-step Runge-Kutta methods, dopri5, and Adams methods of up
+    to two steps also run in this package's own loops, which take the same steps in less time.
 
     Args:
         method: A torchdiffeq method. Fixed-step: euler, midpoint, heun2, heun3, rk4,
@@ -92,18 +92,20 @@ class Solver:
         num_steps: Number of equal steps on the integration period, at least 1; for fixed-step
             methods only, where `None` without a step size is 10. The paper's tau, see notes in
             `docs/variants.md`.
-        step_size: Instead, the longest step, in time, positive: as few equal ones as it allows.
+        step_size: Longest step, in time, positive, instead of `num_steps`: the period is divided
+            into as few equal steps as it allows.
         rtol: Relative tolerance, positive; for adaptive methods only, where `None` is 1e-4.
         atol: Absolute tolerance, positive; for adaptive methods only, where `None` is 1e-6.
         adjoint: Differentiate by the adjoint equation, in memory that does not grow with the
-            number of steps, instead of through the steps; `scipy_solver`, outside torch, only so.
-        engine: `own` loops or `torchdiffeq`; `auto` takes the own one where there is one. The
+            number of steps, instead of through the steps. `scipy_solver`, which runs outside
+            torch, needs it.
+        engine: `own` loops or `torchdiffeq`; `auto` takes the own loop where there is one. The
             adjoint is torchdiffeq's.
         max_nfe: Most evaluations of one solve, those of its backward pass included, at least 1;
             `None` for no limit.
-        checkpoint: Differentiate through the steps, but keep only the states between them and
+        checkpoint: Differentiate through the steps, but store only the states between them and
             re-evaluate each step in the backward pass: a step costs the memory of one state
-            instead of all that it computes. For the own loops.
+            instead of all intermediate tensors. For the own loops only.
 
     Raises:
         ConfigError: An unknown method, or an option that the method lacks or that is out of range.
@@ -156,18 +158,18 @@ class Solver:
 
     @property
     def own_loop(self) -> bool:
-        """True if a loop of this package runs, not torchdiffeq's."""
+        """Whether a loop of this package runs, not torchdiffeq's."""
         if self.engine == "torchdiffeq" or self.adjoint:
             return False
-        if self.method in ADAMS:  # with a step size, too: its number of steps depends on the period
+        if self.method in ADAMS:  # a step size rules it out: the number of steps then varies
             return self.num_steps is not None and self.num_steps <= RUNGE_KUTTA_STEPS
         return self.method in METHODS or self.method == "dopri5"
 
     def steps_on(self, t_end: float) -> int | None:
-        """Number of equal steps on [0, t_end]; `None` if the method picks its own."""
+        """Return the number of equal steps on [0, t_end]; `None` if the method picks its own."""
         if self.step_size is None:
             return self.num_steps
-        # A quotient that is whole but for its rounding, such as 1.1 / 0.1, takes no step more.
+        # A quotient that is whole up to rounding, such as 1.1 / 0.1, must not add a step.
         return max(1, math.ceil(t_end / self.step_size * (1 - 1e-12)))
 
     def solve(
@@ -177,17 +179,18 @@ class Solver:
         graph: Graph,
         times: Sequence[float] | None = None,
     ) -> Float[Tensor, "*t n d"]:
-        """Features at the end of a flow's integration period, from `z` at its beginning.
+        """Return the features at the end of a flow's integration period, from `z` at its start.
 
-        Gradients reach `z`, the edge weights, what `flow.prepare` made of them, and the flow's
-        parameters, by the direct derivative and by the adjoint alike. With `times`, ascending from
-        0 on and beyond the period, too, Z(t) at each; steps are as long, or shorter to end there.
+        Gradients reach `z`, the edge weights, what `flow.prepare` computed from them, and the
+        flow's parameters, by the direct derivative and by the adjoint alike. With `times`, which
+        ascend from 0 on and may exceed the period, return Z(t) at each of them; steps are as long
+        as on the period, or shorter so as to end there.
 
         Raises:
-            TrainingError: As `integrate` does.
-            ConfigError: In the backward pass of the adjoint, if the flow depends on other tensors;
-                a flow of fractional order, and a method that picks its steps, the adjoint, or
-                `times`; `times` and the adjoint's gradient.
+            TrainingError: As in `integrate`.
+            ConfigError: The flow depends on other tensors, in the backward pass of the adjoint; or
+                a flow of fractional order is combined with a method that picks its steps, with the
+                adjoint, or with `times`; or `times` with the adjoint's gradient.
         """
         graph = flow.prepare(z, graph)
         if times is None and self.own_loop and self.rtol is None:  # others follow the state's norm
@@ -205,10 +208,10 @@ class Solver:
     def trajectory(
         self, flow: FlowLike, state: Tensor, graph: Graph, times: Sequence[float]
     ) -> Iterator[Tensor]:
-        """The state at each time, each solved from the one before.
+        """Yield the state at each time, solved from the state before.
 
-        Steps are as long as on the flow's period, or shorter; the flow is of first order and has
-        prepared the graph; times ascend from 0 on.
+        Steps are as long as on the flow's period, or shorter. The flow must be of first order and
+        must have prepared the graph; times ascend from 0 on.
         """
         if flow.order != 1 or (self.adjoint and torch.is_grad_enabled()):
             remedy = "leave them out, or use flow.order=1 and torch.no_grad()"
@@ -252,15 +255,15 @@ class Solver:
             rhs: The right-hand side.
             z: Initial state, any shape.
             t_end: End of the integration period [0, t_end]; at 0 the state itself is returned.
-            parameters: Tensors that `rhs` depends on, none of them made from another; the adjoint
-                needs them to give them gradients, the direct derivative finds them by itself.
+            parameters: Tensors that `rhs` depends on, none of them computed from another. Only the
+                adjoint needs them, to compute their gradients.
 
         Returns:
             The state at `t_end`.
 
         Raises:
-            TrainingError: An adaptive method's step shrank to nothing, or its state was not finite;
-                or there were more evaluations than `max_nfe`.
+            TrainingError: An adaptive method's step shrank below rounding, or its state was not
+                finite; or there were more evaluations than `max_nfe`.
             ConfigError: A derivative has another shape than the state.
         """
         if t_end == 0:
@@ -276,7 +279,7 @@ class Solver:
             tolerances = {"rtol": self.rtol, "atol": self.atol}
             if self.method == "scipy_solver":
                 options["solver"] = "RK45"
-                if not torch.isfinite(z).all():  # SciPy would never come back.
+                if not torch.isfinite(z).all():  # SciPy would never return
                     raise self._stuck()
         times = torch.tensor([0.0, t_end], dtype=z.dtype, device=z.device)
         from torchdiffeq import odeint, odeint_adjoint  # late, since SciPy's solvers come along
@@ -296,7 +299,7 @@ class Solver:
             if "underflow" not in str(error) and "non-finite" not in str(error):
                 raise
             raise self._stuck() from error
-        # SciPy does not raise: it gives back only the times that it reached.
+        # SciPy does not raise: it returns only the times that it reached.
         if len(solution) < len(times):
             raise self._stuck()
         state: Tensor = solution[-1]
@@ -362,7 +365,7 @@ class Solver:
                 "torchdiffeq raises the order of explicit_adams to 12, which loses all accuracy "
                 f"well above {STABLE_STEPS} steps; prefer implicit_adams or rk4"
             )
-        # Given as a grid, not as a step size, since 1 / num_steps rounds and can add a step.
+        # A grid, not a step size, since 1 / num_steps rounds and can add a step.
         start, end = times[0].item(), times[-1].item()
         return torch.linspace(start, end, num_steps + 1, dtype=times.dtype).to(times)
 
@@ -372,14 +375,14 @@ def _later(flow: FlowLike, graph: Graph, start: float, t: Tensor, z: Tensor) -> 
 
 
 MANY = 10_000
-"""Evaluations of one solve from which on they are reported; the paper takes under a hundred."""
+"""Evaluations of one solve after which a warning is logged; the paper takes under a hundred."""
 
 _UNSETTLED = "Functional iteration did not converge"
 """Start of torchdiffeq's warning that implicit_adams stepped before its corrector settled."""
 
 
 class Watch:
-    """The watch over the solves of one solver; it changes no number.
+    """Counter of a solver's evaluations, with warnings and limits; it changes no number.
 
     Args:
         name: The solver's method, for messages.
@@ -397,7 +400,7 @@ class Watch:
         self._told: set[str] = set()
 
     def over(self, rhs: RightHandSide, t_end: float, dtype: torch.dtype) -> RightHandSide:
-        """The right-hand side of one solve on [0, t_end], counted."""
+        """Return the right-hand side of one solve on [0, t_end] with its evaluations counted."""
         if isinstance(t_end, Tensor):
             raise ConfigError(
                 "flow.t_end: expected a number, got a tensor, which would have no gradient; learn "
@@ -427,11 +430,11 @@ class Watch:
                 )
             count += 1
             slope = rhs(t, z)
-            found = tuple(getattr(slope, "shape", ()))
-            if found != tuple(z.shape):  # it would be broadcast
+            shape = tuple(getattr(slope, "shape", ()))
+            if shape != tuple(z.shape):  # it would be broadcast
                 raise ConfigError(
                     f"flow: expected a derivative of the state's shape {tuple(z.shape)}, got "
-                    f"{found or type(slope).__name__}; correct what forward returns"
+                    f"{shape or type(slope).__name__}; correct what forward returns"
                 )
             return slope
 
@@ -439,9 +442,9 @@ class Watch:
 
     @contextmanager
     def over_corrector(self, dtype: torch.dtype) -> Iterator[None]:
-        """Tell once, not at each step of an epoch, that a corrector did not settle.
+        """Warn once, not at each step of an epoch, that a corrector did not settle.
 
-        It is to settle to 1e-7, which single precision cannot, so that there it says nothing.
+        Single precision cannot settle to the required 1e-7, so there is no warning there.
         """
         with warnings.catch_warnings(record=True) as caught:
             warnings.filterwarnings("always", message=_UNSETTLED)
@@ -456,11 +459,11 @@ class Watch:
             )
 
     def tell_of_steps(self, message: str, *, level: int = logging.WARNING) -> None:
-        """Log, once, what is to be known about the steps, such as that they are too few."""
+        """Log a message about the steps once, such as that they are too few."""
         self._tell("%s: " + message, self.steps, level=level)
 
     def _tell(self, message: str, *values: object, level: int = logging.WARNING) -> None:
-        """Log once, not in each solve of an epoch."""
+        """Log a message once, not in each solve of an epoch."""
         if message not in self._told:
             self._told.add(message)
             log.log(level, message, *values)

@@ -1,4 +1,4 @@
-"""Models: `nn.Module`s that map (x, edge_index[, edge_weight]) to logits, and do only that."""
+"""Models: `nn.Module`s that map (x, edge_index[, edge_weight]) to logits."""
 
 from typing import TYPE_CHECKING
 
@@ -26,5 +26,5 @@ if TYPE_CHECKING:
     from robust_diffusion.models.raw_features import RawFeatures as RawFeatures
     from robust_diffusion.models.rewiring import Rewiring as Rewiring
 
-if not TYPE_CHECKING:  # where a checker would take any name for one of the package
+if not TYPE_CHECKING:  # type checkers would otherwise accept any name as an attribute
     __getattr__ = lazy_attributes(__name__)

@@ -1,4 +1,4 @@
-"""The same trained model with another derivative or solver, for attacks that look through it."""
+"""Copies of a trained model with another derivative or solver, for attacks and checks."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,15 +15,15 @@ from robust_diffusion.models.guard import Guard
 from robust_diffusion.operators import Gradient
 
 DRAWS = 8
-"""Forward passes that a model that samples is averaged over."""
+"""Number of forward passes over which a model that samples is averaged."""
 
 
 @runtime_checkable
 class HasAdaptiveForm(Protocol):
-    """A module whose gradient is not the one to attack it by.
+    """A module that should be attacked through another gradient than its default one.
 
-    A defence that prunes or truncates declares a straight-through gradient, a PDE layer that it is
-    differentiated through its steps and not by the adjoint equation.
+    A defence that prunes or truncates declares a straight-through gradient. A PDE layer declares
+    that it is differentiated through its steps instead of the adjoint equation.
     """
 
     def make_adaptive(self) -> bool:
@@ -31,23 +31,23 @@ class HasAdaptiveForm(Protocol):
 
 
 class StraightThrough:
-    """A model that prunes or truncates its graph, with a `gradient` that says how that is passed.
+    """A model that prunes or truncates its graph; `gradient` selects how that is differentiated.
 
-    Its adaptive form is differentiated as if nothing were left out.
+    Its adaptive form is differentiated as if nothing were pruned or truncated.
     """
 
     gradient: Gradient
 
     def make_adaptive(self) -> bool:
-        """Let a gradient through to what is pruned; see `HasAdaptiveForm`."""
+        """Pass the gradient through pruning or truncation; see `HasAdaptiveForm`."""
         before, self.gradient = self.gradient, "straight_through"
         return before != "straight_through"
 
 
 class MeanOverDraws(nn.Module):
-    """Mean logits of several passes of a model that samples by PyTorch's global generator.
+    """Mean logits of several passes of a model that samples from PyTorch's global generator.
 
-    Its gradient is that of the expectation over draws, estimated from these draws.
+    The gradient estimates that of the expectation over draws.
 
     Reference: expectation over transformation, Athalye et al. 2018, arXiv:1802.00420.
     """
@@ -58,18 +58,18 @@ class MeanOverDraws(nn.Module):
         self.draws = draws
 
     def forward(self, x: Tensor, edge_index: Tensor, *rest: Any) -> Float[Tensor, "n c"]:
-        """Mean of the logits."""
+        """Return the mean of the logits."""
         passes = [self.model(x, edge_index, *rest) for _ in range(self.draws)]
         return torch.stack(passes).mean(0)
 
 
 def adaptive_form(model: nn.Module) -> nn.Module:
-    """The form of a model that an attack that knows its defence differentiates.
+    """Return the form of a model that an attack with knowledge of its defence differentiates.
 
-    Each module declares its own by `make_adaptive`; a model with a module that has a true attribute
-    `samples` is averaged over draws.
+    Each module declares its form in `make_adaptive`. A model is averaged over draws if one of its
+    modules has a true attribute `samples`.
 
-    The result is a copy with the same weights, or the model itself if nothing is declared.
+    The result is a copy with the same weights, or the model itself if no module declares a form.
     """
     adapted = copy_of(model)
     changed = [
@@ -82,7 +82,7 @@ def adaptive_form(model: nn.Module) -> nn.Module:
 
 
 def with_gradient(model: nn.Module, gradient: Gradient) -> nn.Module:
-    """A copy of a model with another `gradient` of its pruning or SVD, if any; same outputs."""
+    """Copy a model with another `gradient` of its pruning or SVD, if any; outputs are the same."""
     model = copy_of(model)
     for module in model.modules():
         if isinstance(module, StraightThrough):
@@ -94,7 +94,7 @@ def with_gradient(model: nn.Module, gradient: Gradient) -> nn.Module:
 
 
 def with_adjoint(model: nn.Module, *, adjoint: bool) -> nn.Module:
-    """A copy of a model whose solver, if any, is differentiated by the adjoint, or directly."""
+    """Copy a model and differentiate its solver, if any, by the adjoint equation or directly."""
     model = copy_of(model)
     for module, solver in _solvers(model):
         if solver.method == "scipy_solver" and not adjoint:
@@ -106,21 +106,24 @@ def with_adjoint(model: nn.Module, *, adjoint: bool) -> nn.Module:
 
 
 def with_derivative(solver: Solver, *, adjoint: bool) -> Solver:
-    """The same solver, but `scipy_solver`, differentiated by the adjoint equation or directly."""
+    """Return the solver with another derivative, by the adjoint equation or directly.
+
+    Only the adjoint equation works for `scipy_solver`.
+    """
     return replace(
         solver,
         adjoint=adjoint,
-        # The adjoint is torchdiffeq's, and has no steps to keep.
+        # torchdiffeq computes the adjoint, without steps to checkpoint.
         engine="auto" if adjoint else solver.engine,
         checkpoint=solver.checkpoint and not adjoint,
     )
 
 
 def with_solver(model: nn.Module, method: str, *, refine: int = 1) -> nn.Module | None:
-    """A copy of a graph PDE that is integrated by another method; `None` for other models.
+    """Copy a graph PDE with another integration method; return `None` for other models.
 
-    It takes `refine` steps for each step of the model's solver. A solver that picks its steps keeps
-    its method, at a hundredth of its tolerances, though not below the rounding of the weights.
+    The copy takes `refine` steps for each step of the model's solver. An adaptive solver keeps its
+    method, with its tolerances divided by 100, but not below the rounding error of the weights.
     """
     model = copy_of(model)
     solvers = _solvers(model)
@@ -141,6 +144,6 @@ def with_solver(model: nn.Module, method: str, *, refine: int = 1) -> nn.Module 
 
 
 def _solvers(model: nn.Module) -> list[tuple[Any, Solver]]:
-    """The modules that solve an equation, and by what."""
+    """Return the modules that solve an equation, each with its solver."""
     pairs = [(module, getattr(module, "solver", None)) for module in model.modules()]
     return [(module, solver) for module, solver in pairs if isinstance(solver, Solver)]

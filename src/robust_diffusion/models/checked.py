@@ -1,4 +1,4 @@
-"""Checks of any model, and how one is run: on sorted or weighed edges, frozen, and restored."""
+"""Checks of any model, and contexts that sort or weight its edges, freeze it, and restore it."""
 
 import copy
 import inspect
@@ -79,17 +79,18 @@ def _key(edge_index: Tensor, row: int) -> Tensor:
 _TURN = RLock()
 
 TRIAL_SEED = 2**32 - 1
-"""Seed of the passes that check a model: another than of evaluations, where a model that samples
-has other logits."""
+"""Seed of the passes that check a model; evaluations use other seeds, so that a model that samples
+is detected by its different logits."""
 
 M = TypeVar("M", bound=nn.Module)
 
 
 @contextmanager
 def own_context() -> Iterator[None]:
-    """Gradients as the package needs them, even if the caller has switched them off.
+    """Enable gradients within the context, even if the caller has switched them off.
 
-    Threads take turns: a model's train mode and PyTorch's random state are the whole process's.
+    Threads take turns, since a model's train mode and PyTorch's random state are shared by the
+    whole process.
     """
     with _TURN, torch.inference_mode(mode=False), torch.enable_grad():
         yield
@@ -123,7 +124,7 @@ def frozen(model: object) -> Iterator[None]:
 
 
 WITHOUT_EDGES = ("torch.nn.utils.", "torch_geometric.nn.aggr.", "torch_geometric.nn.dense.")
-"""Packages of layers that get no edges, or none but in the layers that call them."""
+"""Packages of layers that receive no edges, or only from other layers that call them."""
 
 
 @contextmanager
@@ -145,11 +146,11 @@ def buffers_restored(model: nn.Module) -> Iterator[None]:
 
 
 def copy_of(model: M) -> M:
-    """Return a deep copy that shares what cannot be copied, such as locks and scripted functions.
+    """Return a deep copy; objects that cannot be copied, such as locks, are shared.
 
-    Tensors that autograd has computed, such as features that a layer keeps, are detached.
+    Tensors that autograd has computed, such as features that a layer caches, are detached.
     """
-    with suppress(Exception):  # of anyone's attributes
+    with suppress(Exception):  # copying user-defined attributes may raise anything
         return copy.deepcopy(model)
     shared: dict[int, Any] = {}
     for value in [v for part in model.modules() for k, v in vars(part).items() if k != "_modules"]:
@@ -162,9 +163,9 @@ def copy_of(model: M) -> M:
 
 
 def is_of_this_package(model: object, further: tuple[str, ...] = ()) -> bool:
-    """True of a model made of this package's and PyTorch's layers alone, none of it compiled.
+    """Return whether all layers of a model are from this package or PyTorch, and none is compiled.
 
-    Layers of the packages in `further` may be part of it.
+    Layers from the packages in `further` are accepted as well.
     """
     parts = model.modules() if isinstance(model, nn.Module) else [model]
     return all(
@@ -175,44 +176,44 @@ def is_of_this_package(model: object, further: tuple[str, ...] = ()) -> bool:
 
 
 def has_own_layers(model: object) -> bool:
-    """True of a model that gets edges in this package's layers alone.
+    """Return whether only layers of this package receive edges in a model.
 
-    Those sort edges, and drop edges of weight 0.
+    These layers sort edges, and drop edges of weight 0.
     """
     return is_of_this_package(model, WITHOUT_EDGES)
 
 
 def is_random(model: nn.Module) -> bool:
-    """True of a model with a module that draws in eval mode, as its attribute `samples` says."""
+    """Return whether a module of a model draws in eval mode, by its attribute `samples`."""
     return any(getattr(module, "samples", False) is True for module in model.modules())
 
 
 def device_of(model: object) -> torch.device:
-    """The device of a module's first tensor; the CPU if it has none."""
+    """Return the device of a module's first tensor; the CPU if it has none."""
     tensors = chain(model.parameters(), model.buffers()) if isinstance(model, nn.Module) else ()
     return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
 
 def dtype_of(model: object, default: torch.dtype) -> torch.dtype:
-    """Type of a module's first floating-point parameter, which is that of its features."""
+    """Return the data type of a module's first floating-point parameter, used for features."""
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
     return next((p.dtype for p in parameters if p.dtype.is_floating_point), default)
 
 
 @dataclass(frozen=True, eq=False)
 class TriedModel:
-    """A model that was tried on a graph, and what it was seen to do."""
+    """A model that was tried on a graph, and its observed behaviour."""
 
     model: nn.Module  # as it was passed
     logits: Float[Tensor, "n c"]  # its output on the graph, in eval mode
-    writes_in_place: bool = False  # into the tensors that it receives
-    gives_probabilities: bool = False  # for logits
-    sees_edges: bool | None = None  # its output depends on the edges; not tried of the package's
-    row: int | None = None  # of the edges, by which the model gets them sorted
+    writes_in_place: bool = False  # whether it modifies the tensors that it receives
+    gives_probabilities: bool = False  # whether it returns probabilities instead of logits
+    sees_edges: bool | None = None  # whether its output depends on edges; `None` if not tried
+    row: int | None = None  # row of the edges by which its inputs are sorted
 
     @contextmanager
     def safe_inputs(self) -> Iterator[None]:
-        """Sort the edges that the model gets as those of the graph; copy what it writes into."""
+        """Sort the model's input edges as in the graph, and copy inputs if it modifies them."""
         with ExitStack() as stack:
             if self.writes_in_place:
                 stack.enter_context(self.model.register_forward_pre_hook(_copied, prepend=True))
@@ -222,7 +223,7 @@ class TriedModel:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """The model frozen, its inputs safe from it, its output logits; restored afterwards."""
+        """Freeze the model, protect its inputs, make its outputs logits; restore it afterwards."""
         with buffers_restored(self.model), frozen(self.model), ExitStack() as stack:
             stack.enter_context(self.safe_inputs())
             if not is_of_this_package(self.model):
@@ -241,7 +242,7 @@ def _check_output(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any
 ) -> None:
     x = args[0] if args else kwargs.get("x")
-    if not isinstance(x, Tensor):  # called by names of its own
+    if not isinstance(x, Tensor):  # called with custom argument names
         return
     _check_logits(
         output,
@@ -263,10 +264,10 @@ def check_model(
     name: str = "model",
     grows: bool = True,
 ) -> TriedModel:
-    """Try a model on a graph, and if it `grows` on one more node; both are left as they were.
+    """Try a model on a graph, and if it `grows`, with one more node; neither is changed.
 
-    It must be a module, remember no graph, take (x, edge_index) of any number of nodes, and return
-    finite logits, one of each node and class.
+    The model must be a module that does not cache a graph, accepts (x, edge_index) with any number
+    of nodes, and returns finite logits for each node and class.
     """
     if not isinstance(model, nn.Module):
         kind = "class" if isinstance(model, type) else type(model).__name__
@@ -288,7 +289,7 @@ def check_model(
             raise ConfigError(f"{name}: the logits of {kind} are not finite")
         # Sorted edges would change the rounding of the package's models.
         row, sees = None if has_own_layers(model) else sorted_row(edge_index), None
-        if not has_own_layers(model):  # the package's models are tested
+        if not has_own_layers(model):  # models of the package are covered by tests
             with TriedModel(model, logits, row=row).safe_inputs():
                 if grows:
                     new = edge_index.new_tensor([[n, 0], [0, n]])
@@ -321,10 +322,10 @@ def sees_edges(
     edge_index: Int[Tensor, "2 e"],
     logits: Float[Tensor, "n c"] | None = None,
 ) -> bool:
-    """True of a model whose logits are others on other edges, or of a graph without any.
+    """Return whether a model's logits depend on the edges; true for a graph without edges.
 
-    Tried are as many edges between other nodes, and fewer, since those may be the same. `logits`
-    are those of the graph, if they are known.
+    The model is tried with the same number of edges between other nodes, and with fewer edges,
+    since the former may be equal to the graph's. Pass the `logits` of the graph if they are known.
     """
     others = [(edge_index + 1) % x.size(0), edge_index[:, (edge_index != edge_index[0, :1]).all(0)]]
     wrong = f"model: {type(model).__name__} does not take this graph"
@@ -337,7 +338,7 @@ def sees_edges(
 def check_dropped_edges(
     model: nn.Module, x: Float[Tensor, "n f"], raw: Int[Tensor, "2 g"], edges: Int[Tensor, "2 e"]
 ) -> None:
-    """Refuse a model whose logits change if self-loops and repeated edges are dropped."""
+    """Reject a model whose logits change if self-loops and repeated edges are dropped."""
     if raw.size(1) == edges.size(1):
         return
     kind = type(model).__name__
@@ -353,9 +354,10 @@ def check_dropped_edges(
 
 
 def _keeps_a_graph(model: nn.Module, x: Tensor, edge_index: Tensor, logits: Tensor) -> bool:
-    """True of a model that depends on other nodes, or on no features, and on the nodes' order.
+    """Return whether a model seems to use a stored graph.
 
-    A norm over all nodes depends on the others as well, in any order.
+    Its logits then depend on other nodes, or on no features, and also on the order of the nodes. A
+    norm over all nodes depends on other nodes as well, but not on their order.
     """
     other = x.clone()
     other[::2] = x.roll(1, 0)[::2]
@@ -382,16 +384,16 @@ def _check_layers(model: nn.Module, name: str) -> None:
 
 
 def _tried(model: nn.Module, x: Tensor, edge_index: Tensor, wrong: str) -> Float[Tensor, "n c"]:
-    """Output in eval mode on tensors that are the model's own; an error begins with `wrong`."""
+    """Run a model in eval mode on tensors that it may modify; an error starts with `wrong`."""
     n, place = x.size(0), ""
     try:
         with torch.no_grad(), frozen(model), seeded(TRIAL_SEED):
             logits = model(x, edge_index)
     except (RobustDiffusionError, torch.OutOfMemoryError):
         raise
-    except Exception as error:  # of anyone's forward
+    except Exception as error:  # a custom forward may raise anything
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        # The innermost line of the user's code, if it is in any.
+        # Find the innermost line of user code, if any.
         libraries = f"{Path(__file__).parents[1]}{os.sep}", "site-packages", "<frozen"
         for frame in extract_tb(error.__traceback__):
             if not any(part in frame.filename for part in libraries):
@@ -404,7 +406,7 @@ def _tried(model: nn.Module, x: Tensor, edge_index: Tensor, wrong: str) -> Float
 
 
 def _check_logits(logits: Any, n: int, wrong: str) -> Tensor:
-    """Return what a model returned, if it is one row of logits per node."""
+    """Return a model's output; raise a `ConfigError` unless it has a row of logits per node."""
     if not isinstance(logits, Tensor):
         raise ConfigError(f"{wrong}: it returns a {type(logits).__name__}; return logits alone")
     if logits.ndim != 2 or logits.size(0) != n or not logits.is_floating_point():
@@ -419,10 +421,11 @@ def _check_logits(logits: Any, n: int, wrong: str) -> Tensor:
 def weighted_edges(
     model: nn.Module, edge_index: Int[Tensor, "2 e"], weight: Float[Tensor, " e"]
 ) -> Iterator[None]:
-    """Within it, every layer of PyTorch Geometric weighs its edges.
+    """Weight the edges in every layer of PyTorch Geometric within the context.
 
-    A layer that takes `edge_weight` gets it, so that its degrees do not count an edge of weight 0,
-    and a mean divides by the sum of the weights. The messages of all other layers are multiplied.
+    A layer with an argument `edge_weight` receives the weights, so that its degrees do not count an
+    edge of weight 0. The messages of all other layers are multiplied by the weights. A mean divides
+    by the sum of the weights.
     """
     with ExitStack() as stack:
         for layer in model.modules():
@@ -457,14 +460,14 @@ def _divide_by_weight(
     none = mean.new_zeros(mean.size(kwargs["dim"]))
     count = none.index_add(0, dst, mean.new_ones(dst.numel()))
     total = none.index_add(0, dst, _with_loops(edge_index, weight, dst.numel()))
-    # At least 1, so that the first edge of a node without any has the slope of adding it.
+    # At least 1, so that the gradient of a node's first edge is that of adding it.
     shape = [1] * mean.ndim
     shape[kwargs["dim"]] = -1
     return mean * (count / total.clamp_min(1)).view(shape)
 
 
 def _with_loops(edge_index: Tensor, weight: Tensor, count: int) -> Tensor:
-    """Weights of a layer's edges, 1 on the self-loops that it adds to those of the graph."""
+    """Return the weights of a layer's edges, with 1 for the self-loops that the layer adds."""
     if weight.size(0) == count:
         return weight
     without_loops = weight[edge_index[0] != edge_index[1]]

@@ -1,4 +1,4 @@
-"""Graph convolutions of PyG, whose sums over edges are ours, and the baselines that stack them."""
+"""PyG's graph convolutions with this package's sums over edges, and baselines that stack them."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -36,28 +36,29 @@ SMALLEST_SQUARE = 1e-12
 """Keeps the gradient of a square root finite at 0."""
 
 POOLED_AT_A_TIME = 320
-"""Channels of GraphSAGE's projection: of thousands, as of bags of words, a part stays in cache.
+"""Channels of GraphSAGE's projection that are computed at a time, so that they stay in cache even
+if there are thousands, as for bags of words.
 
-Features of GRB's Cora, 302, are one part, so that its published runs keep their bits.
+The 302 features of GRB's Cora are a single part, so that its published runs keep their bits.
 """
 
 
 class GCNConv(pyg.GCNConv):  # type: ignore[misc]
-    """Weighted sum over incoming edges of x W, plus bias; the graph's weights are as they are."""
+    """Weighted sum over incoming edges of x W, plus bias, with the graph's weights as passed."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, normalize=False)
 
     def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
-        """Features of every node's neighbourhood."""
+        """Return the features of every node's neighbourhood."""
         return spmm(graph.weight, self.lin(x), graph) + self.bias  # type: ignore[no-any-return]
 
 
 class GATConv(pyg.GATConv):  # type: ignore[misc]
-    """Additive attention over incoming edges, an edge counting by its weight in the softmax."""
+    """Additive attention over incoming edges; the softmax is weighted by the edge weights."""
 
     def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
-        """Features of every node's neighbourhood, with heads concatenated or averaged."""
+        """Return the features of every node's neighbourhood, heads concatenated or averaged."""
         projected = self.lin(x).view(-1, self.heads, self.out_channels)
         at_dst = (projected * self.att_dst).sum(-1)
         at_src = (projected * self.att_src).sum(-1)
@@ -71,11 +72,12 @@ class GATConv(pyg.GATConv):  # type: ignore[misc]
 
 
 class SAGEConv(pyg.SAGEConv):  # type: ignore[misc]
-    """W x + W' of the root mean square, over incoming edges, of the projected neighbours.
+    """W x + W' times the root mean square of the projected neighbours over incoming edges.
 
-    Deviation: Hamilton et al. pool by the maximum; GRB, whose choice this is, by the root mean
-    square, since powers closer to the maximum make the gradient explode.
-    With `project_root` the node itself is projected too, relu(P x) instead of x.
+    With `project_root`, the node itself is projected too: relu(P x) instead of x.
+
+    Deviation: Hamilton et al. pool by the maximum. GRB pools by the root mean square, as here,
+    since powers closer to the maximum make the gradient explode.
     """
 
     def __init__(self, in_channels: int, out_channels: int, *, project_root: bool = False) -> None:
@@ -83,7 +85,7 @@ class SAGEConv(pyg.SAGEConv):  # type: ignore[misc]
         self.project_root = project_root
 
     def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
-        """Features of every node and its neighbourhood; the weights are those of a mean."""
+        """Return the features of every node and its neighbourhood; the weights form a mean."""
         weights, biases = (
             part.split(POOLED_AT_A_TIME) for part in (self.lin.weight, self.lin.bias)
         )
@@ -101,12 +103,12 @@ class SAGEConv(pyg.SAGEConv):  # type: ignore[misc]
 class GINConv(pyg.GINConv):  # type: ignore[misc]
     """MLP of (1 + eps) x plus the weighted sum over incoming edges.
 
-    The MLP begins with a Linear. Where that narrows the features, as in the first layer, it is
-    taken before the sum, which then is one of fewer channels: both are linear.
+    The MLP begins with a Linear. If that narrows the features, as in the first layer, it is applied
+    before the sum, which then has fewer channels; both are linear, so the order does not matter.
     """
 
     def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
-        """Features of every node and its neighbourhood; the graph has no self-loops."""
+        """Return the features of every node and its neighbourhood; the graph has no self-loops."""
         first = self.nn[0]
         if first.in_features <= first.out_features:
             return self.nn(self._summed(x, graph))  # type: ignore[no-any-return]
@@ -144,7 +146,7 @@ class GCN(NormalizedStack):
 
 
 def gcn_convs(widths: Sequence[int]) -> list[GCNConv]:
-    """Convolutions between layers of these widths, initialised as in GRB."""
+    """Create convolutions between layers of these widths, initialised as in GRB."""
     convs = [GCNConv(before, after) for before, after in pairwise(widths)]
     for conv in convs:
         nn.init.xavier_normal_(conv.lin.weight, gain=nn.init.calculate_gain("relu"))
@@ -157,7 +159,7 @@ class GAT(LayerStack):
     Reference: Velickovic et al. 2018, arXiv:1710.10903; as GRB configures it.
 
     Args:
-        in_channels: Number of input features; it and those not named here are as for `GCN`.
+        in_channels: Number of input features; see `GCN` for this and all arguments not listed.
         hidden_channels: Width of every head of the hidden layers, or one width each.
         heads: Number of heads of the hidden layers, at least 1.
 
@@ -179,7 +181,7 @@ class GAT(LayerStack):
         self.stack((GATConv(size, out, heads=count) for size, out, count in sizes), wide)
 
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
-        """Every layer sums along these edges."""
+        """Return the function that applies a layer along these edges."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
         return lambda conv, x: conv(x, graph)
 
@@ -193,7 +195,7 @@ class GIN(LayerStack):
     Reference: Xu et al. 2019, arXiv:1810.00826; as GRB configures it.
 
     Args:
-        in_channels: Number of input features; it and those not named here are as for `GCN`.
+        in_channels: Number of input features; see `GCN` for this and all arguments not listed.
         num_layers: Number of layers, the classifier included, at least 1.
         batch_norm: Normalise each channel over the nodes at the end of each convolution's MLP.
 
@@ -219,7 +221,7 @@ class GIN(LayerStack):
         self.norms[-1] = nn.Identity()  # batch norm has done it
 
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
-        """The convolutions sum along these edges, which have no self-loops."""
+        """Return the function that applies a convolution along these edges, without self-loops."""
         if self.training and self.batch_norm and x.size(0) == 1 < len(self.layers):
             raise TrainingError(
                 "model.batch_norm=true: expected two nodes or more in a batch, got 1; train on "
@@ -240,19 +242,19 @@ def _mlp(in_channels: int, out_channels: int, *, batch_norm: bool) -> nn.Module:
 
 
 _Variant = Literal["original", "grb"]
-"""The node's own input to a layer: `original` takes x, `grb` takes relu(P x), as of neighbours."""
+"""Root term of a layer: `original` uses x, `grb` uses relu(P x), as for neighbours."""
 
 
 class GraphSAGE(NormalizedStack):
     """GraphSAGE with pooling: W x + W' pool over the neighbourhood of relu(P x), on unit features.
 
-    With `variant="grb"` it is W relu(P x) in the place of W x.
+    With `variant="grb"`, the first term is W relu(P x) instead of W x.
 
     Reference: Hamilton et al. 2017, arXiv:1706.02216; as GRB configures it, see `SAGEConv`.
 
     Args:
-        in_channels: Number of input features; it and those not named here are as for `GCN`.
-        variant: The published one, or GRB's; see `_Variant`.
+        in_channels: Number of input features; see `GCN` for this and all arguments not listed.
+        variant: `original` for the published model, `grb` for W relu(P x) in place of W x.
 
     Examples:
         >>> import torch
@@ -269,13 +271,13 @@ class GraphSAGE(NormalizedStack):
         self.stack(SAGEConv(before, after, project_root=project_root) for before, after in pairs)
 
     def along(self, *args: Any) -> Apply:
-        """Every layer takes means along these edges, of unit features."""
+        """Return the function that applies a layer to unit features along these edges."""
         apply = super().along(*args)
-        # The bound keeps the gradient of a node without features finite.
+        # `eps` keeps the gradient of a node without features finite.
         return lambda conv, x: apply(conv, F.normalize(x, dim=1, eps=1e-6))
 
     def normalized(self, graph: Graph, degree: Float[Tensor, " n"]) -> Float[Tensor, " e"]:
-        """Edge weights of D^-1 (A + I)."""
+        """Return the edge weights of D^-1 (A + I)."""
         return mean_weights(graph, degree)
 
 
@@ -285,7 +287,7 @@ SMALLEST_VARIANCE = 1e-8
 
 @validated("model")
 class RobustGCN(nn.Module):
-    """Graph convolution of Gaussians: means and variances, uncertain neighbours counting less.
+    """Graph convolution of Gaussians, in which uncertain neighbours count less.
 
     With the attention a = exp(-V): M <- D^{-1/2} (A + I) D^{-1/2} (M * a) and
     V <- D^{-1} (A + I) D^{-1} (V * a^2). Training draws the logits from N(M, V).
@@ -293,12 +295,12 @@ class RobustGCN(nn.Module):
     Reference: Zhu et al. 2019, doi:10.1145/3292500.3330851; as GRB configures it, without the
     original's penalties on the first layer.
 
-    Deviation: GRB draws the logits at test time too, so its accuracy is random; here they are the
-    means unless `sample_at_test` says otherwise.
+    Deviation: GRB also draws the logits at test time, so its accuracy is random; here they are the
+    means unless `sample_at_test` is true.
 
     Args:
-        in_channels: Number of input features; it and those not named here are as for `GCN`.
-        sample_at_test: Draw the logits at test time too.
+        in_channels: Number of input features; see `GCN` for this and all arguments not listed.
+        sample_at_test: Also draw the logits at test time.
 
     Examples:
         >>> import torch
@@ -323,7 +325,7 @@ class RobustGCN(nn.Module):
         super().__init__()
         pairs = list(pairwise(layer_widths(in_channels, hidden_channels, out_channels, num_layers)))
         self.mean = nn.ModuleList(nn.Linear(before, after) for before, after in pairs)
-        # The first layer's variance is made from its mean.
+        # The first layer computes its variance from its mean.
         self.variance = nn.ModuleList(nn.Linear(before, after) for before, after in pairs[1:])
         self.dropout = nn.Dropout(dropout)
         self.sample_at_test = sample_at_test
@@ -340,7 +342,7 @@ class RobustGCN(nn.Module):
         edge_weight: Float[Tensor, " e"] | None = None,
         degree: Float[Tensor, " n"] | None = None,
     ) -> Float[Tensor, "n c"]:
-        """Class logits of every node, drawn or the mean; `degree` as for `GCN`."""
+        """Return class logits of every node, drawn or their means; `degree` as for `GCN`."""
         graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
         weights = _weights(graph, degree)
         mean = self.mean[0](x)
@@ -353,7 +355,7 @@ class RobustGCN(nn.Module):
         return mean + torch.randn_like(mean) * torch.sqrt(variance + SMALLEST_VARIANCE)
 
     def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
-        """The second convolution, of means and variances; see `HasHiddenStep`."""
+        """Return the second convolution, of means and variances; see `HasHiddenStep`."""
         check_hidden_layers(len(self.mean))
         graph, degree = graph_with_degree(x, edge_index)
         weights = _weights(graph, degree)

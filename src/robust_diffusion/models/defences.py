@@ -41,8 +41,8 @@ class GNNGuard(LayerStack):
     Reference: Zhang and Zitnik 2020, arXiv:2006.08149; as GRB configures it.
 
     Args:
-        in_channels: Number of input features; `threshold` and `gradient` are as for `Guard`, all
-            others as for `GCN`.
+        in_channels: Number of input features. For `threshold` and `gradient` see `Guard`; for all
+            other arguments see `GCN`.
 
     Examples:
         >>> import torch
@@ -64,12 +64,12 @@ class GNNGuard(LayerStack):
         self.guard = Guard(threshold=threshold, gradient=gradient)
 
     def make_adaptive(self) -> bool:
-        """Let a gradient through to pruned edges; see `HasAdaptiveForm`."""
+        """Pass the gradient through to pruned edges; see `HasAdaptiveForm`."""
         self.guard, before = self.guard.adaptive(), self.guard
         return self.guard != before
 
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
-        """Each layer judges the edges that the one before has kept."""
+        """Return the function that applies a layer along the edges the previous layers kept."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
 
         def apply(conv: nn.Module, x: Tensor) -> Tensor:
@@ -83,19 +83,20 @@ class GNNGuard(LayerStack):
 class GCNJaccard(StraightThrough, LayerStack):
     """Graph convolutions along edges whose ends share words: sum min / sum max of their counts.
 
-    Of 0 and 1 that is the Jaccard similarity of two sets of words. Features are read as they were
-    before `arctan` normalised them, and count nothing below 0; frequencies are taken for counts.
+    For counts of 0 and 1, this is the Jaccard similarity of two sets of words. The `arctan`
+    normalisation of features is inverted first, and values below 0 count as 0. Frequencies are
+    treated as counts.
 
     Reference: Wu et al. 2019, arXiv:1903.01610; the threshold as in DeepRobust, arXiv:2005.06149.
 
-    Deviation: The paper removes edges of a similarity of 0, of words that are 0 or 1.
+    Deviation: The paper uses words that are 0 or 1, and removes edges of similarity 0.
 
     Args:
-        in_channels: Number of input features; it and those not named here are as for `GCN`.
-        threshold: Edges of a lower similarity are pruned, in [0, 1].
-        gradient: With respect to the edge weights: `exact`, that of the edges that stay;
-            `straight_through`, as if all had stayed, and in the features by the similarity;
-            `detached`, none.
+        in_channels: Number of input features; see `GCN` for this and all arguments not listed.
+        threshold: Similarity below which an edge is pruned, in [0, 1].
+        gradient: Gradient with respect to the edge weights: `exact` for that of the remaining
+            edges; `straight_through` as if no edge were pruned, and also in the features, through
+            the similarity; `detached` for none.
 
     Examples:
         >>> import torch
@@ -119,7 +120,7 @@ class GCNJaccard(StraightThrough, LayerStack):
         self.gradient: Gradient = gradient
 
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
-        """Every layer sums along the normalised edges that stay."""
+        """Return the function that applies a layer along the remaining edges, normalised."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
         through = self.gradient == "straight_through"
 
@@ -146,12 +147,15 @@ class GCNJaccard(StraightThrough, LayerStack):
 
 
 _FOUND = ByTensor()
-"""Similarities that training asks for in each epoch, by scale, features and edges."""
+"""Cached similarities, needed in each epoch of training, by scale, features and edges."""
 
 
 def shared_words(counts: Float[Tensor, "n f"], graph: Graph) -> EdgeValues:
-    """Sum of the lower over sum of the higher counts at both ends of each edge; 0 for no word."""
-    # Some columns at a time: features at both ends of every edge would not fit into memory.
+    """Compute the sum of min over the sum of max of the counts at the ends of each edge.
+
+    The result is 0 if neither end has a word.
+    """
+    # Some columns at a time, since features at both ends of every edge may not fit into memory.
     columns = max(16, VALUES_AT_A_TIME // max(1, graph.num_edges))
     parts: list[Tensor] = [
         checkpoint(_distance, part, graph, use_reentrant=False, preserve_rng_state=False)
@@ -168,25 +172,26 @@ def _distance(counts: Float[Tensor, "n f"], graph: Graph) -> EdgeValues:
 
 
 NegativeDegree = Literal["zero", "grb"]
-"""Treatment of a row of the truncated matrix whose sum is below 0, which has no square root: `zero`
-cuts the node off; `grb` is GRB's code, where one such row turns every logit into NaN."""
+"""Treatment of rows of the truncated matrix with a negative sum, which has no square root: `zero`
+disconnects the node; `grb` is GRB's code, where one such row turns every logit into NaN."""
 
 
 class GCNSVD(StraightThrough, LayerStack):
     """Graph convolutions along the best rank-k approximation of the adjacency matrix.
 
-    Attacks tend to raise the rank of the adjacency matrix; what its largest singular values keep
-    is the smooth part. The layers work on the factors, D^{-1/2} (U S V^T + I) D^{-1/2} X W, and
-    no n x n matrix is formed.
+    Attacks tend to raise the rank of the adjacency matrix, while its largest singular values keep
+    the smooth part. The layers multiply by the factors, D^{-1/2} (U S V^T + I) D^{-1/2} X W, so
+    that no n x n matrix is formed.
 
     Reference: Entezari et al. 2020, doi:10.1145/3336191.3371789; rank 50 as in GRB.
 
     Args:
-        in_channels: Number of input features; it and those not named here are as for `GCN`.
-        rank: Number of singular values k that are kept, at least 1.
-        gradient: With respect to the edge weights: `exact`, that of the truncated matrix;
-            `straight_through`, as if nothing had been truncated; `detached`, none, as in GRB.
-        negative_degree: `zero` or `grb`; see `NegativeDegree`.
+        in_channels: Number of input features; see `GCN` for this and all arguments not listed.
+        rank: Number of singular values k to keep, at least 1.
+        gradient: Gradient with respect to the edge weights: `exact` for that of the truncated
+            matrix; `straight_through` as if nothing were truncated; `detached` for none, as in GRB.
+        negative_degree: Treatment of rows with a negative sum: `zero` disconnects the node; `grb`
+            is GRB's code, where one such row turns every logit into NaN.
 
     Examples:
         >>> import torch
@@ -211,7 +216,7 @@ class GCNSVD(StraightThrough, LayerStack):
         self.negative_degree = negative_degree
 
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
-        """Every layer sums along the truncated matrix, whose factors are computed first."""
+        """Compute the factors; return the function that applies a layer along the product."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
         factors = self._factors(graph, unweighted=edge_weight is None)
 
@@ -240,24 +245,25 @@ class SoftMedianGDC(StraightThrough, LayerStack):
     """Graph convolutions on a diffused graph that trust neighbours near their median.
 
     The weights a_uv of the edges are each node's k highest scores of personalised PageRank,
-    normalised by the roots of their sums; they are found for each graph again. With H = X W of d
-    channels and their weighted median m_u, channel by channel, a layer is sum over v of c_uv H_v,
-    where c_uv is proportional to a_uv exp(-|m_u - H_v| / (T sqrt(d))) and sums to what a_uv does.
+    normalised by the roots of their sums, and are computed for each graph. Let H = X W have d
+    channels, and let m_u be the weighted median of the neighbours in each channel. A layer is
+    sum over v of c_uv H_v, where c_uv is proportional to a_uv exp(-|m_u - H_v| / (T sqrt(d))) and
+    has the same sum over v as a_uv.
 
     Reference: Geisler et al. 2021, arXiv:2110.14038; the graph is that of Gasteiger et al. 2019,
     arXiv:1911.05485.
 
-    Deviation: PageRank is taken by steps; the authors invert the matrix.
+    Deviation: PageRank is computed by iteration; the authors invert the matrix.
 
     Args:
-        in_channels: Number of input features; it and those not named here are as for `GCN`.
-        temperature: T, above 0; neighbours that are far from the median count less the lower it is.
+        in_channels: Number of input features; see `GCN` for this and all arguments not listed.
+        temperature: T, above 0; the lower it is, the less neighbours far from the median count.
         teleport: Probability of a restart of PageRank, in [0, 1].
         num_iterations: Steps of PageRank, at least 0.
         neighbors: k, at least 1.
-        gradient: With respect to the edge weights: `exact`, that of the scores that are kept;
-            `straight_through`, also that of the scores at the edges that are cut off, such as one
-            that an attack tries; `detached`, none.
+        gradient: Gradient with respect to the edge weights: `exact` for that of the k highest
+            scores; `straight_through` also for that of scores at other edges, such as those that
+            an attack tries; `detached` for none.
 
     Examples:
         >>> import torch
@@ -286,7 +292,7 @@ class SoftMedianGDC(StraightThrough, LayerStack):
         self.gradient: Gradient = gradient
 
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
-        """Every layer sums along the diffused graph."""
+        """Return the function that applies a layer along the diffused graph."""
         if edge_weight is not None and self.gradient == "detached":
             edge_weight = edge_weight.detach()
         graph, _ = graph_with_degree(x, edge_index, edge_weight)
@@ -303,7 +309,7 @@ class SoftMedianGDC(StraightThrough, LayerStack):
 
 
 def soft_median(z: Float[Tensor, "n d"], graph: Graph, temperature: float) -> Float[Tensor, "n d"]:
-    """Sum over the edges that arrive at a node, by weight and nearness to their median."""
+    """Sum the edges that arrive at a node, weighted also by their distance to the median."""
     apart = gather_dst(weighted_median(z, graph), graph) - gather_src(z, graph)
     distance = (apart.square().sum(1) / z.size(1)).clamp_min(_SMALLEST**2).sqrt()
     trust = edge_softmax(-distance[:, None] / temperature, graph).squeeze(1)
@@ -311,15 +317,15 @@ def soft_median(z: Float[Tensor, "n d"], graph: Graph, temperature: float) -> Fl
 
 
 def weighted_median(z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
-    """Lowest value, channel by channel, at which half of the weight that arrives is reached."""
+    """Return the weighted median of the edges that arrive at a node, channel by channel."""
     with torch.no_grad():
         rank = z.argsort(dim=0, stable=True).argsort(0)
         place = graph.dst[:, None] * graph.num_nodes + gather_src(rank, graph)
         order = place.T.contiguous().sort(1).indices  # by node, then by value; a row per channel
-        # In double precision, as the sums run on from node to node.
+        # In double precision, since the cumulative sum runs over all nodes.
         reached = graph.weight.double()[order].cumsum(1)
         ends = torch.nn.functional.pad(reached, (1, 0))[:, graph.rowptr]
-        # Where a value reaches exactly half, rounding must not decide.
+        # Slightly below half, so that rounding does not decide if a value reaches exactly half.
         half = (ends[:, :-1] + ends.diff(dim=1) * (0.5 - 1e-9)).contiguous()
         at = torch.searchsorted(reached, half).clamp_max(graph.num_edges - 1)
         median = graph.src[order.gather(1, at)].T

@@ -1,9 +1,9 @@
-"""Edge values: the number of each edge in the place of its weight, as in the authors' matrices.
+"""Edge values: the number of each edge in place of its weight, as in the authors' matrices.
 
-The authors take PubMed, Coauthor and Amazon Computer from DGL, whose sparse adjacency holds edge
-numbers where that of SciPy holds weights. GRB's normalisation does not reset them, so a model that
-reads the values of the matrix gives an injected edge, of value 1, some 10^-5 of the weight of
-another. `with_edge_values` puts such a model into a wrapper; nothing else knows of the values.
+The authors load PubMed, Coauthor and Amazon Computer from DGL, whose sparse adjacency holds edge
+numbers where that of SciPy holds weights. GRB's normalisation does not reset them. A model that
+reads the values of the matrix therefore gives an injected edge, of value 1, about 10^-5 of the
+weight of another edge. `with_edge_values` wraps such a model; all other code ignores the values.
 """
 
 from collections.abc import Iterable
@@ -25,13 +25,13 @@ from robust_diffusion.system.tensor_hashes import ByTensor
 VALUE_READERS = (GCN, RobustGCN, APPNP, GIN)
 """Models whose code in GRB reads the values of the adjacency matrix.
 
-The first three normalise them, GIN sums by them. GraphSAGE sets them to 1, GCN-SVD decomposes the
-matrix of ones, GAT and the graph PDEs attend along the edges alone.
+The first three normalise them, and GIN uses them in its sums. GraphSAGE sets them to 1, GCN-SVD
+decomposes the matrix of ones, and GAT and the graph PDEs only use the positions of the edges.
 """
 
 
 def with_edge_values(model: nn.Module, datamodule: GraphDataModule) -> nn.Module:
-    """The model on the edge values of a graph; itself if it reads none or all of them are 1."""
+    """Wrap a model to use the edge values of a graph; return it as is if they have no effect."""
     if datamodule.edge_values == "ones" or not isinstance(model, VALUE_READERS):
         return model
     views = (datamodule.view("train"), datamodule.view("val"))
@@ -39,15 +39,15 @@ def with_edge_values(model: nn.Module, datamodule: GraphDataModule) -> nn.Module
 
 
 class EdgeNumbers:
-    """The number of each edge of a graph as its value; any other edge has the value 1.
+    """Values of edges: their number in the graph, or 1 for all other edges.
 
     DGL orders the nodes of Coauthor and Amazon Computer by reverse Cuthill-McKee, and the edges by
-    where they point to, which in GRB's matrix is the column, the node that a message comes from.
-    They are numbered from 0.
+    their target, which in GRB's matrix is the column: the node that a message comes from. Edges are
+    numbered from 0.
 
     Args:
-        graph: The whole graph of n nodes, its edges in both directions, without duplicates.
-        views: Induced subgraphs, known by their edges; `n_id` has their nodes.
+        graph: The whole graph of n nodes, with edges in both directions and without duplicates.
+        views: Induced subgraphs, recognised by their edges; `n_id` has their nodes.
     """
 
     def __init__(self, graph: Data, views: Iterable[Data] = ()) -> None:
@@ -80,11 +80,11 @@ class EdgeNumbers:
         return degree if nodes is None else (self._row_sums[nodes] + 1).to(degree.device)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "EdgeNumbers":
-        """Itself: nothing in it changes."""
+        """Return the object itself, which is immutable."""
         return self
 
     def _nodes(self, edge_index: Tensor, num_nodes: int) -> Tensor | None:
-        """Find the nodes of the view that these edges are of; `None` for the whole graph."""
+        """Find the nodes of the view with these edges; `None` for the whole graph."""
 
         def find() -> Tensor | None:
             for nodes, edges in self._views:
@@ -120,7 +120,7 @@ def _ranks(edge_index: Tensor, num_nodes: int) -> Tensor:
 
 
 class OnEdgeValues(nn.Module):
-    """A model that takes the value of each edge for its weight."""
+    """A model that uses the value of each edge as its weight."""
 
     def __init__(self, model: nn.Module, values: EdgeNumbers) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class OnEdgeValues(nn.Module):
         edge_weight: Float[Tensor, " e"] | None = None,
         degree: Float[Tensor, " n"] | None = None,
     ) -> Float[Tensor, "n c"]:
-        """Class logits of every node; `edge_weight` has factors of the values, 1 when absent."""
+        """Return class logits of every node; `edge_weight` multiplies the values, 1 by default."""
         weight = self.values(edge_index, x.size(0))
         if edge_weight is not None:
             weight = weight * edge_weight

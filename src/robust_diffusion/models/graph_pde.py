@@ -1,4 +1,4 @@
-"""The paper's models: a stack of layers, each solving its own graph neural PDE, guarded or not."""
+"""The paper's models: stacks of layers that each solve a graph neural PDE, guarded or not."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -31,21 +31,23 @@ class GraphPDE(nn.Module):
     Args:
         in_channels: Number of input features.
         hidden_channels: Width of every hidden layer, or one width each; 64 in the paper's tables.
-        out_channels: Number of classes; must be given, by its name if `hidden_channels` is not.
-        flow: Builds a flow from its width, or the name of one (`flows.FLOWS`) with its default
-            options; every layer gets its own.
-        solver: Integrates the flows, or the name of a method; `None` for two steps of
-            `implicit_adams`, as in the paper.
+        out_channels: Number of classes; required, and passed by name if `hidden_channels` is
+            omitted.
+        flow: Function that builds a flow from its width, called for every layer; or a name in
+            `flows.FLOWS`, for the default options.
+        solver: Solver that integrates the flows, or the name of a method; `None` for two steps
+            of `implicit_adams`, as in the paper.
         num_layers: Number of layers.
         layer_norm: Normalise the features at the entry of each layer.
         dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
-        rewiring: Random change of the edges in training, a new one per layer and pass; `None`
-            for the paper's text, which has none.
-        guard: Prunes and re-weights the edges before each layer; `None` for none. With the
-            Beltrami flow this is the paper's BeltramiGuard.
+        rewiring: Random change of the edges in training, drawn for every layer and pass; `None`
+            for none, as in the paper's text.
+        guard: Guard that prunes and re-weights the edges before each layer; `None` for none. With
+            the Beltrami flow, this is the paper's BeltramiGuard.
 
     Raises:
-        ConfigError: No number of classes, an unknown flow, or a value out of range.
+        ConfigError: The number of classes is missing, the flow is unknown, or a value is out of
+            range.
 
     Examples:
         >>> import torch
@@ -115,7 +117,7 @@ class GraphPDE(nn.Module):
         edge_index: Int[Tensor, "2 e"],
         edge_weight: Float[Tensor, " e"] | None = None,
     ) -> Float[Tensor, "n c"]:
-        """Class logits of every node."""
+        """Return class logits of every node."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
         for layer in self.layers[:-1]:
             x, graph = layer(x, graph)
@@ -124,7 +126,7 @@ class GraphPDE(nn.Module):
         return x
 
     def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
-        """The diffusion of the second layer, its norm and Linear behind it; see `HasHiddenStep`."""
+        """Return the diffusion of the second layer, after its norm and Linear."""
         check_hidden_layers(len(self.layers))
         graph = Graph.from_edge_index(edge_index, num_nodes=x.size(0), dtype=x.dtype)
         x, graph = self.layers[0](x, graph)
@@ -137,7 +139,7 @@ class GraphPDE(nn.Module):
 class PDELayer(nn.Module):
     """LayerNorm, Linear, then diffusion of the result over the graph on [0, t_end].
 
-    The arguments are those of `GraphPDE`; `out_channels` is the width that is diffused.
+    For the arguments see `GraphPDE`; `out_channels` is the width of the diffused state.
     """
 
     def __init__(
@@ -169,24 +171,24 @@ class PDELayer(nn.Module):
         return f"{flow}, solver={solver.method}{setting}"
 
     def make_adaptive(self) -> bool:
-        """Straight through the guard, and through the solver's steps; see `HasAdaptiveForm`."""
+        """Differentiate straight through the guard and through the solver's steps."""
         guard, solver = self.guard, self.solver
         if guard is not None:
             self.guard = guard.adaptive()
-        # SciPy's steps have no gradient of their own.
+        # SciPy's steps cannot be differentiated directly.
         if solver.adjoint and solver.method != "scipy_solver":
             self.solver = with_derivative(solver, adjoint=False)
         return self.guard != guard or self.solver is not solver
 
     def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> tuple[Float[Tensor, "n d"], Graph]:
-        """Diffused features, and the edges that the guard has kept for the next layer."""
+        """Return the diffused features, and the edges that the guard keeps for the next layer."""
         z, graph, next_graph = self.enter(x, graph)
         return self.diffuse(z, graph), next_graph
 
     def enter(
         self, x: Float[Tensor, "n f"], graph: Graph
     ) -> tuple[Float[Tensor, "n d"], Graph, Graph]:
-        """The initial features, the edges to diffuse them over, and those for the next layer."""
+        """Return initial features, the edges to diffuse them over, and those for the next layer."""
         x = self.norm(x)
         next_graph = graph
         if self.guard is not None:
@@ -202,22 +204,22 @@ class PDELayer(nn.Module):
         return z, graph, next_graph
 
     def diffuse(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
-        """Features at the end of the integration period, from `z` at its beginning."""
+        """Integrate `z` to the end of the integration period."""
         return self.solver.solve(self.flow, z, graph)
 
 
 @validated("model")
 class BeltramiGuard(GraphPDE):
-    """Stacked Beltrami flows, GNNGuard's re-weighting before each of them.
+    """Stacked Beltrami flows, with GNNGuard's re-weighting before each of them.
 
-    Where GNNGuard has a graph convolution, this has a layer that solves the Beltrami flow; the
-    weights count in the softmaxes of its attention and of its modulation.
+    It replaces GNNGuard's graph convolutions by layers that solve the Beltrami flow. The edge
+    weights enter the softmaxes of its attention and of its modulation.
 
     Reference: table (BelGuard) and section "BeltramiGuard", arXiv:2209.07754.
 
     Args:
-        in_channels: Number of input features; `threshold`, `reweight` and `gradient` are as for
-            `Guard`, all others as for `GraphPDE`.
+        in_channels: Number of input features. For `threshold`, `reweight` and `gradient` see
+            `Guard`; for all other arguments see `GraphPDE`.
 
     Examples:
         >>> import torch

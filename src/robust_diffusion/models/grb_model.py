@@ -1,4 +1,4 @@
-"""Models of the Graph Robustness Benchmark, called as models are here."""
+"""Adapter for models of the Graph Robustness Benchmark (GRB)."""
 
 from typing import Literal
 
@@ -10,15 +10,17 @@ from robust_diffusion.checks import validated
 from robust_diffusion.operators import Graph, graph_with_degree, mean_weights, symmetric_weights
 
 _Normalization = Literal["symmetric", "mean", "both", "none"]
-"""GRB's `adj_norm_func` of a model: `GCNAdjNorm`, `SAGEAdjNorm`, `RobustGCNAdjNorm` or none."""
+"""Counterparts of a model's `adj_norm_func` in GRB: `GCNAdjNorm`, `SAGEAdjNorm`,
+`RobustGCNAdjNorm`, or none."""
 
 
 @validated("model")
 class GRBModel(nn.Module):
-    """Adapter: a torch model of GRB's, `model(x, adjacency)`, as `(x, edge_index[, edge_weight])`.
+    """Adapter that calls a torch model of GRB, `model(x, adjacency)`, with edges.
 
-    Attacks, audits and evaluations then take it as any other model; its logits are differentiable
-    in the features and in the edge weights, which GRB's own normalisation in scipy is not.
+    Attacks, audits and evaluations then accept it like any other model. Its logits are
+    differentiable in the features and in the edge weights, unlike with GRB's normalisation in
+    scipy.
 
         model = GRBModel(grb.model.torch.GCN(...)).eval()
         model = GRBModel(grb.model.torch.GIN(...), normalization="none").eval()
@@ -26,14 +28,14 @@ class GRBModel(nn.Module):
     Reference: Zheng et al. 2021, Graph Robustness Benchmark, arXiv:2111.04314.
 
     Args:
-        model: Called with the features and a sparse COO adjacency matrix, n x n; of a list of two
-            matrices with `both`.
-        normalization: Of the matrix A with self-loops: `symmetric`, D^-1/2 (A + I) D^-1/2; `mean`,
-            D^-1 (A + I); `both`, a list of the first and of D^-1 (A + I) D^-1; or `none`, A itself
-            without self-loops.
+        model: Model of the features and a sparse COO adjacency matrix, n x n, or a list of two
+            matrices if `normalization` is `both`.
+        normalization: Normalisation of the adjacency matrix A: `symmetric` for
+            D^-1/2 (A + I) D^-1/2; `mean` for D^-1 (A + I); `both` for a list of the first and
+            D^-1 (A + I) D^-1; or `none` for A itself, without self-loops.
 
     Raises:
-        ConfigError: An unknown normalisation.
+        ConfigError: The normalisation is unknown.
 
     Examples:
         >>> import torch
@@ -58,7 +60,7 @@ class GRBModel(nn.Module):
         edge_index: Int[Tensor, "2 e"],
         edge_weight: Float[Tensor, " e"] | None = None,
     ) -> Float[Tensor, "n c"]:
-        """Class logits of every node; an edge weight is 1 when absent."""
+        """Return class logits of every node; edge weights are 1 by default."""
         adjacency: Tensor | list[Tensor]
         if self.normalization == "none":
             n = x.size(0)
@@ -79,6 +81,6 @@ class GRBModel(nn.Module):
 
 
 def _coo(graph: Graph, weight: Tensor) -> Tensor:
-    """Rows are the nodes at which edges arrive."""
+    """Build a sparse matrix whose rows are the nodes at which edges arrive."""
     place, size = torch.stack([graph.dst, graph.src]), (graph.num_nodes, graph.num_nodes)
     return torch.sparse_coo_tensor(place, weight, size, check_invariants=False)

@@ -1,4 +1,4 @@
-"""GNNGuard's re-weighting: edges between unlike nodes go, the others count by likeness."""
+"""GNNGuard's re-weighting, which prunes edges between dissimilar nodes and weights the others."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -18,26 +18,26 @@ Threshold = Annotated[float, Ge(-1), Le(1)]
 @validated("model")
 @dataclass(frozen=True)
 class Guard:
-    r"""Prunes edges of a low cosine similarity and re-weights the others.
+    r"""Guard that prunes edges of low cosine similarity and re-weights the others.
 
-    With s_uv the similarity of an edge that stays and p_uv its share among the edges that arrive
-    at u, the weight becomes exp(p_uv), and that of the self-loop exp(1 / (kept edges + 1)).
-    A pruned edge stays pruned in the layers that follow. Everything is computed edge by edge, in
-    O(e d), and enters autograd, so that a white-box attack sees true gradients.
+    Let s_uv be the similarity of a remaining edge, and p_uv its share among the edges that arrive
+    at u. The weight becomes exp(p_uv), and that of the self-loop exp(1 / (kept edges + 1)). A
+    pruned edge stays pruned in the following layers. Everything is computed edge by edge, in
+    O(e d), with autograd, so that a white-box attack sees true gradients.
 
     Reference: Zhang and Zitnik 2020, arXiv:2006.08149; as GRB configures it.
 
     Args:
-        threshold: Edges of a cosine similarity below it are pruned, in [-1, 1].
-        reweight: Re-weight the edges that stay; otherwise they keep their weights. The authors'
-            public code of BeltramiGuard computes the weights and does not use them.
+        threshold: Cosine similarity below which an edge is pruned, in [-1, 1].
+        reweight: Re-weight the remaining edges; otherwise they keep their weights. The authors'
+            public code of BeltramiGuard computes the weights but does not use them.
         gradient: `exact` differentiates the weights (pruning has no gradient almost everywhere);
-            `straight_through` also lets a gradient through to pruned edges, as if they had
-            stayed; `detached` takes the weights as constants, as GRB does, which hides gradients
-            from a white-box attack.
+            `straight_through` also passes a gradient to pruned edges, as if they were not pruned;
+            `detached` treats the weights as constants, as GRB does, which hides gradients from a
+            white-box attack.
 
     Raises:
-        ConfigError: A value out of range.
+        ConfigError: A value is out of range.
 
     Examples:
         >>> import torch
@@ -57,8 +57,8 @@ class Guard:
         """Prune and re-weight the edges, self-loops included, by the features of their ends.
 
         Returns:
-            The edges with their old weights, 0 where pruned, for the next layer to judge; and the
-            same edges re-weighted, to pass messages along.
+            The edges with their old weights, or 0 if pruned, as input of the next layer's guard;
+            and the same edges re-weighted, for message passing.
         """
         if self.gradient == "detached":
             with torch.no_grad():
@@ -66,7 +66,7 @@ class Guard:
         return self._judge(x, graph)
 
     def adaptive(self) -> "Guard":
-        """The same guard, with a gradient at the edges that it prunes."""
+        """Return the same guard with a gradient at pruned edges."""
         return replace(self, gradient="straight_through")
 
     def _judge(self, x: Tensor, graph: Graph) -> tuple[Graph, Graph]:
@@ -76,7 +76,7 @@ class Guard:
         pruned = self._masked(graph.weight, stays)
         if not self.reweight:
             return replace(graph, weight=pruned), replace(graph, weight=pruned)
-        # A similarity below 0 that a negative threshold lets through counts nothing.
+        # Similarities below 0, which a negative threshold may keep, count as 0.
         score = (graph.weight * similarity).masked_fill(loop, 0.0)
         score = self._masked(score, stays & (similarity > 0))
         total = segment_sum(score, graph)

@@ -1,4 +1,4 @@
-"""The multi-layer perceptron, and models that propagate its predictions along the edges."""
+"""The multi-layer perceptron (MLP), and models that propagate its predictions along the edges."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -27,10 +27,10 @@ from robust_diffusion.operators import (
 class MLP(LayerStack):
     """Multi-layer perceptron on each node's features alone: relu(X W + b) per layer.
 
-    It sees no edge, so its accuracy is the same under every attack that leaves the target nodes'
-    own features alone; a graph model is robust only where it stays above.
+    It ignores the edges, so its accuracy is the same under every attack that does not change the
+    features of target nodes. A graph model is only robust if its accuracy stays above this.
 
-    Reference: of this project; the control of every graph model. Arguments as `GCN`.
+    Reference: of this project; the control of every graph model. For the arguments see `GCN`.
 
     Examples:
         >>> import torch
@@ -45,12 +45,12 @@ class MLP(LayerStack):
         self.stack(linear_layers(self.widths))
 
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
-        """The layers see each node by itself, and no edge."""
+        """Return the function that applies a layer, which ignores the edges."""
         return lambda linear, x: linear(x)
 
 
 class PropagatingMLP(MLP):
-    """MLP whose predictions are then propagated along the edges; a subclass says how."""
+    """Base of MLPs whose predictions are propagated along the edges; see `propagated`."""
 
     normalizes_by_degree = True
     num_iterations: int  # steps of the propagation
@@ -62,12 +62,12 @@ class PropagatingMLP(MLP):
         edge_weight: Float[Tensor, " e"] | None = None,
         degree: Float[Tensor, " n"] | None = None,
     ) -> Float[Tensor, "n c"]:
-        """Class logits of every node; `degree` as for `GCN`."""
+        """Return class logits of every node; `degree` as for `GCN`."""
         graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
         return self.propagated(self.run(x, self.along(x, edge_index)), graph, degree)
 
     def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
-        """One step of the propagation, the edges' normalisation included, at hidden width."""
+        """Return one step of the propagation at hidden width, with the edges' normalisation."""
         check_hidden_layers(len(self.layers))
         graph, degree = graph_with_degree(x, edge_index)
         state = self.activation(self.layers[0](self.norms[0](x)))
@@ -81,11 +81,11 @@ class PropagatingMLP(MLP):
     def propagated(
         self, local: Float[Tensor, "n c"], graph: Graph, degree: Float[Tensor, " n"]
     ) -> Float[Tensor, "n c"]:
-        """Logits by those that each node has of itself, along a graph with self-loops."""
+        """Propagate the MLP's logits `local` along a graph with self-loops."""
 
 
 def linear_layers(widths: Sequence[int]) -> list[nn.Module]:
-    """Linear layers between these widths, initialised as in GRB."""
+    """Create linear layers between these widths, initialised as in GRB."""
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
         linear = nn.Linear(before, after)
@@ -95,25 +95,26 @@ def linear_layers(widths: Sequence[int]) -> list[nn.Module]:
 
 
 _Variant = Literal["original", "grb"]
-"""`original`: the published model. `grb`: GRB's code, where the walk restarts at its own state,
-logits pass ReLU and dropout before it, and dropped edges stay dropped, without scaling."""
+"""`original`: the published model. `grb`: GRB's code, where the walk restarts at its current state,
+logits first pass ReLU and dropout, and dropped edges stay dropped, without scaling."""
 
 
 class APPNP(PropagatingMLP):
     """MLP, then personalised PageRank of its predictions: Z <- (1 - alpha) A Z + alpha H.
 
-    With `variant="grb"` alpha Z takes the place of alpha H, which starts at dropout(ReLU(H)): no
-    restart, but a lazy walk.
+    With `variant="grb"`, alpha Z replaces alpha H, and Z starts at dropout(ReLU(H)): a lazy walk
+    without restarts.
 
     Reference: Gasteiger et al. 2019, arXiv:1810.05997; as GRB configures it.
 
     Args:
-        in_channels: Number of input features; it and those not named here are as for `GCN`.
+        in_channels: Number of input features; see `GCN` for this and all arguments not listed.
         num_layers: Number of layers of the MLP.
         num_iterations: Propagation steps K, at least 0.
         teleport: Probability alpha of a restart at the node, in [0, 1].
         edge_dropout: Probability of dropping an edge in a training step of propagation, in [0, 1).
-        variant: The published one, or GRB's; see `_Variant`.
+        variant: `original` for the published model; `grb` for GRB's code, where also dropped edges
+            stay dropped in later steps, and the others are not scaled up.
 
     Examples:
         >>> import torch
@@ -141,7 +142,7 @@ class APPNP(PropagatingMLP):
     def propagated(
         self, local: Float[Tensor, "n c"], graph: Graph, degree: Float[Tensor, " n"]
     ) -> Float[Tensor, "n c"]:
-        """Logits after the steps of the walk."""
+        """Run the steps of the walk."""
         weights, z = symmetric_weights(graph, degree), local
         if self.variant == "grb":
             z = self.dropout(self.activation(z))
@@ -150,7 +151,7 @@ class APPNP(PropagatingMLP):
         return z
 
     def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
-        """One step of the propagation, which has no layers, on features of hidden width."""
+        """Return one step of the propagation, which has no layers, at hidden width."""
         check_hidden_layers(len(self.layers))
         graph, degree = graph_with_degree(x, edge_index)
         weights = symmetric_weights(graph, degree)
@@ -160,7 +161,7 @@ class APPNP(PropagatingMLP):
         )
 
     def _edges_kept(self, weights: Tensor) -> Iterator[Tensor]:
-        """The weights of each step of the propagation."""
+        """Yield the edge weights of each step of the propagation."""
         for _ in range(self.num_iterations):
             if self.variant == "original":
                 yield F.dropout(weights, self.edge_dropout, training=self.training)
@@ -175,23 +176,23 @@ class APPNP(PropagatingMLP):
 
 
 class ElasticGNN(PropagatingMLP):
-    """MLP, then steps towards the smooth signal Z nearest to its predictions H.
+    """MLP, then steps towards a smooth signal Z near its predictions H.
 
-    The minimum of lambda1 sum_e w_e |(D Z)_e| + lambda2 / 2 sum_e w_e |(D Z)_e|^2 + |Z - H|^2 / 2
+    Z minimises lambda1 sum_e w_e |(D Z)_e| + lambda2 / 2 sum_e w_e |(D Z)_e|^2 + |Z - H|^2 / 2
     over the undirected edges e, where (D Z)_uv = Z_u / sqrt(d_u) - Z_v / sqrt(d_v) and the first
-    norm is l1 or l2. With gamma = 1 / (1 + lambda2), Y = gamma H + (1 - gamma) A Z and the dual
-    U, of which no edge's norm exceeds lambda1, a step is
+    norm is l1 or l2. Let gamma = 1 / (1 + lambda2), Y = gamma H + (1 - gamma) A Z, and U the dual,
+    whose norm at each edge is at most lambda1. A step is
     U <- clip(U + D (Y - gamma D^T U) / (2 gamma)), Z <- Y - gamma D^T U.
 
     Reference: Liu et al. 2021, arXiv:2107.06996.
 
-    Deviation: The paper has no edge weights; here an edge counts by its own in both penalties.
+    Deviation: The paper has no edge weights; here both penalties are weighted by them.
 
     Args:
-        in_channels: Number of input features; it and those not named here are as for `GCN`.
+        in_channels: Number of input features; see `GCN` for this and all arguments not listed.
         num_layers: Number of layers of the MLP.
         num_iterations: Steps, at least 0.
-        lambda1: Weight of the norms, at least 0; 0 leaves APPNP.
+        lambda1: Weight of the norms, at least 0; 0 gives APPNP.
         lambda2: Weight of their squares, at least 0.
         penalty: `l21` takes the Euclidean norm over channels, `l1` the sum of magnitudes.
 
@@ -221,7 +222,7 @@ class ElasticGNN(PropagatingMLP):
     def propagated(
         self, local: Float[Tensor, "n c"], graph: Graph, degree: Float[Tensor, " n"]
     ) -> Float[Tensor, "n c"]:
-        """Logits after the steps towards the minimum."""
+        """Run the steps towards the minimum."""
         weights, gamma = symmetric_weights(graph, degree), 1 / (1 + self.lambda2)
         scale = degree.clamp_min(1e-38).rsqrt()[:, None]
 
@@ -229,7 +230,7 @@ class ElasticGNN(PropagatingMLP):
             return scale * segment_sum(graph.weight[:, None] * dual, graph)
 
         z = local
-        # Of each direction of an edge, seen from where it points to.
+        # One value per direction of an edge, from the view of the node it points to.
         dual = local.new_zeros(graph.num_edges, local.size(1))
         for _ in range(self.num_iterations):
             y = gamma * local + (1 - gamma) * spmm(weights, z, graph)
@@ -252,16 +253,16 @@ class ElasticGNN(PropagatingMLP):
 class GPRGNN(PropagatingMLP):
     """MLP, then generalised PageRank of its predictions: sum over k of w_k A^k H, w learned.
 
-    The weights start as those of a walk with restarts, w_k = alpha (1 - alpha)^k, the last
-    (1 - alpha)^K; negative ones suit heterophilous graphs.
+    The weights start as those of a walk with restarts, w_k = alpha (1 - alpha)^k, with
+    w_K = (1 - alpha)^K for the last one. Negative weights suit heterophilous graphs.
 
     Reference: Chien et al. 2021, arXiv:2006.07988.
 
     Args:
-        in_channels: Number of input features; it and those not named here are as for `GCN`.
+        in_channels: Number of input features; see `GCN` for this and all arguments not listed.
         num_layers: Number of layers of the MLP.
         num_iterations: Propagation steps K, at least 0.
-        teleport: Probability alpha of a restart at first, in [0, 1].
+        teleport: Initial probability alpha of a restart, in [0, 1].
 
     Examples:
         >>> import torch
@@ -283,7 +284,7 @@ class GPRGNN(PropagatingMLP):
     def propagated(
         self, local: Float[Tensor, "n c"], graph: Graph, degree: Float[Tensor, " n"]
     ) -> Float[Tensor, "n c"]:
-        """Sum of the steps of the walk, each by its learned weight."""
+        """Sum the steps of the walk, each with its learned weight."""
         weights, z = symmetric_weights(graph, degree), local
         out = self.weights[0] * z
         for weight in self.weights[1 : self.num_iterations + 1]:
@@ -293,29 +294,29 @@ class GPRGNN(PropagatingMLP):
 
 
 _SMALLEST = 0.01
-"""Distance below which two nodes count as equally alike."""
+"""Smallest distance of two nodes; shorter distances count as this."""
 
 
 class RUNG(PropagatingMLP):
     """MLP, then robust aggregation of its predictions by a minimax concave penalty.
 
-    Z <- (s (W A) Z + (1 - s) H) / (s q + 1 - s), where A is the normalised adjacency, H the
-    predictions of the MLP, W_uv = max(0, 1 / (2 y_uv) - 1 / (2 gamma)) of the distance y_uv of the
-    predictions, each over the root of its node's degree, and q_u the mean of W over the edges of u.
-    An edge that is longer than gamma has no weight, so that it biases nothing.
+    Z <- (s (W A) Z + (1 - s) H) / (s q + 1 - s), where A is the normalised adjacency and H the
+    predictions of the MLP. The weights are W_uv = max(0, 1 / (2 y_uv) - 1 / (2 gamma)), with y_uv
+    the distance of the predictions, each divided by the root of its node's degree, and q_u is the
+    mean of W over the edges of u. An edge longer than gamma has no weight and causes no bias.
 
     Reference: Hou et al. 2024, arXiv:2311.14934.
 
-    Deviation: The authors' code takes the root of the distance for y.
+    Deviation: The authors' code uses the root of the distance as y.
 
     Args:
-        in_channels: Number of input features; it and those not named here are as for `GCN`.
+        in_channels: Number of input features; see `GCN` for this and all arguments not listed.
         num_layers: Number of layers of the MLP.
         num_iterations: Steps of the aggregation, at least 0.
         gamma: Distance from which an edge has no weight, positive.
-        smoothing: The neighbours' share s, in [0, 1).
-        gradient: `detached` holds W fixed in the backward pass, as the authors do; `exact` goes
-            through it, as the adaptive form does.
+        smoothing: Share s of the neighbours, in [0, 1).
+        gradient: `detached` holds W fixed in the backward pass, as the authors do; `exact`
+            differentiates it, as the adaptive form does.
 
     Examples:
         >>> import torch
@@ -341,14 +342,14 @@ class RUNG(PropagatingMLP):
         self.gradient = gradient
 
     def make_adaptive(self) -> bool:
-        """Let a gradient through the weights of the edges; see `HasAdaptiveForm`."""
+        """Differentiate the weights of the edges; see `HasAdaptiveForm`."""
         before, self.gradient = self.gradient, "exact"
         return before != self.gradient
 
     def propagated(
         self, local: Float[Tensor, "n c"], graph: Graph, degree: Float[Tensor, " n"]
     ) -> Float[Tensor, "n c"]:
-        """Logits after the steps of the aggregation."""
+        """Run the steps of the aggregation."""
         weights, s, z = symmetric_weights(graph, degree), self.smoothing, local
         for _ in range(self.num_iterations):
             trust = self._trust(z * degree.clamp_min(1e-38).rsqrt()[:, None], graph)

@@ -1,4 +1,4 @@
-"""Features in their raw unit, for a model that reads words and not normalised numbers."""
+"""Features in their raw unit, for models that count words instead of normalised numbers."""
 
 import math
 
@@ -9,17 +9,17 @@ from torch import Tensor, nn
 from robust_diffusion.data.normalize import FeatureScale
 
 _LARGEST = 1 - 1e-6
-"""Images of raw values are cut to [-LARGEST, LARGEST], as 1 is the image of none."""
+"""Normalised values are clamped to [-LARGEST, LARGEST], since no raw value maps to 1."""
 
 
 class RawFeatures(nn.Module):
-    """The inverse of the normalisation that a model is trained behind: mean + std tan(pi x / 2).
+    """Inverse of the normalisation of a model's inputs: mean + std tan(pi x / 2).
 
-    A part of a model, such as a filter that counts the words that two nodes share. An attacker's
-    features are normalised like all others, so they are mapped alike, and gradients pass through.
-    The map is the identity until a training on a `GraphDataModule` hands it the scale of that
-    graph, and where that normalises nothing, or to frequencies. Mean and deviation are buffers, so
-    a checkpoint holds them.
+    Use it inside a model, such as one with a filter that counts the words that two nodes share. An
+    attacker's features are normalised like all others, so they are mapped in the same way, and
+    gradients pass through. The map is the identity until training on a `GraphDataModule` sets the
+    scale of that graph, and stays so if features are not normalised, or to frequencies. Mean and
+    deviation are buffers, so a checkpoint contains them.
 
     Examples:
         >>> import torch
@@ -44,14 +44,14 @@ class RawFeatures(nn.Module):
         self.register_buffer("std", torch.tensor(1.0))
 
     def follow(self, scale: FeatureScale | None) -> None:
-        """Invert this normalisation from now on; `None` for features that are raw already."""
+        """Set the normalisation to invert; `None` for features that are raw already."""
         self.normalized.fill_(scale is not None)
         if scale is not None:
             self.mean.fill_(scale.mean)
             self.std.fill_(scale.std)
 
     def forward(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
-        """Raw features."""
+        """Return the raw features."""
         angle = x.double().clamp(-_LARGEST, _LARGEST) * (math.pi / 2)
         raw = (self.mean + self.std * angle.tan()).to(x.dtype)
         return torch.where(self.normalized, raw, x)

@@ -14,19 +14,19 @@ from robust_diffusion.operators import Graph
 @validated("rewiring")
 @dataclass(frozen=True)
 class Rewiring:
-    """Keep a random part of the edges, add random ones, drop those of least similarity.
+    """Random rewiring: keep a random part of the edges, add random ones, drop the least similar.
 
-    The paper does not mention it; the authors' code does it in every layer and training pass,
+    The paper does not mention it. The authors' code rewires in every layer and training pass, but
     never at test time.
 
     Args:
-        keep_ratio: Share of the edges, self-loops included, that is kept, in (0, 1].
+        keep_ratio: Share of the edges, self-loops included, to keep, in (0, 1].
         add_ratio: Share of random edges among all nodes, in [0, 1): n (1 / (1 - add_ratio) - 1)
             directed edges are drawn, and those that exist already are dropped.
-        drop_quantile: Edges of a similarity up to this quantile are dropped, in [0, 1).
+        drop_quantile: Quantile of similarity up to which edges are dropped, in [0, 1).
 
     Raises:
-        ConfigError: A ratio out of range.
+        ConfigError: A ratio is out of range.
 
     Examples:
         >>> from robust_diffusion import GraphPDE, Rewiring
@@ -48,7 +48,7 @@ class Rewiring:
         added = torch.randint(graph.num_nodes, (2, num_added), device=device)
         edge_index = torch.cat([graph.edge_index[:, sample], added], 1)
         weight = torch.cat([graph.weight[sample], graph.weight.new_ones(num_added)])
-        # An added edge that exists already must not count twice: keep the first of each.
+        # An added edge that exists already must not count twice, so only the first copy stays.
         pairs, order = (edge_index[1] * graph.num_nodes + edge_index[0]).sort(stable=True)
         first = torch.ones_like(order, dtype=torch.bool)
         torch.ne(pairs[1:], pairs[:-1], out=first[1:])
@@ -69,7 +69,7 @@ class Rewiring:
 
 
 COUNTING = {"cpu"}
-"""Types of devices on which the number of edges is at hand; others would have to be waited for."""
+"""Types of devices on which counting edges is cheap; on others it is a host sync."""
 
 
 MOST_SCORES = 2**24
@@ -77,7 +77,7 @@ MOST_SCORES = 2**24
 
 
 def _without(graph: Graph, gone: Bool[Tensor, " e"]) -> Graph:
-    """Return the graph without some edges; where to count them takes long, by a weight of 0."""
+    """Return the graph without some edges; if counting is a host sync, their weight becomes 0."""
     if gone.device.type not in COUNTING:
         return replace(graph, weight=graph.weight.masked_fill(gone, 0), ones=None)
     stays = (~gone).nonzero().squeeze(1)
@@ -87,7 +87,7 @@ def _without(graph: Graph, gone: Bool[Tensor, " e"]) -> Graph:
 def _quantile(
     scores: Float[Tensor, " e"], q: float, counted: Bool[Tensor, " e"]
 ) -> Float[Tensor, ""]:
-    """Return the quantile of those scores that are counted, interpolated as `torch.quantile`."""
+    """Return the quantile of the counted scores, interpolated as in `torch.quantile`."""
     ordered = scores.masked_fill(~counted, torch.inf).sort().values
     place = q * (counted.sum() - 1).to(scores)
     below = place.long()

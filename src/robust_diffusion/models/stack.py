@@ -1,4 +1,4 @@
-"""Frame of the baselines: layer after layer."""
+"""Base of models that are a stack of layers, and the interface for timing one of them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -22,22 +22,22 @@ FEWEST_LAYERS = 3
 
 @dataclass(frozen=True)
 class HiddenStep:
-    """A hidden layer's step, the unit that timings measure, again and again from one state."""
+    """A step of a hidden layer, which timings run many times from the same state."""
 
-    kind: Literal["diffusion", "aggregation"]  # an `aggregation` unless it is a graph PDE's
+    kind: Literal["diffusion", "aggregation"]  # `diffusion` for graph PDEs
     width: int  # features per node of the state
-    run: Callable[[], Tensor]  # takes the step; the state stays as it is
+    run: Callable[[], Tensor]  # takes the step, without changing the state
 
 
 @runtime_checkable
 class HasHiddenStep(Protocol):
-    """A model whose second layer can be run by itself."""
+    """A model whose second layer can be run separately."""
 
     def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
-        """The step of the second layer, from the state with which a forward pass enters it.
+        """Return the step of the second layer, from the state in which a forward pass reaches it.
 
         Work that a forward pass does once for all layers, such as sorting the edges or normalising
-        their weights, is done when this returns.
+        their weights, is done before this returns.
         """
 
 
@@ -51,13 +51,13 @@ def check_hidden_layers(num_layers: int) -> None:
 
 
 Apply = Callable[[nn.Module, Tensor], Tensor]
-"""Applies one layer to normalised features."""
+"""Apply one layer to normalised features."""
 
 
 def layer_widths(
     in_channels: int, hidden_channels: int | Sequence[int], out_channels: int, num_layers: int
 ) -> list[int]:
-    """Widths before, between and after `num_layers` layers; `hidden_channels` is one or all."""
+    """Return the widths before, between and after layers; `hidden_channels` is one or all."""
     if isinstance(hidden_channels, Sequence):
         hidden = list(hidden_channels)
     else:
@@ -72,19 +72,19 @@ def layer_widths(
 
 @validated("model")
 class LayerStack(nn.Module, ABC):
-    """LayerNorm, layer, activation, dropout, for each layer; the last one ends with itself.
+    """Base of models with LayerNorm, layer, activation and dropout; the last has no activation.
 
-    A subclass builds layers between `widths`, hands them to `stack`, and applies one of them to a
-    graph in `along`.
+    A subclass builds layers between `widths`, passes them to `stack`, and defines in `along` how a
+    layer is applied to a graph.
 
-    Arguments as `GCN`; one that is unknown or out of range is a `ConfigError`.
+    For the arguments see `GCN`; one that is unknown or out of range raises a `ConfigError`.
     """
 
     normalizes_by_degree = False
     activation: Callable[[Tensor], Tensor] = staticmethod(torch.relu)
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Check the arguments of every model by their annotations."""
+        """Validate the constructor arguments of every model against their annotations."""
         super().__init_subclass__(**options)
         validated("model")(cls)
 
@@ -104,7 +104,7 @@ class LayerStack(nn.Module, ABC):
         self.dropout = nn.Dropout(dropout)
 
     def stack(self, layers: Iterable[nn.Module], entries: Iterable[int] | None = None) -> None:
-        """Take these layers, in order; `entries` are their input widths if not `self.widths`."""
+        """Set the layers in order; `entries` are their input widths if not `self.widths`."""
         self.norms = nn.ModuleList(
             nn.LayerNorm(width) if self.layer_norm else nn.Identity()
             for width in entries or self.widths[:-1]
@@ -113,7 +113,7 @@ class LayerStack(nn.Module, ABC):
 
     @abstractmethod
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
-        """The function that applies one layer; what all layers share is computed here, once."""
+        """Return the function that applies one layer; values common to all are computed here."""
 
     def forward(
         self,
@@ -121,11 +121,11 @@ class LayerStack(nn.Module, ABC):
         edge_index: Int[Tensor, "2 e"],
         edge_weight: Float[Tensor, " e"] | None = None,
     ) -> Float[Tensor, "n c"]:
-        """Class logits of every node; an edge weight is 1 when absent."""
+        """Return class logits of every node; edge weights are 1 by default."""
         return self.run(x, self.along(x, edge_index, edge_weight))
 
     def run(self, x: Float[Tensor, "n f"], apply: Apply) -> Float[Tensor, "n c"]:
-        """The features after all layers."""
+        """Return the features after all layers."""
         last = len(self.layers) - 1
         for i, (norm, layer) in enumerate(zip(self.norms, self.layers, strict=True)):
             x = apply(layer, norm(x))
@@ -134,7 +134,7 @@ class LayerStack(nn.Module, ABC):
         return x
 
     def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
-        """The second layer, its norm behind it; see `HasHiddenStep`."""
+        """Return the step of the second layer, after its norm; see `HasHiddenStep`."""
         check_hidden_layers(len(self.layers))
         apply = self.along(x, edge_index)
         first, second = self.layers[0], self.layers[1]
@@ -143,9 +143,9 @@ class LayerStack(nn.Module, ABC):
 
 
 class NormalizedStack(LayerStack):
-    """Layers that sum along edges normalised by the degrees, which may be those of a larger graph.
+    """Base of stacks that sum along edges normalised by degrees, perhaps of a larger graph.
 
-    Arguments as `LayerStack`.
+    For the arguments see `LayerStack`.
     """
 
     normalizes_by_degree = True
@@ -157,7 +157,7 @@ class NormalizedStack(LayerStack):
         edge_weight: Float[Tensor, " e"] | None = None,
         degree: Float[Tensor, " n"] | None = None,
     ) -> Float[Tensor, "n c"]:
-        """Class logits of every node; `degree`, self-loops included, stands for this graph's."""
+        """Return class logits of every node; `degree`, with self-loops, replaces this graph's."""
         return self.run(x, self.along(x, edge_index, edge_weight, degree))
 
     def along(
@@ -167,11 +167,11 @@ class NormalizedStack(LayerStack):
         edge_weight: Tensor | None = None,
         degree: Tensor | None = None,
     ) -> Apply:
-        """Every layer sums along the normalised edges."""
+        """Return the function that applies a layer along the normalised edges."""
         graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
         graph = replace(graph, weight=self.normalized(graph, degree))
         return lambda layer, x: layer(x, graph)
 
     def normalized(self, graph: Graph, degree: Float[Tensor, " n"]) -> Float[Tensor, " e"]:
-        """Edge weights of D^-1/2 (A + I) D^-1/2."""
+        """Return the edge weights of D^-1/2 (A + I) D^-1/2."""
         return symmetric_weights(graph, degree)

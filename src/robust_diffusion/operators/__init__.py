@@ -1,4 +1,4 @@
-"""Operators on graphs: pure functions of tensors, the mathematics every flow is built from."""
+"""Operators on graphs: pure functions of tensors from which every flow is built."""
 
 from robust_diffusion.operators.calculus import GradientNorm as GradientNorm
 from robust_diffusion.operators.calculus import gradient_norm as gradient_norm

@@ -20,7 +20,7 @@ GradientNorm = Literal["edges", "residual"]
 
 
 def graph_gradient(phi: NodeSignal, graph: Graph) -> Float[Tensor, "e d"]:
-    """Gradient of a node signal, on the edge [u, v] = v -> u of a symmetric graph.
+    """Return the gradient of a node signal on the edges [u, v] = v -> u of a symmetric graph.
 
     sqrt(w_uv / h(v)) phi(v) - sqrt(w_uv / h(u)) phi(u), with h(u) the sum of the weights at u.
 
@@ -31,7 +31,7 @@ def graph_gradient(phi: NodeSignal, graph: Graph) -> Float[Tensor, "e d"]:
 
 
 def graph_divergence(psi: Float[Tensor, "e d"], graph: Graph) -> NodeSignal:
-    """Divergence of an edge signal that is antisymmetric, psi([u, v]) = -psi([v, u]).
+    """Return the divergence of an antisymmetric edge signal, psi([u, v]) = -psi([v, u]).
 
     (div psi)(u) = sum over v of sqrt(w_uv / h(u)) (psi([u, v]) - psi([v, u])).
 
@@ -46,7 +46,7 @@ def graph_divergence(psi: Float[Tensor, "e d"], graph: Graph) -> NodeSignal:
 
 
 def graph_laplacian(phi: NodeSignal, graph: Graph) -> NodeSignal:
-    """Laplacian of a node signal, -1/2 div grad phi = D^{-1/2} (D - W) D^{-1/2} phi.
+    """Return the Laplacian of a node signal, -1/2 div grad phi = D^{-1/2} (D - W) D^{-1/2} phi.
 
     Reference: eq. (lap) and (graphLaplacian), arXiv:2209.07754.
     """
@@ -62,7 +62,7 @@ def gradient_norm(
     floor: float,
     ceiling: float | None = None,
 ) -> Float[Tensor, " n"]:
-    """Norm g_u of the graph gradient at each node, bounded away from 0.
+    """Return the norm g_u of the graph gradient at each node, bounded away from 0.
 
     `edges` is the text of the paper: g_u^2 = floor + sum over v of w_uv |z_v - z_u|^2.
     `residual` is the authors' public code: g_u^2 = sum over channels c of
@@ -76,7 +76,8 @@ def gradient_norm(
         weight: Edge weights w, usually the attention A.
         graph: The edges.
         kind: `edges` or `residual`.
-        floor: Positive; keeps 1 / g_u and its gradient finite where the signal is constant.
+        floor: Positive lower bound; keeps 1 / g_u and its gradient finite where the signal is
+            constant.
         ceiling: Upper bound, above the floor: of g_u^2 for `edges`, of each squared component
             for `residual`; `None` for none.
 

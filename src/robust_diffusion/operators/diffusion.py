@@ -1,4 +1,4 @@
-"""Attention, and diffusion along it times edge modulation, each in one differentiable function."""
+"""Attention, and diffusion by attention times edge modulation, as differentiable functions."""
 
 import math
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ class HeadWeights:
         return self.matrix.size(1)
 
     def project(self, z: NodeSignal, *, heads_last: bool = False) -> Float[Tensor, "n 2 x y"]:
-        """Keys and queries of every node by one product, [n, 2, h, c] or heads last."""
+        """Project every node to keys and queries by one product, [n, 2, h, c] or heads last."""
         matrix = self.matrix.transpose(1, 2) if heads_last else self.matrix
         shape = matrix.shape[:3]
         matrix = matrix.flatten(0, 2)
-        # The last layer is as wide as there are classes. Products of matrices that narrow, forward
-        # and backward together, take three times as long as at this width.
+        # The last layer is only as wide as the number of classes. Products of such narrow matrices,
+        # forward and backward together, take three times as long as at this width.
         if (missing := _NARROW - z.size(1)) > 0:
             z, matrix = F.pad(z, (0, missing)), F.pad(matrix, (0, missing))
         projected = F.linear(z, matrix).view(-1, *shape)
@@ -47,7 +47,7 @@ class HeadWeights:
 
 
 def edge_attention(z: NodeSignal, weights: HeadWeights, graph: Graph) -> EdgeValues:
-    r"""Mean over heads of a softmax over incoming edges, each counted by its weight.
+    r"""Return the mean over heads of a softmax over incoming edges, weighted by the edges' weights.
 
     .. math:: w_h([u, v]) = \mathrm{softmax}_v \langle W_K z_u, W_Q z_v \rangle / \sqrt{d_K}
 
@@ -85,12 +85,12 @@ class _EdgeAttention(torch.autograd.Function):
 
 
 def edge_modulation(scores: EdgeValues, graph: Graph) -> EdgeValues:
-    r"""Softmax over incoming edges as a factor of the attention, which counts the weights already.
+    r"""Return a softmax over incoming edges as a factor of attention that has counted the weights.
 
     .. math:: B_{uv} = \frac{\max(w_{uv}, 1) \exp s_{uv}}{\sum_{v'} w_{uv'} \exp s_{uv'}}
 
-    At weights of 0 and 1, A * B is the product of two softmaxes. In between, a weight is the share
-    of an edge that is there, and scales A * B once: counted in both numerators, an edge of weight
+    At weights of 0 and 1, A * B is the product of two softmaxes. A weight in between is the share
+    of the edge that exists, and scales A * B once: if both numerators counted it, an edge of weight
     0 would have a gradient of 0. A weight above 1 is emphasis, such as GNNGuard's, in A and in B.
 
     Args:
@@ -100,7 +100,7 @@ def edge_modulation(scores: EdgeValues, graph: Graph) -> EdgeValues:
     Returns:
         B, positive; its sum over the edges arriving at a node, each times min(w, 1), is 1.
     """
-    # Left to autograd: the paper's flows have fused kernels; for others it is a tenth of a step.
+    # Autograd suffices: the paper's flows have fused kernels; for others it is a tenth of a step.
     relative = plain_softmax(scores[:, None], graph.weight, graph).squeeze(1)
     # The gradient of clamp_min(1) at weight 1 is that of weights above 1, not below.
     return torch.where(graph.weight <= 1, 1.0, graph.weight) * relative
@@ -113,13 +113,12 @@ def modulated_diffusion(
     modulation: Modulation,
     kernels: Kernels,
 ) -> NodeSignal:
-    r"""Right-hand side of the Beltrami, mean curvature and p-Laplacian flows.
+    r"""Return the right-hand side of the Beltrami, mean curvature and p-Laplacian flows.
 
     .. math:: \sum_v A_{uv} B_{uv} (z_v - z_u)
 
     with A the attention, B the `edge_modulation` of scores g_u^left g_v^right, and g the gradient
-    norm under A. For its derivative it keeps tensors of
-    n x d and of e entries, never of e x d.
+    norm under A. For the backward pass it saves tensors of n x d and of e entries, never of e x d.
 
     Differentiable in the features, in W_K and W_Q, and in the edge weights.
     """

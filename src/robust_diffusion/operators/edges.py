@@ -1,7 +1,7 @@
 """Functions of the two ends of an edge, each with the backward pass written out.
 
-Left to autograd, each of these would save tensors of e x d entries and scatter gradients back
-with atomic adds. Written out, the gradients are sparse products over sorted edges.
+Autograd would save tensors of e x d entries for each of them, and scatter gradients back with
+atomic adds. Written out, the gradients are sparse products over sorted edges.
 """
 
 from typing import Any
@@ -25,11 +25,11 @@ from robust_diffusion.operators.graph import (
 from robust_diffusion.operators.kernels import MAX_EXPONENT, current_backend, kernels_for
 
 VALUES_AT_A_TIME = 2**25
-"""Features of edges' ends that are held at once: 128 MB in single precision."""
+"""Most features of edges' ends in memory at once: 128 MB in single precision."""
 
 
 def edge_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e h"]:
-    """Softmax over the edges that arrive at the same node, counting each edge by its weight.
+    """Return the softmax over the edges that arrive at each node, weighted by the edges' weights.
 
     p_uv = w_uv exp(s_uv) / sum over v' of w_uv' exp(s_uv'), with w = `graph.weight`. With
     weights of 1 this is the plain softmax; a weight of 0 removes the edge exactly, and the result
@@ -49,7 +49,7 @@ def edge_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """True under `backend=reference`, whose derivatives are autograd's, of any order."""
+    """Return whether `backend=reference` is active, where autograd differentiates to any order."""
     return current_backend(tensor.device.type) == "reference"
 
 
@@ -73,16 +73,16 @@ class _EdgeSoftmax(torch.autograd.Function):
 
 
 def relative_softmax(scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
-    """exp(s) / sum of w exp(s) over the edges that arrive at a node, without autograd."""
+    """Return exp(s) / sum of w exp(s) over the edges that arrive at a node, without autograd."""
     if kernels := kernels_for(scores, weight, heads=scores.size(1)):
         return kernels.softmax(scores.contiguous(), weight.contiguous(), graph)
     return plain_softmax(scores, weight, graph)
 
 
 def plain_softmax(scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
-    """exp(s) / sum of w exp(s) over the edges that arrive at a node, differentiable."""
-    # The peak is that of the edges that count; above it, only the gradient of the weight of an
-    # edge of weight 0 is left, and it is held finite.
+    """Return exp(s) / sum of w exp(s) over the edges that arrive at a node, differentiable."""
+    # The peak excludes edges of weight 0. Their scores may exceed it, which only affects the
+    # gradient of their weights; the clamp keeps that finite.
     peak = segment_max(scores.masked_fill(weight[:, None] == 0, -torch.inf), graph)
     exponential = torch.exp((scores - gather_dst(peak, graph)).clamp_max(MAX_EXPONENT))
     total = segment_sum(weight[:, None] * exponential, graph)
@@ -93,7 +93,7 @@ def plain_softmax(scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
 def edge_dot(
     key: Float[Tensor, "n h c"], query: Float[Tensor, "n h c"], graph: Graph
 ) -> Float[Tensor, "e h"]:
-    """Dot product of the destination's key with the source's query, per head.
+    """Return the dot product of the destination's key with the source's query, per head.
 
     s_uv = <key_u, query_v> for each edge v -> u.
     """
@@ -122,8 +122,8 @@ class _EdgeDot(torch.autograd.Function):
         return _heads(grad_key), _heads(grad_query), None
 
 
-def _heads(each: list[Tensor]) -> Tensor:
-    return each[0][:, None] if len(each) == 1 else torch.stack(each, 1)  # which would copy it
+def _heads(heads: list[Tensor]) -> Tensor:
+    return heads[0][:, None] if len(heads) == 1 else torch.stack(heads, 1)  # stacking copies
 
 
 def _head(values: Tensor, h: int) -> Tensor:
@@ -131,8 +131,8 @@ def _head(values: Tensor, h: int) -> Tensor:
 
 
 def edge_cosine(z: NodeSignal, graph: Graph) -> EdgeValues:
-    """Cosine of the angle between the features of both ends of each edge; 0 for zero features."""
-    if has_torch_function_unary(z):  # a tensor that knows a faster way
+    """Return the cosine between the features at both ends of each edge; 0 for zero features."""
+    if has_torch_function_unary(z):  # a tensor with a faster implementation
         return handle_torch_function(edge_cosine, (z,), z, graph)
     unit = (z * inverse_length(z.square().sum(1)))[:, None]
     # Some columns at a time: features at both ends of every edge would not fit into memory.
@@ -142,7 +142,7 @@ def edge_cosine(z: NodeSignal, graph: Graph) -> EdgeValues:
 
 
 def inverse_length(squared: Float[Tensor, " n"]) -> Float[Tensor, "n 1"]:
-    """1 over the length of vectors, of their squared lengths; 0 for a length of 0."""
+    """Return 1 / length from the squared length of vectors; 0 for a length of 0."""
     positive = squared > torch.finfo(squared.dtype).tiny
     # The inner `where` keeps the gradient of features that are all 0 finite: it is 0.
     inverse = torch.where(positive, torch.where(positive, squared, 1.0).rsqrt(), 0.0)
@@ -150,7 +150,7 @@ def inverse_length(squared: Float[Tensor, " n"]) -> Float[Tensor, "n 1"]:
 
 
 def edge_squared_distance(z: NodeSignal, graph: Graph) -> EdgeValues:
-    """Squared Euclidean distance between the two ends of each edge, |z_v - z_u|^2."""
+    """Return the squared Euclidean distance between the ends of each edge, |z_v - z_u|^2."""
     if is_plain(z):
         return (gather_src(z, graph) - gather_dst(z, graph)).square().sum(-1)
     return _EdgeSquaredDistance.apply(z, graph)  # type: ignore[no-any-return, no-untyped-call]
@@ -178,9 +178,9 @@ class _EdgeSquaredDistance(torch.autograd.Function):
 def spmm(
     weight: EdgeValues, z: NodeSignal, graph: Graph, *, transposed: bool = False
 ) -> NodeSignal:
-    """Weighted sum over incoming edges: out_u = sum over edges (v -> u) of weight_uv z_v.
+    """Return weighted sums over incoming edges: out_u = sum over edges (v -> u) of weight_uv z_v.
 
-    Over outgoing edges, out_v = sum over edges (v -> u) of weight_uv z_u, if `transposed`.
+    If `transposed`, sum over outgoing edges: out_v = sum over edges (v -> u) of weight_uv z_u.
 
     Saves for the backward pass each input that the other's gradient needs, and no tensor of e x d
     entries; the gradient with respect to `z` is the product with the transpose, over the edges
@@ -191,12 +191,12 @@ def spmm(
 
 
 class _SpMM(torch.autograd.Function):
-    """The product, or that with the transpose, over the outgoing edges."""
+    """The product with the matrix of the edges, or with its transpose."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, z: Tensor, graph: Graph, transposed: bool) -> Tensor:
         of_weight, of_z, *_ = ctx.needs_input_grad
-        # Features of a large graph are not kept for the gradient of weights that ask for none.
+        # The features of a large graph are saved only if the weights require a gradient.
         ctx.save_for_backward(weight if of_z else None, z if of_weight else None)
         ctx.graph, ctx.transposed = graph, transposed
         return multiply(weight, z.contiguous(), graph, transposed=transposed)

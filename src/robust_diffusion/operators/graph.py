@@ -1,4 +1,4 @@
-"""The edge structure that every operator works on, sorted by destination (CSR), and its sums."""
+"""The graph that every operator works on: edges sorted by destination (CSR), and sums over them."""
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,12 +23,12 @@ EdgeValues = Float[Tensor, " e"]
 Kept = TypeVar("Kept")
 
 LOOK_AHEAD = 16
-"""Entries past the last edge that may be read, by kernels that fetch what comes next."""
+"""Entries past the last edge that kernels may read when they prefetch."""
 
 
 @dataclass(frozen=True, eq=False)
 class CompactIndexes:
-    """The edges in both orders as 32-bit integers, which is what the kernels read."""
+    """The edges in both orders as 32-bit integers, the form that the kernels read."""
 
     rowptr: Int[Tensor, " n_plus_1"]  # where the edges that arrive at each node begin
     src: Int[Tensor, " e"]  # source node of each edge
@@ -50,9 +50,9 @@ class CompactIndexes:
 
 
 class EdgeIndexes:
-    """Pointers and orders of one edge list, computed when first asked for and then kept.
+    """Pointers and orders of one edge list, computed on first use and then cached.
 
-    Graphs of the same edges and other weights share one of these.
+    Graphs with the same edges and other weights share one instance.
     """
 
     def __init__(self, src: Tensor, dst: Tensor, num_nodes: int) -> None:
@@ -66,9 +66,9 @@ class EdgeIndexes:
         return src is self._src and dst is self._dst and num_nodes == self._num_nodes
 
     def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """A value of these edges, made when first asked for and kept as long as they are."""
+        """Return the cached value of `key` for these edges, computing it on a miss."""
         if key not in self._kept:
-            # Normal tensors even when first asked for in inference mode: training may come next.
+            # Normal tensors even in inference mode: training may use them next.
             with torch.inference_mode(mode=False):
                 self._kept[key] = make()
         return cast(Kept, self._kept[key])
@@ -94,13 +94,13 @@ class EdgeIndexes:
 
     @cached_property
     def both_ways(self) -> bool:
-        """True if every edge has its reverse."""
+        """Whether every edge has its reverse."""
         n = self._num_nodes
         there, back = self._src * n + self._dst, self._dst * n + self._src
         return torch.equal(there.sort().values, back.sort().values)
 
     def compact(self, copies: int = 1) -> CompactIndexes:
-        """The edges as 32-bit integers, `copies` times, for one product per head."""
+        """Return the edges as 32-bit integers, `copies` times, for one product per head."""
         return self.kept(("compact", copies), lambda: self._repeated(copies))
 
     def _repeated(self, copies: int) -> CompactIndexes:
@@ -156,7 +156,7 @@ class Graph:
     carried: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Make the indexes if there are none to share, or only those of other edges."""
+        """Make new indexes unless those passed belong to these edges."""
         if self.indexes is None or not self.indexes.are_of(self.src, self.dst, self.num_nodes):
             object.__setattr__(self, "indexes", EdgeIndexes(self.src, self.dst, self.num_nodes))
 
@@ -172,7 +172,7 @@ class Graph:
     ) -> "Graph":
         """Sort an edge list by destination, adding the self-loops that are missing.
 
-        The order is found once per tensor `edge_index` and kept as long as that tensor lives
+        The order is computed once per tensor `edge_index` and cached as long as that tensor lives
         unchanged, so that training and attacks, which pass the same tensor again and again,
         neither sort nor wait for the device. Edits through `.numpy()` or `.data` go unnoticed:
         write to the tensor itself, or pass a new one.
@@ -188,8 +188,8 @@ class Graph:
             The sorted graph.
 
         Raises:
-            DataError: An edge of no node, numbers of nodes that are not whole, or not one weight
-                for each edge.
+            DataError: An edge ends at no node, a node's number is not whole, or there is not one
+                weight for each edge.
         """
         make = partial(_Layout, edge_index, num_nodes, self_loops=self_loops)
         layout = _LAYOUTS.kept(edge_index, (num_nodes, self_loops), make)
@@ -202,7 +202,7 @@ class Graph:
         return cls(layout.src, layout.dst, weight, num_nodes, layout.indexes)
 
     def carrying(self, **tensors: Tensor) -> "Graph":
-        """The same graph, with further tensors that a flow reads as `graph.carried[name]`."""
+        """Return the graph with further tensors that a flow reads as `graph.carried[name]`."""
         return replace(self, carried={**self.carried, **tensors})
 
     @property
@@ -212,7 +212,7 @@ class Graph:
 
     @property
     def unweighted(self) -> bool:
-        """True if all weights are known to be 1, and no one asks for their gradient."""
+        """Whether all weights are known to be 1 and require no gradient."""
         # A graph made from this one by `replace` has other weights, but keeps `ones`.
         if self.weight is not self.ones or self.weight.requires_grad:
             return False
@@ -252,7 +252,7 @@ class _Layout:
         is_loop = edge_index[0] == edge_index[1]
         nodes = torch.arange(num_nodes, device=edge_index.device)
         if self_loops:
-            # The given self-loops move to the end, one for every node, as PyG has it.
+            # The input's self-loops move to the end, one for every node, as in PyG.
             self._given = (~is_loop).nonzero().squeeze(1)
             self._loops = is_loop.nonzero().squeeze(1)
             src = torch.cat([edge_index[0, self._given], nodes])
@@ -271,7 +271,7 @@ class _Layout:
             keep_freed_memory()
 
     def arrange(self, weight: Tensor) -> Tensor:
-        """Weights in the order of the graph's edges, 1 on the self-loops that were added."""
+        """Return the weights in the order of the graph's edges, 1 on self-loops that were added."""
         if weight.shape != (self._num_given,):
             shape = " x ".join(map(str, weight.shape)) or "no dimension"
             raise DataError(
@@ -289,7 +289,7 @@ _LAYOUTS = ByTensor()
 
 
 def check_edges(edge_index: Tensor, num_nodes: int) -> None:
-    """Refuse edges of another shape, or of nodes that do not exist."""
+    """Raise a `DataError` for edges of another shape, or of nodes that do not exist."""
     if edge_index.ndim != 2 or edge_index.size(0) != 2:
         shape = " x ".join(map(str, edge_index.shape))
         raise DataError(f"edge_index: expected shape 2 x e, got {shape}; see `to_undirected`")
@@ -335,19 +335,19 @@ def gather_src(
 
 
 def segment_max(values: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "n h"]:
-    """Largest edge value arriving at each node, without gradient; -inf where none does."""
+    """Return the largest edge value at each destination, without gradient; -inf without edges."""
     return torch.segment_reduce(
         values.detach(), "max", offsets=graph.rowptr, axis=0, initial=-torch.inf, unsafe=True
     )
 
 
 def product_over(pointers: Tensor, columns: Tensor, weight: Tensor, z: Tensor) -> Tensor:
-    """CSR matrix (pointers, columns, weight) times z, without autograd.
+    """Return the product of a CSR matrix (pointers, columns, weight) with z, without autograd.
 
-    Where autocast has made one of a lower precision than the other, that of the other is taken.
+    If autocast has lowered the precision of one of them, the product has that of the other.
     """
     dtype = torch.promote_types(weight.dtype, z.dtype)
-    # Of tensors that ask for a gradient, embedding_bag would prepare one.
+    # Detached, since embedding_bag prepares a gradient for tensors that require one.
     weight, z = weight.detach().to(dtype), z.detach().to(dtype)
     # embedding_bag is torch's fastest weighted sum over segments on CPU; it needs at least one
     # entry, and on an empty graph the product is zero.
@@ -361,7 +361,7 @@ def product_over(pointers: Tensor, columns: Tensor, weight: Tensor, z: Tensor) -
 def multiply(
     value: Tensor, z: Tensor, indexes: Graph | CompactIndexes, *, transposed: bool = False
 ) -> Tensor:
-    """Sparse matrix of these edge values, or its transpose, times z, without autograd."""
+    """Return the matrix of edge values, or its transpose, times z, without autograd."""
     if transposed:
         value = value.index_select(0, indexes.order_by_source)
         return product_over(indexes.colptr, indexes.dst_by_source, value, z)
@@ -371,10 +371,10 @@ def multiply(
 def symmetric_weights(
     graph: Graph, degree: Float[Tensor, " n"] | None = None, *, order: float = -0.5
 ) -> EdgeValues:
-    """Edge weights of D^order (A + I) D^order; `graph` has the edges of A + I.
+    """Return the edge weights of D^order (A + I) D^order; `graph` has the edges of A + I.
 
-    D is `degree`, or the sum of the weights that arrive at a node; an edge from a node that none
-    reaches, which has no self-loop then, weighs 0. Without weights of its own, a graph keeps them.
+    D is `degree`, or the sum of the weights that arrive at a node. An edge from a node that no edge
+    reaches, not even a self-loop, weighs 0. The result is cached for an unweighted graph.
     """
     if degree is None and graph.unweighted:
         key = "symmetric_weights", order, graph.weight.dtype
@@ -396,14 +396,14 @@ def graph_with_degree(
     edge_weight: EdgeValues | None = None,
     degree: Float[Tensor, " n"] | None = None,
 ) -> tuple[Graph, Float[Tensor, " n"]]:
-    """The graph with self-loops, and the degrees to normalise by: its own if none are given.
+    """Return the graph with self-loops, and the degrees to normalise by: `degree` or its own.
 
-    GRB normalises the whole graph and cuts it then, so degrees may be those of a larger graph.
+    GRB normalises the whole graph and then cuts it, so degrees may be those of a larger graph.
     """
     graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
     return graph, segment_sum(graph.weight, graph) if degree is None else degree
 
 
 def mean_weights(graph: Graph, degree: Float[Tensor, " n"]) -> EdgeValues:
-    """Edge weights of D^-1 (A + I), a mean over the edges that arrive at a node."""
+    """Return the edge weights of D^-1 (A + I), a mean over the edges that arrive at a node."""
     return graph.weight * gather_dst(degree.clamp_min(1e-38).reciprocal(), graph)

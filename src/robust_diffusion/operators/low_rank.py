@@ -35,12 +35,12 @@ class LowRank:
 
 
 def truncated_svd(graph: Graph, rank: int) -> LowRank:
-    """The largest singular values of the adjacency matrix A_uv = w_uv, and their vectors.
+    """Return the largest singular values of the adjacency matrix A_uv = w_uv, and their vectors.
 
-    Found by ARPACK on the CPU in double precision, in O(e rank) per iteration, on one thread: its
-    bits do not depend on how many the process has.
-    Fewer than `rank` are returned if A has fewer. The factors have no gradient, and double
-    precision: the exact gradient needs them so.
+    ARPACK computes them on the CPU in double precision, in O(e rank) per iteration, on one thread,
+    so that the bits do not depend on the process's number of threads. Fewer than `rank` are
+    returned if A has fewer. The factors have no gradient, and stay in double precision, which the
+    exact gradient needs.
     """
     weight = graph.weight.detach()
     matrix = csr_matrix(
@@ -50,7 +50,7 @@ def truncated_svd(graph: Graph, rank: int) -> LowRank:
     if not matrix.data.any():
         none = weight.new_zeros((graph.num_nodes, 0), dtype=torch.float64)
         return LowRank(none, none[0], none, is_cut=False)
-    # More threads sum in another order, and on vectors as short as these are no faster.
+    # More threads would sum in another order, and are no faster on such short vectors.
     with threadpool_limits(1, user_api="blas"):
         if rank < graph.num_nodes - 1:
             from scipy.sparse.linalg import svds  # late, since few models need it
@@ -73,7 +73,7 @@ def truncated_svd(graph: Graph, rank: int) -> LowRank:
 def low_rank_product(
     z: NodeSignal, factors: LowRank, graph: Graph, *, gradient: Gradient
 ) -> NodeSignal:
-    r"""U diag(s) V^T z, differentiable in z and, through the factors, in the edge weights.
+    r"""Return U diag(s) V^T z, differentiable in z and, through the factors, in the edge weights.
 
     Args:
         z: Node features.
@@ -119,12 +119,12 @@ class _LowRankProduct(torch.autograd.Function):
 
 
 def _at_edges(left: Tensor, right: Tensor, graph: Graph) -> Tensor:
-    """Entries of left @ right.T at the edges, row u and column v for the edge v -> u."""
+    """Return the entries of left @ right.T at the edges, row u and column v for the edge v -> u."""
     return (gather_dst(left, graph) * gather_src(right, graph)).sum(1)
 
 
 def _exact_gradient(grad: Tensor, z: Tensor, factors: LowRank, graph: Graph) -> Tensor:
-    r"""Derivative of <grad, A_k z> by the entries of A, A_k the rank-k approximation of A.
+    r"""Return the derivative of <grad, A_k z> by the entries of A, with A_k its best rank-k matrix.
 
     With G = grad z^T and P, Q the projections onto the complements of U and V, it is
     U U^T G V V^T + sum_i s_i (u_i b_i^T + a_i v_i^T), where (a_i, b_i) solves

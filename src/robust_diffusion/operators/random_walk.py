@@ -1,4 +1,4 @@
-"""Random walks: where they come back to, and where they end."""
+"""Random walks: return probabilities, and diffusion by personalised PageRank."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from robust_diffusion.operators.graph import Graph, gather_dst, segment_sum, sym
 from robust_diffusion.system.tensor_hashes import ByTensor
 
 NODES_AT_A_TIME = 256
-"""Nodes whose walks are followed at once: tensors of n times this many entries."""
+"""Number of nodes whose walks are followed at once, in tensors of n times as many entries."""
 
 SCORES_AT_A_TIME = 64
 """The same for PageRank, whose many steps are fastest in cache."""
@@ -22,14 +22,14 @@ _KNOWN = ByTensor()
 
 
 def return_probabilities(graph: Graph, steps: int) -> Float[Tensor, "n k"]:
-    r"""Probability that a random walk is back at its node after 1, 2, ... k = `steps` steps.
+    r"""Return the probabilities that a random walk is back after 1, 2, ... k = `steps` steps.
 
     .. math:: (P^i)_{uu}, \quad P_{uv} = w_{uv} / \sum_{v' \neq u} w_{uv'}
 
     Self-loops do not count, so that the first is 0; all are 0 at a node without other edges. They
-    are exact, in time O(k n e), and are found once per edge list, or once per tensor of weights
-    that are not all 1. Where these ask for their gradient they are recomputed, and the backward
-    pass follows the walks again instead of keeping n x n entries of each step.
+    are exact, take time O(k n e), and are cached per edge list, or per tensor of weights that are
+    not all 1. They are recomputed if the weights require a gradient, and the backward pass follows
+    the walks again instead of saving n x n entries of each step.
 
     Reference: Random walk positional encoding, Dwivedi et al. 2021, arXiv:2110.07875.
 
@@ -47,7 +47,7 @@ def return_probabilities(graph: Graph, steps: int) -> Float[Tensor, "n k"]:
     with torch.no_grad():
         if graph.unweighted:
             return graph.indexes.kept(key, lambda: _return_probabilities(graph, steps))
-        # Edges are part of the key, since other edges may have the same tensor of weights.
+        # The edges are part of the key, since other edges may have the same tensor of weights.
         return _KNOWN.kept(
             weight, (*key, graph.indexes), lambda: _return_probabilities(graph, steps)
         )
@@ -56,20 +56,21 @@ def return_probabilities(graph: Graph, steps: int) -> Float[Tensor, "n k"]:
 def pagerank_graph(
     graph: Graph, teleport: float, steps: int, largest: int, *, straight_through: bool = False
 ) -> Graph:
-    r"""Edges to each node from those of its highest personalised PageRank, which weighs them.
+    r"""Return a graph with edges to each node from its top nodes by personalised PageRank.
 
     .. math:: S \leftarrow (1 - \alpha) S D^{-1/2} (A + I) D^{-1/2} + \alpha I
 
-    from S = I on, of which each row keeps its highest entries. It takes time O(k n e), is found
-    once per edge list whose weights are all 1, and is otherwise differentiable in these.
+    starting from S = I. Each row of S keeps its highest entries, which are the edges' weights. It
+    takes time O(k n e), is cached for an edge list whose weights are all 1, and is differentiable
+    in the weights otherwise.
 
     Args:
         graph: The edges of A + I.
         teleport: alpha, in [0, 1].
         steps: k, at least 0.
         largest: Entries of a row that are kept, at least 1; all of a smaller graph.
-        straight_through: Where the weights ask for a gradient, also take the edges of `graph` that
-            are no edges of the result, with a weight of 0 and the gradient of their entries.
+        straight_through: If the weights require a gradient, add the edges of `graph` that the
+            result lacks, with a weight of 0 and the gradient of their entries.
 
     Returns:
         The diffused graph.

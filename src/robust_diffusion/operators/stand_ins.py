@@ -1,15 +1,15 @@
-"""Tensors that stand in for features, whose first layers they compute in a fraction of the time.
+"""Tensors that stand in for features, and compute a model's first layers in a fraction of the time.
 
-Two cases pay for this module (`docs/speed.md`); values and gradients are the same to rounding:
+Two cases justify this module (`docs/speed.md`); values and gradients are the same up to rounding:
 
 - `sparse_input`: a bag of words is 99 % one value. In training, LayerNorm and Linear then take time
   linear in the other entries: four fifths of an epoch on Coauthor's 6,805 features.
 - `FixedRows`: an injection attack moves the rows of its new nodes alone. The first layers of all
   other rows are computed once: two thirds of the time of an attack through a GCN on Cora.
 
-A wrapper or another argument would have to be known to every model, also those of users. A tensor
-passes through any model as it is, and only `shortcut` says for which functions there is a faster
-way; to every other function it is a plain tensor.
+Every model, also those of users, would have to support a wrapper or another argument. A tensor
+passes through any model unchanged: `shortcut` implements the functions that can be faster, and to
+every other function it is a plain tensor.
 """
 
 from abc import abstractmethod
@@ -38,12 +38,12 @@ from robust_diffusion.operators.graph import (
 )
 
 ENTRIES_AT_A_TIME = 2**24
-"""Entries of edges' ends that are held at once: some 200 MB."""
+"""Most entries of edges' ends in memory at once: some 200 MB."""
 
 
 @dataclass(frozen=True)
 class SparseMatrix:
-    """An m x n matrix by its e entries other than 0, sorted by row; without gradient."""
+    """An m x n matrix stored as its e entries other than 0, sorted by row; without gradient."""
 
     rowptr: Int[Tensor, " m_1"]  # where each row's entries begin
     column: Int[Tensor, " e"]  # column of each entry
@@ -54,7 +54,7 @@ class SparseMatrix:
 
     @classmethod
     def from_dense(cls, dense: Float[Tensor, "m n"]) -> "SparseMatrix":
-        """The entries of a dense matrix that are not 0."""
+        """Return a dense matrix as a sparse one."""
         row, column = dense.nonzero(as_tuple=True)
         return cls._sorted(row, column, dense[row, column], dense.shape)
 
@@ -73,27 +73,27 @@ class SparseMatrix:
         )
 
     def __matmul__(self, dense: NodeSignal) -> Float[Tensor, "m d"]:
-        """The product, differentiable in `dense`, in O(e d)."""
+        """Return the product, differentiable in `dense`, in O(e d)."""
         return _Product.apply(dense, self)  # type: ignore[no-any-return, no-untyped-call]
 
     def row_sums(self) -> Float[Tensor, "m 1"]:
-        """Sum of each row."""
+        """Return the sum of each row."""
         ones = self.value.new_ones(self.colptr.numel() - 1, 1)
         return product_over(self.rowptr, self.column, self.value, ones)
 
     def squared(self) -> "SparseMatrix":
-        """The squares of its entries."""
+        """Return the matrix of squared entries."""
         return replace(self, value=self.value.square())
 
     def with_rows_times(self, scale: Float[Tensor, "m 1"]) -> "SparseMatrix":
-        """Each row multiplied by its number."""
+        """Return the matrix with each row multiplied by its scale."""
         counts = self.rowptr.diff()
         return replace(self, value=self.value * scale.squeeze(1).repeat_interleave(counts))
 
     def products_along(self, graph: Graph) -> "SparseMatrix":
-        """A row for each edge: the products of the two ends' entries, column by column.
+        """Return a row for each edge: the products of the two ends' entries, column by column.
 
-        Found once per edge list, and kept as long as that is in use.
+        They are computed once per edge list, and cached as long as that is in use.
         """
         if graph.indexes not in self._along:
             with torch.inference_mode(mode=False):
@@ -137,7 +137,7 @@ def _pointers(index: Tensor, size: int) -> Tensor:
 
 
 MAX_SHARE = 0.05
-"""Share of entries other than the common value up to which a sparse product is the faster one."""
+"""Share of entries other than the common value up to which a sparse product is faster."""
 
 SAMPLE = 10_001
 """Number of entries whose median is taken for the common value."""
@@ -153,10 +153,11 @@ _Own = TypeVar("_Own", bound="SelectiveTensor")
 
 
 class SelectiveTensor(Tensor):
-    """A tensor with faster ways to some functions; for all others it is a plain tensor.
+    """A tensor with faster implementations of some functions; to all others it is a plain tensor.
 
-    `torch.autograd.Function.apply` asks no subclass. A tensor whose storage does not hold its
-    entries must therefore be in the graph of gradients by itself, as `standing_for` makes it.
+    `torch.autograd.Function.apply` does not dispatch to subclasses. A tensor whose storage does not
+    hold its entries must therefore be part of the autograd graph itself, as `standing_for` makes
+    it.
     """
 
     make: Callable[[], Tensor]
@@ -164,7 +165,7 @@ class SelectiveTensor(Tensor):
 
     @classmethod
     def of(cls: type[_Own], x: Tensor) -> _Own:
-        """A tensor that holds its entries."""
+        """Return `x` as a tensor of this class, which holds its entries."""
         out = x.as_subclass(cls)
         out.make, out.made = lambda: x, dict.fromkeys((True, False), (x, _state(x)))
         return out
@@ -178,21 +179,21 @@ class SelectiveTensor(Tensor):
         like: Tensor,
         sources: Sequence[Tensor],
     ) -> _Own:
-        """A tensor whose entries are computed when they are first used. Its storage holds NaN.
+        """Return a tensor whose entries are computed on first use; its storage holds NaN.
 
-        `like` gives type and device; `sources` are the tensors that `make` takes gradients to.
+        `like` sets type and device; `sources` are the tensors to which `make` is differentiable.
         """
         out = cls.of(_StandIn.apply(make, like, shape, *sources))  # type: ignore[no-untyped-call]
         out.make, out.made = make, {}
         return out
 
     def plain(self) -> Tensor:
-        """The same entries, as a tensor like any other."""
+        """Return the same entries as a plain tensor."""
         if (changed := self.changed()) is not None:
             return changed
-        with_gradient = torch.is_grad_enabled()  # made without them, it could not be trained on
+        with_gradient = torch.is_grad_enabled()  # a tensor made without cannot be trained on
         if with_gradient not in self.made:
-            # In inference mode, no version would tell whether a model has changed it.
+            # An inference tensor has no version that would reveal a change by a model.
             with torch.inference_mode(mode=False), torch.set_grad_enabled(with_gradient):
                 made = self.make()
             self.made[with_gradient] = made, _state(made)
@@ -207,7 +208,7 @@ class SelectiveTensor(Tensor):
     def shortcut(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """Result of `func(self, *args, **kwargs)`; `None` leaves it to the plain tensor."""
+        """Return `func(self, *args, **kwargs)`, or `None` to leave it to the plain tensor."""
 
     @classmethod
     def __torch_function__(
@@ -217,7 +218,7 @@ class SelectiveTensor(Tensor):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Called by PyTorch in place of `func`."""
+        """Run `func` on behalf of PyTorch, by a shortcut if there is one."""
         kwargs = kwargs or {}
         with torch._C.DisableTorchFunctionSubclass():
             if func in ABOUT:
@@ -230,13 +231,13 @@ class SelectiveTensor(Tensor):
                         return taken
             plain = [_plain(item) for item in args]
             result = func(*plain, **{key: _plain(item) for key, item in kwargs.items()})
-        # What changes nothing, such as a move to the device where it is, leaves it as it is.
+        # A function that changes nothing, such as a move to the same device, keeps the stand-in.
         stays = plain and result is plain[0] and isinstance(args[0], SelectiveTensor)
         return args[0] if stays and args[0].changed() is None else result
 
 
 def _state(tensor: Tensor) -> object:
-    """Return what differs once a tensor was changed in place or requires a gradient."""
+    """Return a state that differs once a tensor was changed in place or requires a gradient."""
     return None if tensor.is_inference() else tensor._version, tensor.requires_grad
 
 
@@ -249,7 +250,7 @@ def _plain(item: Any) -> Any:
 
 
 class _StandIn(torch.autograd.Function):
-    """Has the shape of entries, and passes their gradient on to what they are made of."""
+    """Placeholder of the entries' shape that passes their gradient on to their sources."""
 
     @staticmethod
     def forward(
@@ -263,7 +264,7 @@ class _StandIn(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         with torch.enable_grad():
-            made = ctx.make()  # again: what was made before is in a graph that may be gone
+            made = ctx.make()  # again, since the first tensor's autograd graph may be freed
         sources = [source for source in ctx.saved_tensors if source.requires_grad]
         gradients = iter(torch.autograd.grad(made, sources, grad))
         parts = (next(gradients) if source.requires_grad else None for source in ctx.saved_tensors)
@@ -271,36 +272,36 @@ class _StandIn(torch.autograd.Function):
 
 
 MOST_KNOWN = 16
-"""Layers whose output for rows that stay is kept, those met last."""
+"""Most layers whose output for fixed rows is cached, the latest ones."""
 
 
 class FixedRows:
-    """Rows that stay, and what a model's first layers make of them, computed once.
+    """Rows of features that stay fixed, with the cached outputs of a model's first layers.
 
-    Layers that treat each row by itself are computed for these rows when first met, and from then
-    on for the new rows only.
+    Layers that treat each row separately are computed for these rows once, and from then on for the
+    new rows only.
 
     Args:
-        x: The rows that stay, without gradient.
-        whole: Put the rows together in each step, for a model that looks at the storage.
+        x: The fixed rows, without gradient.
+        whole: Concatenate the rows in each step, for a model that reads the storage.
     """
 
     def __init__(self, x: Float[Tensor, "n f"], *, whole: bool = False) -> None:
         self.x = x
         self.whole = whole
-        # The tensors of the key are kept too, so that no other can take over their identity.
+        # The tensors of the key are stored too, so that no other tensor can reuse their ids.
         self._known: dict[tuple[Any, ...], tuple[Any, FixedRows]] = {}
 
     def followed_by(self, free: Float[Tensor, "k f"]) -> Float[Tensor, "m f"]:
-        """These rows, then `free`, as one tensor; gradients flow to `free`."""
+        """Return these rows, then `free`, as one tensor; gradients flow to `free`."""
         return torch.cat([self.x, free]) if self.whole else _Rows.together(self, free)
 
     def under(self, layer: Callable[[Tensor], Tensor], *identity: Any) -> "FixedRows":
-        """Output of a layer for these rows.
+        """Return the output of a layer for these rows.
 
         Args:
-            layer: Treats each row by itself.
-            identity: What tells it from other layers: its name, weights and numbers.
+            layer: Function that treats each row separately.
+            identity: Cache key of the layer: its name, weights and numbers.
         """
         key = tuple(
             (id(item), item._version) if isinstance(item, Tensor) else item for item in identity
@@ -310,14 +311,14 @@ class FixedRows:
             with torch.no_grad():
                 known = identity, FixedRows(layer(self.x))
         self._known[key] = known
-        # Weights that a model computes in each pass are never met again.
+        # Weights that a model computes in each pass never occur again.
         if len(self._known) > MOST_KNOWN:
             del self._known[next(iter(self._known))]
         return known[1]
 
 
 class _Rows(SelectiveTensor):
-    """The tensor that `FixedRows.followed_by` gives, put together when looked at."""
+    """The tensor that `FixedRows.followed_by` returns; the rows are concatenated on first use."""
 
     fixed: FixedRows
     free: Tensor
@@ -336,8 +337,8 @@ class _Rows(SelectiveTensor):
     ) -> Any:
         others = (*args, *kwargs.values())
         if func is F.layer_norm and len(kwargs.get("normalized_shape", args[:1] and args[0])) > 1:
-            return None  # over the rows, too
-        # A weight that is being trained has a gradient of its own, from every row.
+            return None  # it normalizes across rows
+        # A weight in training needs its gradient from every row.
         if func not in (F.linear, F.layer_norm) or any(
             isinstance(o, Tensor) and o.requires_grad for o in others
         ):
@@ -351,19 +352,19 @@ def _hashable(item: Any) -> Any:
 
 
 def sparse_input(x: Float[Tensor, "n f"], *, max_share: float = MAX_SHARE) -> Float[Tensor, "n f"]:
-    """The same features, with faster first layers where nearly all entries are one value.
+    """Return the features as a tensor with faster first layers if nearly all entries are one value.
 
     A bag of words is 99 % zeros, which normalisation turns into another constant: x = c + S, with
-    few entries in S. Then LayerNorm is (S - m_u) r_u, with a mean and a scale per node that no
-    epoch changes, and the Linear behind it a product with S and one with each constant.
+    few entries in S. LayerNorm is then (S - m_u) r_u, with a mean and a scale per node that stay
+    the same in every epoch, and the following Linear a product with S and one with each constant.
 
     Args:
         x: Features without gradient.
         max_share: Largest share of entries that differ from the common value, in [0, 1].
 
     Returns:
-        A tensor of the same entries; `x` itself where more differ, or where it is not on the CPU,
-        since dense products are fast elsewhere.
+        A tensor of the same entries; `x` itself if more differ, or if it is not on the CPU, since
+        dense products are fast elsewhere.
     """
     if x.device.type != "cpu" or x.numel() == 0 or x.requires_grad:
         return x
@@ -378,7 +379,7 @@ def sparse_input(x: Float[Tensor, "n f"], *, max_share: float = MAX_SHARE) -> Fl
 
 @dataclass(frozen=True)
 class _Affine:
-    """The matrix q_u (g_f (S_uf + a_u) + b_f), S having few entries."""
+    """The matrix q_u (g_f (S_uf + a_u) + b_f), where S has few entries."""
 
     entries: SparseMatrix  # S, n x f
     shift: Float[Tensor, "n 1"]  # a, n x 1
@@ -389,11 +390,11 @@ class _Affine:
 
     @property
     def is_constant(self) -> bool:
-        """No operation has been applied to it."""
+        """Whether no operation has been applied to it."""
         return self.gain is None and self.offset is None and self.scale is None
 
     def standardized(self, eps: float) -> "_Affine":
-        """Each row less its mean, by its standard deviation."""
+        """Return the matrix with each row shifted by its mean and divided by its deviation."""
         entries, width = replace(self.entries, value=self.entries.value.double()), self.width
         mean = entries.row_sums() / width
         variance = entries.squared().row_sums() / width - mean.square()
@@ -404,7 +405,7 @@ class _Affine:
         return _Affine(entries, (-mean * rate).to(dtype), width)
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """This matrix times the transpose of `weight`, plus `bias`."""
+        """Return the matrix times the transpose of `weight`, plus `bias`."""
         columns = (weight if self.gain is None else weight * self.gain).t()
         out = self.entries @ columns + self.shift * columns.sum(0)
         if self.offset is not None:
@@ -414,12 +415,12 @@ class _Affine:
         return out if bias is None else out + bias
 
     def normalized(self, eps: float) -> "_Affine":
-        """Each row by its length, or by `eps` if that is more."""
+        """Return the matrix with each row divided by its length, or by `eps` if that is larger."""
         # The bound is inside the root, whose derivative at 0 is infinite.
         return replace(self, scale=self._squares(self._sums()).clamp_min(eps**2).rsqrt())
 
     def edge_cosine(self, graph: Graph) -> Tensor:
-        """Cosine of the angle between the rows at both ends of each edge, at any scale."""
+        """Return the cosine between the rows at both ends of each edge, at any scale."""
         sums = self._sums()
         # The sum over f of (g S_uf + g a_u + b) (g S_vf + g a_v + b), multiplied out.
         dots = (
@@ -434,7 +435,7 @@ class _Affine:
         return (dots * gather_dst(inverse, graph) * gather_src(inverse, graph)).squeeze(1)
 
     def _squares(self, sums: "_Sums") -> Tensor:
-        """Squared length of each row, its scale left out."""
+        """Return the squared length of each row, without its scale."""
         squares = self.entries.squared() @ sums.gain_squared
         shifted = self.shift * (sums.entries + sums.rows)
         return squares + shifted + 2 * sums.offset + sums.offset_squared
@@ -465,7 +466,7 @@ class _Sums(NamedTuple):
 
 
 class _SparseInput(SelectiveTensor):
-    """A tensor that knows its few entries; a method has the arguments of the function it is of."""
+    """A tensor that knows its few entries; its methods implement functions with their arguments."""
 
     affine: _Affine
     standardized: dict[float, _Affine]
@@ -478,7 +479,7 @@ class _SparseInput(SelectiveTensor):
 
     @classmethod
     def pending(cls, affine: _Affine, make: Callable[[], Tensor]) -> "_SparseInput":
-        """A tensor whose entries are computed when first needed."""
+        """Return a tensor whose entries are computed on first use."""
         trained = [part for part in (affine.gain, affine.offset) if part is not None]
         shape = (affine.shift.size(0), affine.width)
         out = cls.standing_for(make, shape, like=affine.shift, sources=trained)
@@ -498,7 +499,7 @@ class _SparseInput(SelectiveTensor):
         bias: Tensor | None = None,
         eps: float = 1e-5,
     ) -> Tensor | None:
-        """`F.layer_norm`."""
+        """Compute `F.layer_norm`."""
         if not self.affine.is_constant or list(normalized_shape) != [self.affine.width]:
             return None
         if eps not in self.standardized:
@@ -511,7 +512,7 @@ class _SparseInput(SelectiveTensor):
     def normalize(
         self, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
     ) -> Tensor | None:
-        """`F.normalize`."""
+        """Compute `F.normalize`."""
         if p != 2 or dim not in (1, -1) or out is not None or self.affine.scale is not None:
             return None
         return self.pending(

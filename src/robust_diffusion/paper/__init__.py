@@ -1,4 +1,4 @@
-"""The paper arXiv:2209.07754, a client of the framework: tables, claims, figures, pages."""
+"""Tables, claims, figures and pages of the paper arXiv:2209.07754, a client of the framework."""
 
 PAPER_COMMANDS = {
     "claims": "judge the paper's sentences on the records",

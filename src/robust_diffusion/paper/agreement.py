@@ -33,14 +33,14 @@ OUTLIER = ["row", "column", "measured", "reported", "difference", "p", "deviatio
 """Columns that describe an entry outside the tolerance; `p` is corrected."""
 
 SHARED = ["cells", "graph", "printed_mean"]
-"""Columns in which one entry that several tables share agrees."""
+"""Columns that identify an entry which several tables share."""
 
 
 @dataclass(frozen=True)
 class Agreement:
     """Comparison of the entries of tables with the published numbers."""
 
-    entries: pd.DataFrame  # those compared, by the columns of `to_frame`, and `within` the band
+    entries: pd.DataFrame  # compared ones, with the columns of `to_frame`, and `within` the band
     undecided: int  # entries of one seed, or without a published deviation
     placebo: "pd.Series[bool]"  # per entry and other model in its row: printed mean in the band
 
@@ -60,7 +60,7 @@ class Agreement:
 
 
 def agreement(tables: Sequence[PaperTable]) -> Agreement:
-    """Compare tables of one variant, one at least, with the paper, entry by entry."""
+    """Compare the tables of one variant, at least one, with the paper, entry by entry."""
     frames = [
         to_frame(table).assign(
             place=place,
@@ -86,14 +86,16 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
 def render_agreement(variants: Mapping[str, Sequence[PaperTable]]) -> str:
     """Render counts per variant and table, and every entry outside the tolerance, as Markdown."""
     by_variant = {name: agreement(tables) for name, tables in variants.items()}
-    numbers = sorted({number for one in by_variant.values() for number in one.entries["table"]})
+    numbers = sorted(
+        {number for comparison in by_variant.values() for number in comparison.entries["table"]}
+    )
     header = ["Variant", *(f"Table {number}" for number in numbers), "All", "Once each"]
     header += ["Placebo", *(f"{points} point{'s' if points > 1 else ''}" for points in POINTS)]
-    counts = [[name, *_counts(one, numbers)] for name, one in by_variant.items()]
+    counts = [[name, *_counts(comparison, numbers)] for name, comparison in by_variant.items()]
     lines = [INTRODUCTION, "", *aligned(header, counts, left=1)]
     header = ["Table", "Entry", "Here", "Paper", "Difference", "In pooled sd"]
-    for name, one in by_variant.items():
-        outside = one.outside.sort_values("table", kind="stable")
+    for name, comparison in by_variant.items():
+        outside = comparison.outside.sort_values("table", kind="stable")
         rows = [
             [str(table), f"{row}, {column}", *numbers, f"{away:+.1f}".replace("-", MINUS)]
             for table, row, column, *numbers, _, away in outside.to_numpy()
@@ -101,8 +103,8 @@ def render_agreement(variants: Mapping[str, Sequence[PaperTable]]) -> str:
         if rows:
             lines += ["", f"fidelity={name}, outside the tolerance:", ""]
             lines += aligned(header, rows, left=2)
-        if one.undecided:
-            alone = f"{one.undecided} more have one seed or no published deviation"
+        if comparison.undecided:
+            alone = f"{comparison.undecided} more have one seed or no published deviation"
             lines += ["", f"fidelity={name}: {alone}."]
     return "\n".join(lines) + "\n"
 
@@ -110,8 +112,8 @@ def render_agreement(variants: Mapping[str, Sequence[PaperTable]]) -> str:
 def published_beside_measured(data_dir: str | Path) -> pd.DataFrame:
     """Return the published and the measured value of each statistic of each dataset.
 
-    `equal` is yes or no, or documented where `printed.in_files` of `conf/dataset/` has the
-    measured value.
+    `equal` is yes or no, or documented if `printed.in_files` of `conf/dataset/` holds the measured
+    value.
     """
     # Imported late, since graphs take seconds to import.
     from robust_diffusion.data.inventory import Statistics, compose_dataset, measure_graph

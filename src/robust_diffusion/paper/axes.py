@@ -30,13 +30,13 @@ DATASETS = {
 }
 
 STAND_INS: dict[str, str] = read_yaml(CONFIG_DIR / "hydra" / "sweeper" / "grid.yaml")["stand_ins"]
-"""Dataset of the paper -> another graph of that name, of which nothing is published."""
+"""Dataset of the paper -> another graph of that name, without published results."""
 
 _GRAPHS = {"clean": "clean", "speit": "SPEIT", "tdgia": "TDGIA", "pgd_modification": "PGD"}
 """Test graphs: the clean one, and an attack's by the name of the attack."""
 
 WORST = "worst"
-"""In place of an attack: whichever hurt a model most."""
+"""Value in place of an attack: the one that hurt a model most."""
 
 TEST_GRAPHS = _GRAPHS | {WORST: "worst case"}
 
@@ -66,7 +66,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mlp": ("MLP", {"model": "mlp"}),
     "gcn": ("GCN", {"model": "gcn"}),
 }
-"""Name of a model -> its label, and how its records say so; the paper has no MLP and no GCN."""
+"""Name of a model -> its label, and its values in a record; the paper has no MLP and no GCN."""
 
 SOLVERS = {"implicit_adams": "Implicit Adam", "explicit_adams": "Explicit Adam", "dopri5": "Dopri5"}
 
@@ -85,7 +85,7 @@ NAMED: Mapping[str, Mapping[str, Choice]] = {
     "tau": {"-": Choice("-", "-")},
     "injected": {"clean": Choice("clean", "Clean", {"attack": "clean"})},
 }
-"""Axes whose values are names, and those of numbers that have a name as well."""
+"""Axes whose values are names, and named values of the numbered axes."""
 
 NUMBERED: Mapping[str, tuple[str, Mapping[str, str], Mapping[str, float]]] = {
     "tau": ("τ={}", {"parameter": "tau={}"}, {"model.solver.num_steps": 1}),

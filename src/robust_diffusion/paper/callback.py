@@ -1,4 +1,4 @@
-"""Hydra callback that ends an experiment of the paper with the paper's table."""
+"""Hydra callback that prints the paper's table at the end of an experiment of the paper."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Claims of the paper in words, declared in `conf/claims.yaml`, judged on records, and shown."""
+"""Claims of the paper, declared in `conf/claims.yaml`: judging them by records, and tables."""
 
 import json
 import math
@@ -81,12 +81,14 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
     def comparisons(self) -> Comparisons:
         """Return every comparison; an unknown axis or value is a `ConfigError`."""
         comparisons = []
-        for chosen in _combinations(self.each):
+        for combination in _combinations(self.each):
             axes_of = {"": dict(self.select), "left": dict(self.left), "right": dict(self.right)}
-            for axis, value in chosen.items():
+            for axis, value in combination.items():
                 side, _, name = axis.rpartition(".")
                 axes_of[check_choice("each", side, axes_of)][name] = value
-            words = [f"vs {v}" if axis == "right.model" else str(v) for axis, v in chosen.items()]
+            words = [
+                f"vs {v}" if axis == "right.model" else str(v) for axis, v in combination.items()
+            ]
             for sides in self._sides(axes_of["left"], axes_of["right"]):
                 groups = [(w, [*map(group, _combinations(axes_of[""] | x))]) for w, x in sides]
                 terms = _merged((g, w / len(side)) for w, side in groups for g in side)
@@ -110,7 +112,7 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
     def related(self) -> dict[str, "Claim"]:
         """Return the same claim with an MLP on the right, and under the worst case of each model.
 
-        Only accuracies at the default settings and budget have these.
+        They exist only for accuracies at the default settings and budget.
         """
         items = {item for _, terms in self.comparisons for group in terms for item in group}
         graphs = {graph for axis, graph in items if axis == "attack"}
@@ -120,15 +122,17 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
         changes: dict[str, Axes] = {}
         versus = "model" in self.right or "right.model" in self.each
         if self.test == "greater" and versus and CLEAN not in graphs:
-            each = {axis: values for axis, values in self.each.items() if axis != "right.model"}
-            changes["mlp"] = {"each": each, "right": {"experiment": _MLP, "model": _MLP}}
+            other_axes = {
+                axis: values for axis, values in self.each.items() if axis != "right.model"
+            }
+            changes["mlp"] = {"each": other_axes, "right": {"experiment": _MLP, "model": _MLP}}
         if graphs - {CLEAN, WORST}:
             changes["worst_case"] = _at_worst(self.model_dump())
         return {key: self.model_construct(**dict(self) | change) for key, change in changes.items()}
 
 
 class Claims(BaseModel, extra="forbid", frozen=True, strict=True):
-    """The file of claims."""
+    """Content of a file of claims."""
 
     alpha: Annotated[float, Field(gt=0, lt=1)]  # level of the tests
     min_seeds: Annotated[int, Field(ge=2)]  # fewest seeds of a comparison that is tested
@@ -192,7 +196,7 @@ def _at_worst(node: Any, key: str = "") -> Any:
 def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
     """Return samples from the finished runs of one variant; each seed counts once.
 
-    An MLP has no variants, so that of `experiment=mlp` counts for every variant.
+    An MLP has no variants, so the runs of `experiment=mlp` count for every variant.
     """
     runs = Runs(records, fidelity=fidelity)
     mlp = runs.all_variants.get(_MLP, ())
@@ -200,13 +204,13 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
 
     @cache
     def sample(group: Group) -> Sample:
-        axes, wanted = dict(group), line(group).record
+        axes, conditions = dict(group), line(group).record
         name, graph, measure = axes["experiment"], axes.get("attack", CLEAN), axes.get("measure")
         if name == _WORST_CASES[0]:
-            fit = tried[[has_values(run, wanted) for run in tried["record"]]]
+            fit = tried[[has_values(run, conditions) for run in tried["record"]]]
             if fit.empty:
                 return None
-            # No mean over several budgets or settings: those asked for last count.
+            # No mean over several budgets or settings: the latest count.
             last = fit.iloc[-1]
             alike = [
                 pair == (last["budget"], last["settings"])
@@ -218,8 +222,10 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
             numbers = dict(models["worst" if graph == WORST else CLEAN])
         else:
             # An MLP sees no edge, injected ones included.
-            asked, graph = (mlp, CLEAN) if name == _MLP else (runs.of(name), graph)
-            finished = select(asked, wanted, graph, timed=measure == "seconds.diffusion").finished
+            candidates, graph = (mlp, CLEAN) if name == _MLP else (runs.of(name), graph)
+            finished = select(
+                candidates, conditions, graph, timed=measure == "seconds.diffusion"
+            ).finished
             path = measure or f"accuracy.{graph}"
             numbers = {seed: value_at(run, path) for seed, run in finished.items()}
         numbers = {seed: x for seed, x in sorted(numbers.items()) if isinstance(x, int | float)}
@@ -244,7 +250,7 @@ def published_evidence(group: Group) -> Sample:
 
 
 def variants_of(records: Sequence[Record]) -> list[str]:
-    """Return every variant that was run; the default one if none was."""
+    """Return every variant in the records; the default one if there is none."""
     return sorted({r["fidelity"] for r in records if r.get("fidelity")}) or ["paper"]
 
 
@@ -276,8 +282,8 @@ def judge_all(
     """Judge claims by the records of each variant, by the printed means and under worst cases.
 
     Returns:
-        One row per claim, by its name: `claim`; `datasets`, those of which every column that has
-        records has some; and a `Judgement` or `None` per column of evidence.
+        One row per claim, by its name: `claim`; `datasets`, those on which every column with any
+        evidence has some; and a `Judgement` or `None` per column of evidence.
     """
     columns = {name: recorded_evidence(records, fidelity=name) for name in variants}
     columns[PRINTED_COLUMN] = published_evidence
@@ -298,8 +304,8 @@ def judge(
 ) -> Judgement:
     """Judge one claim by the rule that `legend` states.
 
-    If the claim is about an average, its mean decides; of `differ`, any two levels do. Comparisons
-    on a dataset without any value, or that is not among `datasets`, are left out.
+    If the claim is about an average, the mean decides; for `differ`, any two levels suffice.
+    Comparisons on a dataset without any value, or not among `datasets`, are left out.
     """
     comparisons = claim.comparisons
     on = [x for x in _datasets(comparisons, evidence) if datasets is None or x in datasets]
@@ -353,7 +359,7 @@ def _tested(
             known = any(sample is not None for sample in samples.values())
             findings.append(Finding(label, "too few seeds" if known else "no data"))
             continue
-        # Where nothing varies the effect is certain, and a tie proves nothing.
+        # Without any variation the effect is certain, and a tie proves nothing.
         p_at = [float(estimate.effect == b) if (p := estimate.p(b)) is None else p for b in bounds]
         sides = {"differ": True, "equivalent": abs(estimate.effect) < margin}
         holds = sides.get(claim.test, estimate.effect > margin)
@@ -505,14 +511,14 @@ def _effect(claim: Claim, shown: Finding, number: int) -> str:
     if claim.is_factor:
         # Far beyond any ratio of two measurements, but finite.
         values, form = np.exp(values.clip(max=700.0)), "×{:.2f} [{:.2f}, {:.2f}]"
-    # An effect that ends in 5 is shown as such, whichever way its sum was off by its last bit.
+    # An effect that ends in 5 is rounded alike, whether its sum was a bit too high or too low.
     text = form.format(*values.round(9)).replace("-", MINUS)
     p = f", p {p_value(shown.p)}" if shown.estimate.error else ""
     return (which[claim.over] if number > 1 or claim.over == "average" else "") + text + p
 
 
 def _basis(claim: Claim, datasets: list[str]) -> str:
-    """Return datasets and margin of a claim."""
+    """Return a claim's datasets and margin."""
     margin = f"{claim.margin:g}".replace("-", MINUS)
     if claim.is_factor:
         margin = f"×{claim.margin or 1:g}"

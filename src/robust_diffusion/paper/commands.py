@@ -23,7 +23,7 @@ from robust_diffusion.system.markdown import markdown_table, print_table
 log = logging.getLogger(__name__)
 
 FIDELITIES = tuple(sorted(path.stem for path in CONFIG_DIR.glob("fidelity/*.yaml")))
-"""Variants of the paper: its equations, and the authors' released code."""
+"""Variants of the paper: its equations, and the authors' public code."""
 
 _FORMATS: dict[str, Callable[[PaperTable], str]] = {
     "markdown": render_markdown,
@@ -33,7 +33,7 @@ _FORMATS: dict[str, Callable[[PaperTable], str]] = {
 }
 
 _DATASETS = 4
-"""Number of the table of datasets, which holds no result."""
+"""Number of the table of datasets, which has no results."""
 
 LAYER_DIAGRAM = Path(__file__).parent / "figures" / "gode_layer.svg"
 """Diagram of one layer of a graph neural PDE, fig. (gode_layer) of arXiv:2209.07754."""

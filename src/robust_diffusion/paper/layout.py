@@ -22,7 +22,7 @@ KEYS |= {"kind", "fixed", "grouped", "below"}
 """Keys of a layout; those of the second line have defaults."""
 
 PRINTED = Path(__file__).with_name("printed.csv")
-"""The numbers that the paper prints."""
+"""File of the numbers that the paper prints."""
 
 ASSUMED_RUNS = 5
 """Runs behind a printed mean and deviation; the paper says 5 to 10, so this is the cautious end."""
@@ -33,13 +33,13 @@ NOT_PRINTED = Reported()
 
 @dataclass(frozen=True)
 class Line:
-    """A row or a column, or what all entries of a table have in common."""
+    """A row or a column, or the choices that all entries of a table share."""
 
     choices: Mapping[str, Choice] = field(default_factory=dict)  # by axis
     added: bool = False  # the paper has no such row or column
 
     def __or__(self, other: "Line") -> "Line":
-        """Both; where they differ, the other counts."""
+        """Combine two lines; the other's choices override this one's."""
         return Line({**self.choices, **other.choices}, self.added or other.added)
 
     @property
@@ -61,7 +61,7 @@ class Line:
     def printed(self) -> dict[str, str]:
         """Column of `printed.csv` -> its text there."""
         texts: dict[str, str] = {}
-        for column, text in (each for c in self.choices.values() for each in c.printed.items()):
+        for column, text in (item for c in self.choices.values() for item in c.printed.items()):
             # Two axes may each have a part of the paper's parameter, as in "implicit_adams;tau=2".
             both = column == "parameter" and column in texts
             texts[column] = f"{texts[column]};{text}" if both else text
@@ -84,7 +84,7 @@ class Grid:
     headings: tuple[str, ...]  # of the columns that name the rows
     rows: tuple[Line, ...]
     columns: tuple[Line, ...]
-    best: Best  # along what the best and second best are marked
+    best: Best  # the direction along which the best and second best are marked
     grouped: bool = True  # adjacent rows with one first label are a block
 
 
@@ -131,14 +131,14 @@ class Layout:
         return replace(self, grids=tuple(grid for grid in grids if grid.rows and grid.columns))
 
     def printed(self, entry: Line) -> Reported:
-        """The published entry; of a stand-in, or of what the paper does not have, there is none."""
+        """Return the published entry; a stand-in, or an addition to the paper, has none."""
         if entry.added or entry.printed.get("dataset") in STAND_INS.values():
             return NOT_PRINTED
         return printed_number({"table": self.label, **entry.printed})
 
 
 def table_numbers() -> list[int]:
-    """Numbers of the tables that have a layout."""
+    """Return the numbers of the tables that have a layout."""
     paths = CONFIG_DIR.glob("experiment/table-*.yaml")
     laid_out = (path for path in paths if "\ntable:" in path.read_text(encoding="utf-8"))
     return sorted(int(path.stem.removeprefix("table-")) for path in laid_out)
@@ -213,7 +213,7 @@ def _grid(section: Mapping[str, Any]) -> Grid:
 def _product(axes: Mapping[str, Any]) -> list[Line]:
     """Return every combination of the axes' values, the first axis slowest."""
     values = [_choices(axis, choices) for axis, choices in axes.items()]
-    return [Line(dict(zip(axes, chosen, strict=True))) for chosen in product(*values)]
+    return [Line(dict(zip(axes, combination, strict=True))) for combination in product(*values)]
 
 
 def _choices(axis: str, values: Any) -> Sequence[Choice]:
@@ -226,18 +226,18 @@ def _choices(axis: str, values: Any) -> Sequence[Choice]:
 def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
     """Return the layout of what was run, with replacement datasets and the user's rows and columns.
 
-    Times are of the paper's dataset if that was timed, else of the one timed last. Accuracies of a
-    stand-in follow those of the dataset that it stands in for. Every other dataset, attack and
-    model that the table lacks follows its own, in the order in which they were run. Where all of a
-    table is of one dataset or model, and only others were run, it becomes one of the newest. Runs
-    come in the order in which they were last asked for.
+    Times are of the paper's dataset if it was timed, otherwise of the one timed last. Accuracies on
+    a stand-in follow those of the dataset that it replaces. Every other dataset, attack and model
+    that the table lacks follows the table's own, in the order in which they were run. If a whole
+    table is of one dataset or model, and only others were run, it becomes a table of the newest.
+    Runs are ordered by their latest request.
     """
     fixed, dataset = layout.fixed, layout.fixed.keys.get("dataset", "")
     if layout.kind != "accuracy":
         timed = [r["dataset"] for r in records if "error" not in r and is_timing(r)]
         if layout.kind == "budgets" or dataset in timed or not timed:
             return layout
-        # Beside the times that are printed of the paper's dataset.
+        # Next to the printed times of the paper's dataset.
         here = replace(_named("dataset", timed[-1]), printed=fixed.printed)
         return replace(layout, fixed=fixed.at("dataset", here))
     datasets = {record["dataset"] for record in records if "error" not in record}
@@ -245,8 +245,8 @@ def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
     if dataset in stand_ins and dataset not in datasets:
         fixed = fixed.at("dataset", stand_ins[dataset])
     recorded: dict[str, dict[str, Choice]] = {"dataset": {}, "attack": {}, "model": {}}
-    for axis, one in (each for record in records for each in _recorded_choices(record)):
-        recorded[axis][one.value] = one
+    for axis, option in (pair for record in records for pair in _recorded_choices(record)):
+        recorded[axis][option.value] = option
     for axis in ("dataset", "model"):
         if recorded[axis] and fixed.keys.get(axis) not in (None, *recorded[axis]):
             fixed = replace(fixed.at(axis, list(recorded[axis].values())[-1]), added=True)
@@ -269,7 +269,7 @@ def _fitted(
             grown += [line.at("dataset", other) for line in block]
     for axis, choices in recorded.items():
         _grow(grown, axis, choices)
-    # Of the user's own lines those of which there is a record.
+    # Only those of the user's lines that have a record.
     return [x for x in grown if not x.added or any(_fits(x, record) for record in records)]
 
 
@@ -293,21 +293,21 @@ def _fits(line: Line, record: Record) -> bool:
 
 
 def _named(axis: str, name: str) -> Choice:
-    """Look up a name; one that no table of the paper has stands for itself."""
+    """Look up a name; a name that no table of the paper has is its own label."""
     record = {axis: name} if axis == "dataset" else {}
     return NAMED[axis].get(name) or Choice(name, name, {axis: name}, record)
 
 
 def _attacks(record: Record) -> list[str]:
-    # A run that failed says what it was to be attacked by.
+    # A failed run records the attack that it was meant for.
     names = record.get("accuracy") or record.get("config", {}).get("attacks") or {}
     return [name for name in names if name != CLEAN]
 
 
 def _recorded_choices(record: Record) -> Iterator[tuple[str, Choice]]:
-    """Values of a record by axis; no model for a known flow with options that no table knows.
+    """Return a record's values by axis; no model for a known flow with options that no table has.
 
-    Under its name, that would pass for the flow itself.
+    Under the flow's name, it would pass for the flow itself.
     """
     yield "dataset", _named("dataset", str(record["dataset"]))
     yield from (("attack", _named("attack", name)) for name in _attacks(record))

@@ -33,7 +33,7 @@ from robust_diffusion.results.runs import Runs, select
 SAID_ELSEWHERE = frozenset(
     ["attack", "difficulty", "fidelity", "seed", "surrogate", "surrogates", "threat", "trainer"]
 )
-"""Options that the remarks name in words of their own, or that shape no result."""
+"""Options that the remarks describe separately, or that change no result."""
 
 SMOKE = (
     "Smoke run: every dataset is one small drawn graph under its own name, training and attacks "
@@ -41,14 +41,14 @@ SMOKE = (
 )
 
 TIMED = ("planetoid_citeseer", "cora")
-"""Datasets to time for those who lack the table's own, the most alike first."""
+"""Datasets to time if the table's own is missing, the most similar first."""
 
 _Attacked = Sequence[tuple[str, Record]]
 """Attacks, and a record of each."""
 
 
 def title_of(layout: Layout, records: Runs) -> str:
-    """Return the title of a fitted layout: number, words, label, and what the numbers are worth."""
+    """Return the title of a fitted layout: number, words, label, and a warning for smoke runs."""
     title = f"{layout.name} ({layout.label}), arXiv:2209.07754"
     if other := _stand_in(layout):
         title += f"; dataset={other} as a stand-in"
@@ -108,20 +108,20 @@ def remarks(layout: Layout, entries: Sequence[Entry], records: Runs) -> list[str
 
 
 def published(view: str) -> str:
-    """The place of a published view, as a sentence that follows another; "" if it has none."""
+    """Return the place of a published view as a sentence to append; "" if it has none."""
     path = PUBLISHED / "results" / f"{view}.md"
     return f" Published: {path}." if path.is_file() else ""
 
 
 def _stand_in(layout: Layout) -> str | None:
-    """The dataset that stands in for the table's own, if one does."""
+    """Return the dataset that stands in for the table's own, if any."""
     dataset = layout.fixed.keys.get("dataset")
     printed = dataset == layout.fixed.printed.get("dataset") and dataset not in STAND_INS.values()
     return None if printed else dataset
 
 
 def _times(layout: Layout, runs: Sequence[Record], states: Mapping[Any, int]) -> list[str]:
-    """Machine, graph, number of repeats."""
+    """Describe the machine, the graph and the number of repeats."""
     printed = DATASETS[layout.fixed.printed["dataset"]]
     if not runs:
         options = " or ".join(f"dataset={name}" for name in TIMED)
@@ -155,7 +155,7 @@ def _times(layout: Layout, runs: Sequence[Record], states: Mapping[Any, int]) ->
 
 
 def _setting(runs: Sequence[Record], attacked: _Attacked, fidelity: str) -> str:
-    """Test nodes, threat model, variant and seeds."""
+    """Describe the test nodes, the threat model, the variant and the seeds."""
     difficulty = _list(record.get("difficulty") for record in runs if not is_timing(record))
     nodes = f"{difficulty.capitalize()} test nodes, " if difficulty else ""
     threat = ""
@@ -169,7 +169,7 @@ def _setting(runs: Sequence[Record], attacked: _Attacked, fidelity: str) -> str:
 
 
 def _budget(attacked: _Attacked) -> list[str]:
-    """Limits of the attacks, what they spent, and the limits that they do not keep."""
+    """Describe the limits of the attacks, the spent budget, and limits that do not bind them."""
     declared = [record["budget"]["declared"] for _, record in attacked]
     spent = {
         attack: spent_ranges([record for name, record in attacked if name == attack], [attack])
@@ -207,7 +207,7 @@ def _options(layout: Layout, runs: Sequence[Record]) -> Mapping[str, int]:
 def _is_default(key: str, record: Record, runs: Sequence[Record]) -> bool:
     """Return whether a run without the option has the same value."""
     value = value_at(record, f"config.{key}")
-    # Datasets and models have defaults of their own, which those of a variant do not depend on.
+    # The defaults of datasets and models do not depend on the variant.
     kinds = () if key.startswith("fidelity.") else ("dataset", "model", "flow")
     return value is not ABSENT and any(
         key not in other.get("overrides", {})
@@ -218,13 +218,13 @@ def _is_default(key: str, record: Record, runs: Sequence[Record]) -> bool:
 
 
 def _list(values: Iterable[Any]) -> str:
-    """The distinct values that are known, in one text."""
+    """Return the distinct known values as one text."""
     return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table, ready to be shown."""
+    """A table ready to be rendered."""
 
     layout: Layout
     grids: tuple[tuple[Grid, Entries], ...]  # of the layout, each with its entries
@@ -233,7 +233,7 @@ class PaperTable:
     lines: Sequence[str]  # remarks on the table as a whole, a sentence each
 
     def __iter__(self) -> Iterator[tuple[Line, Line, Entry]]:
-        """Row, column and entry, row by row, grid by grid."""
+        """Yield row, column and entry, row by row, grid by grid."""
         for grid, entries in self.grids:
             for row, of_row in zip(grid.rows, entries, strict=True):
                 for column, entry in zip(grid.columns, of_row, strict=True):
@@ -250,14 +250,14 @@ def build_table(
 ) -> PaperTable:
     """Fill a layout from the records that count; an entry without a number says why.
 
-    The rows and columns are those of some `datasets`, or of all; a line names the others.
+    It shows the rows and columns of `datasets`, or of all; a remark names the others.
     """
     runs = records.of(layout.experiment)
     layout = whole = fit_layout(layout, runs)
     if datasets is not None:
-        kept = {None, *datasets}
+        included = {None, *datasets}
         layout = layout.changed(
-            lambda lines: [line for line in lines if line.keys.get("dataset") in kept]
+            lambda lines: [line for line in lines if line.keys.get("dataset") in included]
         )
     grids = []
     for grid in layout.grids:

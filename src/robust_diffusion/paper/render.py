@@ -1,4 +1,4 @@
-"""Formats of a paper's table: Markdown (readable as text), LaTeX, HTML, CSV, data frame."""
+"""Renderers of the paper's tables: Markdown (readable as text), LaTeX, HTML, CSV, data frame."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LONGEST_REASON = 30
-"""Characters of a reason that fit into a cell; the notes have the whole of it."""
+"""Characters of a reason that fit into a cell; the notes have the full text."""
 
 IN_MARKDOWN = {1: "**{}**", 2: "_{}_"}
 IN_HTML = {1: Markup("<strong>{}</strong>"), 2: Markup("<em>{}</em>")}
@@ -228,17 +228,17 @@ def _compared(entry: Entry, decimals: int) -> str:
 
 def _unrepeated(labels: Sequence[str], above: Sequence[str]) -> list[str]:
     """Return the labels of a row without those that the row above already has."""
-    # The last label tells rows apart, and one below a label that changed is said again.
+    # The last label distinguishes rows, and a label below one that changed is repeated.
     start = next(i for i, label in enumerate(labels) if label != above[i] or i == len(labels) - 1)
     return [*[""] * start, *labels[start:]]
 
 
 def _shortened(reason: str) -> str:
-    # The folders of a path say least.
+    # The folders of a path are the least informative part.
     reason = re.sub(r"[^\s:;,(]*/", "", reason).split(";")[0]
     if len(reason) <= LONGEST_REASON:
         return reason
-    # Cut between words where that leaves more than the kind of the failure.
+    # Cut between words if that leaves more than the kind of failure.
     cut = reason[:LONGEST_REASON]
     words = cut.rpartition(" ")[0].rstrip(" :,")
     return f"{words if len(words) > LONGEST_REASON // 2 else cut[:-1]}…"

@@ -1,4 +1,4 @@
-"""The report, one HTML page of the records that loads nothing, and the studies that it shows."""
+"""The report, a self-contained HTML page of the records, and the studies that it shows."""
 
 import json
 import logging
@@ -77,13 +77,13 @@ def render_report(
     fidelity: str = "paper",
     figures: Path = FIGURES,
 ) -> str:
-    """The report as the text of an HTML file; parts that nothing fills are left out.
+    """Return the report as the text of an HTML file, without parts that would be empty.
 
     Args:
         records: In the order in which they were appended.
-        scale: Of the runs that count.
+        scale: Scale of the runs that count.
         fidelity: The variant of the paper's tables and charts; the other parts have all variants.
-        figures: Folder of SVG files that `figure` has drawn.
+        figures: Folder of SVG files drawn by `figure`.
     """
     counted = Runs(records, scale=scale, fidelity=fidelity)
     tables = build_tables(counted)
@@ -106,7 +106,7 @@ def render_report(
 
 
 def _provenance(records: Sequence[Record]) -> dict[str, str]:
-    """Return how many runs there are, and what computed them: code, machine, packages."""
+    """Return the number of runs, and their code, machines and packages."""
     latest = list(latest_by_run(records).values())
 
     def counts(*keys: str) -> str:
@@ -173,22 +173,24 @@ def _drawn_before(folder: Path) -> Pictures:
 def studies(
     records: Sequence[Record], *, scale: str = "full", custom: bool = False
 ) -> Iterator[tuple[str, ResultTable]]:
-    """Name and table of each of these experiments of which there are records of that scale.
+    """Yield the name and table of each of these experiments that has records of that scale.
 
     With `custom`, also the user's own experiments, by accuracy on the test graphs.
     """
-    asked = by_experiment(records, scale=scale)
-    shown = {name: show for name, show in STUDIES.items() if name in asked}
+    experiments = by_experiment(records, scale=scale)
+    shown = {name: show for name, show in STUDIES.items() if name in experiments}
     if custom:
-        others = sorted(asked.keys() - STUDIES.keys())
+        others = sorted(experiments.keys() - STUDIES.keys())
         shown |= {name: summarize for name in others if not name.startswith("table-")}
     for name, show in shown.items():
-        # Apart from `auto`, whose worst cases have a page of their own.
+        # Except `auto`, whose worst cases have a page of their own.
         together = name in _WORST_CASES and name != "single-attacks"
-        table = show(recorded_on(asked, {name}) if together else first_asked(asked[name]))
+        table = show(
+            recorded_on(experiments, {name}) if together else first_asked(experiments[name])
+        )
         if len(table.cells.columns):
             yield name, replace(table, title=f"**experiment={name}.** {table.title}.")
     for name, (experiment, *models) in _PAIRED.items():
-        table = compare_worst_cases(recorded_on(asked, {experiment}), *models)
+        table = compare_worst_cases(recorded_on(experiments, {experiment}), *models)
         if not table.cells.empty:
             yield name, replace(table, title=f"**experiment={experiment}.** {table.title}.")

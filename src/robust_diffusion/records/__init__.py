@@ -1,4 +1,4 @@
-"""Records of runs: their store, identity, form and provenance."""
+"""Records of runs: their files, identity, schema and provenance, and the cache of artifacts."""
 
 from typing import TYPE_CHECKING
 
@@ -9,5 +9,5 @@ if TYPE_CHECKING:
 
 __all__ = ["append_record", "latest_by_run", "read_records"]
 
-if not TYPE_CHECKING:  # where a checker would take any name for one of the package
+if not TYPE_CHECKING:  # type checkers would otherwise accept any name as an attribute
     __getattr__ = lazy_attributes(__name__)

@@ -1,4 +1,4 @@
-"""What a result depends on beyond its configuration: code of the package, your code and files."""
+"""Hashes of everything a result depends on beyond its configuration: package, user code, files."""
 
 import ast
 import hashlib
@@ -34,23 +34,23 @@ _LIBRARIES = frozenset(
         *("pytorch_lightning", "scipy", "torch", "torch_geometric", "torchdiffeq", "torchmetrics"),
     ]
 )
-"""Packages that a record identifies by their version, or by `code`, and not by their source."""
+"""Packages that a record identifies by their version, or by `code`, instead of their source."""
 
 INSTALLED = frozenset(["site-packages", "dist-packages"])
-"""Folders whose packages have nothing to do with each other."""
+"""Folders of unrelated packages."""
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 """Hooks that change what a module computes, or its gradient."""
 
 PROCESS = uuid4().hex
-"""Stands in a key for what only this process can tell, which no other may agree on."""
+"""Unique id of this process, for parts of a key that no other process can reproduce."""
 
 
 @cache
 def code_hash() -> str:
     """Return a short hash of the code behind trained models and perturbed graphs.
 
-    Comments, docstrings, layout and the files' places do not count. Other arithmetic is other code.
+    It ignores comments, docstrings, layout and file paths, but includes settings of arithmetic.
     """
     settings = (f"{key}={value}" for key, value in active_settings().items())
     files = (f for part in HASHED_PATHS for f in (_SOURCE / part, *_SOURCE.glob(f"{part}/**/*")))
@@ -59,11 +59,12 @@ def code_hash() -> str:
 
 
 def computed_by() -> dict[str, Any]:
-    """Return the part of a store's key that is the same for all entries of one process.
+    """Return the part of a cache key that is the same for all entries of one process.
 
-    Backends agree up to rounding, which training amplifies; so do sums by several threads.
+    It includes the backend and the number of threads, whose results differ by rounding, which
+    training amplifies.
     """
-    import torch  # late: most callers of this module compute nothing
+    import torch  # imported late, since most callers of this module compute nothing
 
     from robust_diffusion.operators import current_backend
 
@@ -94,7 +95,7 @@ def with_content(
 
 
 def leaves_of(node: Any, path: str = "", parent: Any = None) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the path and value of every setting, and what holds it."""
+    """Yield the path, value and parent of every setting."""
     if isinstance(node, Mapping | list):
         for key, child in node.items() if isinstance(node, Mapping) else enumerate(node):
             yield from leaves_of(child, f"{path}.{key}", node)
@@ -105,17 +106,17 @@ def leaves_of(node: Any, path: str = "", parent: Any = None) -> Iterator[tuple[s
 def user_files(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return hashes of the files that a configuration names, by the key that names them.
 
-    A value names a file if it has a suffix or a folder and the file exists. A `path` beside a
-    `data_dir` is relative to it. A graph's own `data.source.path` may be a folder, too, and have
-    any name; its files are hashed by their names, others by their suffix.
+    A value names a file if it has a suffix or a folder and the file exists. A `path` next to a
+    `data_dir` is relative to it. The `data.source.path` of a custom graph may have any name and may
+    be a folder. Hashes of files in a folder are listed by file name, all others by suffix.
     """
     hashes: dict[str, dict[str, str]] = {}
     for path, value, parent in leaves_of(config):
         *parents, key = path.split(".")
-        if key.startswith("_") or "trainer" in parents:  # Lightning's paths say where it writes
+        if key.startswith("_") or "trainer" in parents:  # Lightning's paths are outputs
             continue
         is_source = parents[-2:] == ["data", "source"] and key == "path"
-        file = Path(str(value))  # Hydra reads a folder's name of digits as a number
+        file = Path(str(value))  # Hydra reads a folder name of digits as a number
         if is_source and file.is_dir():
             digests = {f.name: file_hash(f) for f in sorted(file.glob("*")) if f.is_file()}
         else:
@@ -130,12 +131,12 @@ def user_files(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def user_code(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return hashes of your modules that a configuration depends on, by their name.
+    """Return hashes of user modules that a configuration depends on, by module name.
 
-    These are the module of each `_target_` outside the package and its libraries, and what it
-    imports, directly or not, from its own top-level package or from the folder that this lies in.
-    Imports are read from the source, so that nothing is run; data that the code reads, and imports
-    by a computed name, are not seen. A module is hashed once per process, as it is loaded once.
+    These are the module of each `_target_` outside the package and its libraries, and everything it
+    imports, directly or not, from its top-level package or the folder of that package. Imports are
+    read from the source, without executing it, so imports by a computed name and data that the code
+    reads are missed. A module is hashed once per process, since it is loaded once.
     """
     targets = (target for target in targets_of(config) if target.split(".")[0] not in _LIBRARIES)
     return dict(sorted(item for target in targets for item in _module_hashes(target).items()))
@@ -155,17 +156,17 @@ def targets_of(config: Mapping[str, Any]) -> list[str]:
 
 @cache
 def _module_hashes(target: str) -> dict[str, str]:
-    """Return the hash of every module of yours that a target needs, by its name."""
+    """Return the hash of every user module that a target needs, by module name."""
     _, spec = next(modules_of(target), ("", None))
     if spec is None:
-        return {}  # as instantiating it will say
+        return {}  # instantiating the target will raise an error
     package = Path((spec.submodule_search_locations or [spec.origin or ""])[0])
     root = package if package.parent.name in INSTALLED else package.parent
     waiting, hashes = [target], dict[str, str]()
     while waiting:
         for name, module in modules_of(waiting.pop()):
             file = Path(module.origin or "")
-            # A virtual environment may lie in the folder of the project.
+            # A virtual environment may be inside the project folder.
             inside = file.is_relative_to(root) and not {*file.relative_to(root).parts} & INSTALLED
             if module.has_location and inside and name not in hashes:
                 hashes[name] = source_hash(file)
@@ -174,15 +175,15 @@ def _module_hashes(target: str) -> dict[str, str]:
 
 
 def modules_of(name: str) -> Iterator[tuple[str, ModuleSpec]]:
-    """Yield the package of a dotted name and the modules inside it; nothing is imported."""
+    """Yield the package of a dotted name and the modules inside it, without importing them."""
     module, *rest = name.split(".")
-    with suppress(ValueError):  # of a script, or no name at all
+    with suppress(ValueError):  # the name of a script, or not a name
         spec = find_spec(module)
         while spec:
             yield module, spec
             if not rest or spec.submodule_search_locations is None:
                 return  # the rest names a class or a function
-            # Under its last name, since the finder would import the packages of a dotted one.
+            # By its last name, since the finder would import the packages of a dotted name.
             spec = PathFinder.find_spec(rest[0], list(spec.submodule_search_locations))
             module = f"{module}.{rest.pop(0)}"
 
@@ -191,25 +192,26 @@ def _imports(module: str, file: Path) -> Iterator[str]:
     """Yield the names that a module imports, each a module or something in one."""
     try:
         tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):  # importing it will say so, unless it is compiled
+    except (SyntaxError, ValueError):  # importing it will raise an error, unless it is compiled
         return
     package = module if file.stem == "__init__" else module.rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            with suppress(ImportError):  # from beyond the top-level package
+            with suppress(ImportError):  # a relative import beyond the top-level package
                 base = resolve_name("." * node.level + (node.module or ""), package)
                 yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
 def object_key(value: Any, parents: tuple[int, ...] = ()) -> Any:
-    """Return all that an object computes by, as JSON: classes, options, source; no weights.
+    """Return everything that determines an object's computation, as JSON, except weights.
 
-    Parameters and buffers of modules are left out, since a hash of the `state_dict` has them. A
-    class stands as a `_target_`, by which `by_content` hashes its module and what that imports, and
-    with its own source, since it may lie in a notebook. Another process returns the same key. What
-    cannot be read from the object, such as the state of a lock, makes two keys differ.
+    The key has classes, options and source. Parameters and buffers of modules are left out, since a
+    hash of the `state_dict` covers them. A class appears as a `_target_`, so that `by_content`
+    hashes its module and the imports of that, and with its source, since it may be defined in a
+    notebook. The key is the same in every process, unless the object has state that cannot be read,
+    such as a lock; then all keys differ.
     """
     import torch
 
@@ -229,7 +231,7 @@ def object_key(value: Any, parents: tuple[int, ...] = ()) -> Any:
     if isinstance(value, Mapping):
         names = (name if isinstance(name, str) else json.dumps(key(name)) for name in value)
         return dict(zip(names, map(key, value.values()), strict=True))
-    if isinstance(value, Set):  # whose order is another one in each process
+    if isinstance(value, Set):  # its order differs between processes
         return sorted(map(key, value), key=json.dumps)
     if isinstance(value, Sequence):
         return [key(item) for item in value]
@@ -237,7 +239,7 @@ def object_key(value: Any, parents: tuple[int, ...] = ()) -> Any:
 
 
 def _described(value: Any, key: Callable[[Any], Any]) -> Any:
-    """Describe a class, a function or an object, and by `key` what it holds."""
+    """Describe a class, a function or an object, and its contents by `key`."""
     import numpy as np
 
     if isinstance(value, type):
@@ -247,20 +249,20 @@ def _described(value: Any, key: Callable[[Any], Any]) -> Any:
         return [_code(value), key([cells, value.__defaults__, value.__kwdefaults__])]
     if isinstance(value, partial):
         return key([value.func, value.args, value.keywords])
-    if inspect.isroutine(value) or isinstance(value, np.ufunc):  # of C, or a method
+    if inspect.isroutine(value) or isinstance(value, np.ufunc):  # a C function, or a method
         return [_code(value), key(getattr(value, "__self__", None))]
     return _code(type(value)) | {name: key(item) for name, item in _attributes(value).items()}
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """Return the attributes that tell an object from others of its class."""
+    """Return the attributes that distinguish an object from others of its class."""
     import numpy as np
     import torch
 
     if not hasattr(value, "__dict__") or isinstance(value, np.ndarray):
         try:
-            parts = value.__reduce_ex__(2)  # from which `pickle` would build it
-        except Exception:  # of anyone's class
+            parts = value.__reduce_ex__(2)  # the parts from which `pickle` would rebuild it
+        except Exception:  # a user-defined class may raise anything
             return {"reduced": f"{PROCESS} {id(value)}"}
         return {"reduced": [list(part) if isinstance(part, Iterator) else part for part in parts]}
     attributes, children = dict(value.__dict__), dict[str, Any]()
@@ -268,10 +270,10 @@ def _attributes(value: Any) -> dict[str, Any]:
     if isinstance(value, torch.nn.Module):
         hooks = {key: [*attributes[key].values()] for key in HOOKS if attributes.get(key)}
         children = dict(value.named_children()) | hooks
-        # Those of every module: hooks, and tensors that its `state_dict` has.
+        # Attributes of every module: hooks, and tensors that are in its `state_dict`.
         for key in vars(torch.nn.Module()).keys() - {"training"}:
             attributes.pop(key, None)
-    else:  # of a layer, these are what it keeps of its last call
+    else:  # in a layer, these would be cached from its last call
         plain += (torch.Tensor, np.ndarray)
     package = type(value).__module__.split(".")[0]
     if package in _LIBRARIES and package != "robust_diffusion":
@@ -280,10 +282,10 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _code(thing: Any) -> dict[str, Any]:
-    """Return the name and, unless a library's version tells it, source of a class or function."""
+    """Return the name of a class or function, and its source unless a library version covers it."""
     module = getattr(thing, "__module__", None) or "builtins"
     described = {"_target_": f"{module}.{thing.__qualname__}"}
     if module.split(".")[0] not in _LIBRARIES:
-        with suppress(OSError, TypeError):  # typed in at a prompt
+        with suppress(OSError, TypeError):  # defined at an interactive prompt
             described["source"] = inspect.getsource(thing)
     return described

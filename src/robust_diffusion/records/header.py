@@ -14,21 +14,21 @@ from robust_diffusion.records.provenance import machine, revision, versions
 from robust_diffusion.records.records import Record
 
 OWN_FLOW = "flow@model.flow"
-"""Hydra's name of the choice of a model that brings its own flow and ignores `flow`."""
+"""Hydra's key for the flow of a model that has a fixed flow and ignores `flow`."""
 
 
 def record_header(cfg: DictConfig) -> Record:
-    """Identity, choices, configuration and provenance of a run, inside a Hydra application."""
+    """Collect identity, choices, configuration and provenance of a run, in a Hydra application."""
     hydra: Any = HydraConfig.get()
     choices = hydra.runtime.choices
     uses_flow = "flow" in cfg.model
     config = RecordedConfig(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
-    for key in ("paths", "logger", "table"):  # which change no result, and differ by machine
+    for key in ("paths", "logger", "table"):  # no effect on results, and different by machine
         config.pop(key, None)
     if timing := config["timing"]:
         config["timing"] = timing | {"on": machine()}
     attacked = None if timing else choices.threat
-    # Whole parts, as the folder of a file changes no result and so is no setting.
+    # Whole parts, since the folder of a file is not a setting: it does not affect results.
     read = {key: config[key] for key in parts_read(config) if key in config}
     content: dict[str, Any] = {"user_code": user_code(read), "user_files": user_files(read)}
     return {
@@ -60,8 +60,8 @@ def record_header(cfg: DictConfig) -> Record:
 
 
 def overrides_of(hydra: Any) -> dict[str, str]:
-    """The overrides of a command line, by key, but for those that change no result."""
-    # A sweeper escapes the colons of a value.
+    """Return the overrides of a command line that can change results, by key."""
+    # Sweepers escape colons in values.
     parts = (text.replace("\\:", ":").lstrip("+").partition("=") for text in hydra.overrides.task)
     return {
         key: value

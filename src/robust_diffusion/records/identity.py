@@ -20,31 +20,31 @@ PRESENTATION_KEYS = frozenset(
         "time_limit",
     ]
 )
-"""Top-level keys that say what is shown, where, or how fast, and change no result."""
+"""Top-level keys for output, places and speed, which do not change results."""
 
 TESTED_PARTS = ("callbacks", "data", "model", "seed", "threads", "training")
-"""Top-level keys that every run with a test accuracy reads; the others only feed these."""
+"""Top-level keys that every run with a test accuracy reads; others are only referenced by these."""
 
 ATTACKED_PARTS = ("attacks", "budget", "threat")
-"""Top-level keys that a run with an attack reads besides."""
+"""Further top-level keys that a run with an attack reads."""
 
 TIMED_PARTS = ("data", "model", "seed", "threads", "timing")
-"""Top-level keys that a timing run reads, besides the trainer, which names the device."""
+"""Top-level keys that a timing run reads, in addition to the trainer, which names the device."""
 
 IGNORED_KEYS = re.compile(
     r"(.*\.)?_partial_|dataset\.(edge_values|printed)|(training|threat\.fit)\.(progress_bar|cuda_graphs)"
     r"|(.*\.)?solver\.max_nfe"
     r"|threat\.fit\.key|attacks\.\w+\.data_dir|data(set)?\.source\.folder\.(.*\.)?(download|root|urls)"
 )
-"""Paths of further keys that change no result; a flow's own `key` or `root` does."""
+"""Paths of further keys that do not change results, unlike a custom flow's `key` or `root`."""
 
 
 UNSET_KEYS = frozenset(["budget.features", "budget.max_words"])
-"""Keys that were added after records were published, and count only if they are set."""
+"""Keys that were added after records were published, and only count if they are set."""
 
 
 class RecordedConfig(dict[str, Any]):
-    """Configuration that was read from a record. Do not change it: seeds share its parts."""
+    """Configuration read from a record. Do not modify it, since all seeds share its parts."""
 
     shared: "RecordedConfig | None" = None
 
@@ -63,7 +63,7 @@ class RecordedConfig(dict[str, Any]):
 
     @cached_property
     def views(self) -> dict[Hashable, Any]:
-        """Cache of what is computed from the configuration regardless of the seed, by any key."""
+        """Cache, by any key, of values computed from the configuration without the seed."""
         return {} if self.shared is None else self.shared.views
 
 
@@ -77,7 +77,7 @@ def settings_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def once_per_configuration(function: Callable[..., _T]) -> Callable[..., _T]:
-    """Cache a function of a record, and of further arguments, that depends on no seed."""
+    """Cache a function of a record and further arguments that does not depend on the seed."""
 
     @wraps(function)
     def cached(record: Mapping[str, Any], *further: Hashable) -> _T:
@@ -94,13 +94,13 @@ def once_per_configuration(function: Callable[..., _T]) -> Callable[..., _T]:
 
 
 def recorded_settings(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a record, with the user's code and files as part of the model.
+    """Return the settings of a record, with user code and files as part of the model.
 
-    Tables never average over records that differ in these. Files of attacks are no part of it, nor
-    is code in which no class of the model, its data or its training lies.
+    Tables never average over records that differ in these. Files of attacks are left out, and so is
+    code without a class of the model, its data or its training.
     """
     settings = settings_of_config(record.get("config", {}))
-    # A file counts by its content, not by the path that was typed.
+    # A file is identified by its content instead of the typed path.
     settings = with_content(settings, record.get("user_files") or {}, {})
     files, code = record.get("user_files") or {}, record.get("user_code") or {}
     files = {
@@ -119,16 +119,16 @@ def recorded_settings(record: Mapping[str, Any]) -> dict[str, Any]:
 def trained_model(record: Mapping[str, Any]) -> ModelKey:
     """Return the settings, seed and clean accuracy of the model that a run tested.
 
-    Other versions of the code may train another model of the same settings; it would hardly have
-    the same accuracy.
+    The accuracy is included because another version of the code may train a different model with
+    the same settings, which is unlikely to have the same accuracy.
     """
     return settings_of(record, "clean"), record["seed"], record["accuracy"]["clean"]
 
 
 def trained_parts(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a configuration that decide what was trained, and on what."""
+    """Return the parts of a configuration that determine the trained model."""
     parts = {part: config.get(part) for part in ("model", "training", "data")}
-    # A callback may change the training, by averaging weights, say.
+    # A callback may change the training, for example by averaging weights.
     return parts | ({"callbacks": config["callbacks"]} if config.get("callbacks") else {})
 
 
@@ -136,18 +136,18 @@ def trained_parts(config: Mapping[str, Any]) -> dict[str, Any]:
 def settings_of(record: Mapping[str, Any], graph: str) -> str:
     """Return the settings behind a result on a graph, except the seed.
 
-    Those of a time include the machine.
+    The settings of a timing include the machine.
     """
     config = recorded_settings(record)
     if config.get("timing"):
         parts = ["model", "data", "trainer", "timing"]
         return canonical_json({part: config.get(part) for part in parts}, "config")
-    chosen = trained_parts(config)
+    parts_behind = trained_parts(config)
     if graph != "clean":
-        chosen |= {part: config.get(part) for part in ("threat", "budget")}
-        chosen["attack"] = config.get("attacks", {}).get(graph)
-        chosen |= {key: record.get(key) for key in ("user_code", "user_files")}
-    return canonical_json(without_trainer(chosen), "config")
+        parts_behind |= {part: config.get(part) for part in ("threat", "budget")}
+        parts_behind["attack"] = config.get("attacks", {}).get(graph)
+        parts_behind |= {key: record.get(key) for key in ("user_code", "user_files")}
+    return canonical_json(without_trainer(parts_behind), "config")
 
 
 def without_trainer(node: Any) -> Any:
@@ -160,8 +160,8 @@ def without_trainer(node: Any) -> Any:
 def parts_read(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that the run itself reads.
 
-    A flow and a solver are part of the model that has one, surrogates of the threat that has some.
-    As top-level keys they only feed these, and do not count in a run that has none.
+    Flow and solver are part of the model, and surrogates part of the threat. Their top-level keys
+    are only references, and do not count if a model or threat does not use them.
     """
     settings = settings_of_config(config)
     if settings.get("timing"):
@@ -176,12 +176,12 @@ def run_id(
     user_files: Mapping[str, Any] | None = None,
     user_code: Mapping[str, str] | None = None,
 ) -> str:
-    """Return a short hash of what a run reads; two runs of one id have one result.
+    """Return a short hash of everything a run reads; runs with the same id have the same result.
 
     Args:
         config: The resolved configuration.
-        user_files: Hashes of the files it names, by the path of the key, see `content.user_files`.
-        user_code: Hashes of the user's modules, see `content.user_code`.
+        user_files: Hashes of the files it names, by the path of the key; see `content.user_files`.
+        user_code: Hashes of user modules; see `content.user_code`.
     """
     read = with_content(parts_read(config), user_files or {}, user_code or {})
     return hashlib.sha256(canonical_json(read, "config").encode()).hexdigest()[:16]
@@ -201,5 +201,5 @@ def _settings(value: Any, path: str) -> Any:
         }
     if isinstance(value, list):
         return [_settings(child, path) for child in value]
-    # 1 and 1.0 are one value to all readers.
+    # 1 and 1.0 are the same value to all readers.
     return int(value) if isinstance(value, float) and value.is_integer() else value

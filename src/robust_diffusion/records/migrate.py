@@ -1,7 +1,7 @@
-"""Conversion of records of schema 1, as versions up to 0.2.0 wrote them, to schema 2.
+"""Conversion of records from schema 1, written by versions up to 0.2.0, to schema 2.
 
-Schema 1 left out keys that did not exist yet, named classes by older places, and repeated the
-configuration in each line. This module may go once no one has such files.
+Schema 1 lacks keys that did not exist yet, names classes by older paths, and repeats the
+configuration in each line. This module can be removed once no one has such files.
 """
 
 import json
@@ -17,10 +17,10 @@ MOVED = {
         "solver.Solver": "integrators.solver.Solver",
     }.items()
 }
-"""Former places of classes that a `_target_` names, and the present ones."""
+"""Former paths of classes in a `_target_` -> current paths."""
 
 EMPTY = ("adversary", "callbacks", "certificate", "timing")
-"""Groups of which schema 1 left out the option `none`."""
+"""Groups for which schema 1 omits the option `none`."""
 
 OF_A_CLASS: Mapping[str, Mapping[str, Any]] = {
     "models.APPNP": {"variant": "original"},
@@ -32,7 +32,7 @@ OF_A_CLASS: Mapping[str, Mapping[str, Any]] = {
     "evaluation.BlackBox": {"seeding": "cell"},
     "data.sources.load_grb": {"split_seed": None},
 }
-"""Values that classes had before they became keys."""
+"""Fixed values of classes that later became keys."""
 
 
 AUTO = {
@@ -56,14 +56,14 @@ OF_ANY_MODEL = frozenset(
 """Flags of a transferred graph that do not depend on the surrogate."""
 
 ON_SURROGATES = ("weaker than chance", "changes no prediction")
-"""Beginnings of warnings measured on a surrogate, in records older than flags."""
+"""Prefixes of warnings measured on a surrogate, in records older than flags."""
 
 
 def migrated(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield records of schema 1 as records of schema 2, in their order.
+    """Convert records of schema 1 to schema 2, in order.
 
-    Missing keys get the values that they had, and ids are computed from the settings. The former
-    id of a record is kept as `published_as`.
+    Missing keys get their implicit values, and ids are computed from the settings. The former id of
+    a record is stored as `published_as`.
     """
     ids: dict[str, str] = {}
     for record in records:
@@ -83,11 +83,11 @@ def migrated(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def attributed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a black-box record that say which model its flags were measured on.
+    """Assign the flags of a black-box record to the model they were measured on.
 
-    Under `seeding=cell`, as before there was a choice, a surrogate is trained from the run's seed,
-    and so is the model itself. If their configurations agree, they have the same weights. The flags
-    of all other surrogates used to stand among the model's.
+    With `seeding=cell`, the only option at the time, surrogates and the model are trained from the
+    same seed. If their configurations agree, they have the same weights. The flags of all other
+    surrogates used to be listed with those of the model.
     """
     if "surrogate_flags" in record:
         return {}
@@ -95,7 +95,7 @@ def attributed(record: Mapping[str, Any]) -> dict[str, Any]:
     same = [
         name
         for name, model in (threat.get("surrogates") or {}).items()
-        # Their trainings may differ in length, and then hardly end alike.
+        # Their trainings may differ in length; then equal accuracies are unlikely.
         if threat.get("seeding", "cell") == "cell"
         and model == record["config"].get("model")
         and attacked.get(name, {}).get("clean") == record["accuracy"]["clean"]
@@ -123,13 +123,13 @@ def attributed(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def schema_1(line: bytes) -> dict[str, Any]:
-    """Return the record of a line of schema 1."""
+    """Parse a line of schema 1."""
     record: dict[str, Any] = json.loads(line.decode("utf-8-sig"))
     return record
 
 
 def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration with the keys that schema 1 left out."""
+    """Return a configuration with the keys that schema 1 omits."""
     full: dict[str, Any] = {**dict.fromkeys(EMPTY), "threads": 1, **_filled(config)}
     full |= {key: full[key] or {} for key in EMPTY}
     if full.get("training"):

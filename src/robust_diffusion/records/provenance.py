@@ -1,4 +1,4 @@
-"""Versions, git revision and machine that a result came from."""
+"""Provenance of a result: package versions, git revision and machine."""
 
 import platform
 import subprocess
@@ -19,7 +19,7 @@ PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """Version of Python and of each package that shapes a result."""
+    """Return the version of Python and of each package that affects results."""
     by_package = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -30,7 +30,7 @@ def versions() -> dict[str, str]:
 
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's model in the kernel's list of processors, or what Python knows of it."""
+    """Return the CPU model from the kernel's list of processors, or from Python's `platform`."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -40,17 +40,17 @@ def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def gpu_name() -> str | None:
-    """The first CUDA device's name; `None` without one."""
-    import torch  # late, as below: most commands only read records, and PyTorch takes seconds
+    """Return the name of the first CUDA device; `None` without one."""
+    import torch  # late, as below: most commands only read records, and PyTorch loads slowly
 
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
 
 
 def processor(device: "torch.device") -> str:
-    """The GPU's model, or the CPU's with all that sums round by.
+    """Return the GPU model, or the CPU model with everything that affects rounding.
 
-    That is the vector instructions in use, and the settings of `portable.PORTABLE` that pin
-    libraries to others, as in `MKL_CBWR=COMPATIBLE`.
+    This includes the vector instructions in use, and settings of `portable.PORTABLE` that restrict
+    libraries to certain instructions, such as `MKL_CBWR=COMPATIBLE`.
     """
     import torch
 
@@ -64,11 +64,11 @@ def processor(device: "torch.device") -> str:
 
 
 def revision() -> str | None:
-    """Git commit of this source tree, with `-dirty` if files differ; `None` outside a checkout."""
+    """Return the git commit, with `-dirty` if files differ; `None` outside a checkout."""
     folder = Path(__file__).parent
     tracked = _git("ls-files", "--error-unmatch", Path(__file__).name, folder=folder)
     commit = _git("rev-parse", "HEAD", folder=folder)
-    # An installed package may lie inside a checkout of something else.
+    # An installed package may be inside a checkout of another project.
     if not tracked or not commit:
         return None
     dirty = _git("status", "--porcelain", "--untracked-files=no", folder=folder)
@@ -86,7 +86,7 @@ def _git(*arguments: str, folder: Path) -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    """The surroundings that a measured time depends on, and so part of its run's id."""
+    """Return the environment that a measured time depends on; part of the id of a timing run."""
     import torch
 
     from robust_diffusion.operators import current_backend

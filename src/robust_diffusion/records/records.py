@@ -32,19 +32,19 @@ CLEAN = "clean"
 """Name of the graph without an attack among those of a record."""
 
 ABSENT = object()
-"""Result of `value_at` for a path that is not there."""
+"""Result of `value_at` for a missing path."""
 
 LARGEST_FILE = 1_000_000_000
-"""Bytes of a file of records, unpacked, at most."""
+"""Largest size of a file of records, in bytes after decompression."""
 
 MOST_NAMED = 3
-"""Number of unreadable lines that a message names."""
+"""Most unreadable lines that a message lists."""
 
 SCHEMA = 2
 """Version of the layout of lines. Version 1 repeated the configuration in each of them."""
 
 CONFIGURATION = b'{"config_of": '
-"""Start of a line that holds a configuration, shared by the runs that differ in their seed."""
+"""Start of a line with a configuration, shared by runs that only differ in their seed."""
 
 _CHECKSUM = re.compile(rb', "checksum": "([0-9a-f]{8})"}\s*$')
 """End of a line: CRC-32 of all bytes before it, in hexadecimal."""
@@ -54,14 +54,14 @@ MIGRATE = "written by an earlier version; skipped; `records migrate` converts th
 
 
 def append_record(path: str | Path, record: Mapping[str, Any]) -> None:
-    """Append one record to a JSON-lines file, whole or not at all.
+    """Append one record to a JSON-lines file, completely or not at all.
 
-    Processes that append at the same time wait for each other, the line reaches the disk before
-    the call returns, and the rest of a line that a killed process left is closed off first. The
-    record's configuration becomes a line of its own unless the file has it.
+    Processes that append at the same time wait for each other, and the line is on disk before the
+    call returns. If a killed process has left an incomplete line, it is terminated first. The
+    configuration of the record becomes a separate line, unless the file already has it.
 
     Raises:
-        ValueError: The record holds NaN or infinity.
+        ValueError: The record contains NaN or infinity.
         ConfigError: The file cannot be written.
     """
     path = Path(path)
@@ -85,13 +85,14 @@ def append_record(path: str | Path, record: Mapping[str, Any]) -> None:
 def encoded(
     records: Iterable[Mapping[str, Any]], *, known: Callable[[bytes], bool] | None = None
 ) -> Iterator[bytes]:
-    """Yield the lines of some records, each with a checksum, and of their configurations.
+    """Yield the lines of records and their configurations, each with a checksum.
 
-    Runs that differ in their seed share one configuration, which precedes the first of them.
+    Runs that only differ in their seed share a configuration, which precedes the first of them.
 
     Args:
         records: Records with their whole `config`.
-        known: Whether a line that starts with these bytes is in the file already.
+        known: Function that returns whether the file has a line that starts with these bytes;
+            `None` for a new file.
     """
     written: set[bytes] = set()
     for record in records:
@@ -112,22 +113,22 @@ def _json(value: Any) -> bytes:
 
 
 def _checked(line: bytes) -> bytes:
-    """Close a JSON object, with a checksum of all that precedes it."""
+    """Close a JSON object with a checksum of all preceding bytes."""
     return line + f', "checksum": "{zlib.crc32(line):08x}"}}\n'.encode()
 
 
 def _has_configuration(file: FileIO, size: int, start: bytes) -> bool:
-    """Return whether the file has an undamaged line that starts so."""
+    """Return whether the file has an undamaged line with this start."""
     if size == 0:
         return False
-    # Not closed by `with`: the search refers to it until it is collected.
+    # Not closed by `with`, since the search refers to it until it is garbage-collected.
     content = mmap(file.fileno(), size, access=ACCESS_READ)
     lines = re.finditer(re.escape(start) + b".*", content)
     return any(_parsed(line[0]) is not None for line in lines)
 
 
 def check_writable(path: str | Path, option: str = "paths.records=") -> None:
-    """Refuse, by a `ConfigError`, a file that `append_record` could not write to."""
+    """Raise a `ConfigError` if `append_record` could not write to the file."""
     if Path(path).suffix == ".gz":
         raise ConfigError(f"{option}{path}: lines are added to plain text; leave out .gz")
     with _open(Path(path), option):
@@ -138,7 +139,7 @@ def check_writable(path: str | Path, option: str = "paths.records=") -> None:
 def _open(path: Path, option: str = "paths.records=") -> Iterator[FileIO]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Unbuffered: what a buffer still held would be written when the file is closed.
+        # Unbuffered, since closing the file would write the rest of a buffer after an error.
         with locked_records(path), path.open("a+b", buffering=0) as file:
             yield file
     except OSError as error:
@@ -154,7 +155,7 @@ def locked_records(path: Path) -> FileLock:
 
 
 def latest_by_run(records: Iterable[Record]) -> dict[str, Record]:
-    """The latest finished record of each run, or its latest failure if it never finished.
+    """Return the latest finished record of each run, or its latest failure if it never finished.
 
     Examples:
         >>> from robust_diffusion import latest_by_run
@@ -173,26 +174,26 @@ def latest_by_run(records: Iterable[Record]) -> dict[str, Record]:
 
 
 def records_of(path: str | Path, run: str) -> list[Record]:
-    """Every line of a run, by its id: records, failures and references."""
-    # A file of records grows long; only the lines of this run are parsed.
+    """Return every line of a run, by its id: records, failures and references."""
+    # Files of records become long, so only the lines of this run are parsed.
     lines = read_records(path, containing=f'"run": "{run}"', missing_ok=True)
     return [line for line in lines if line.get("run") == run]
 
 
 def finished_record(path: str | Path, run: str) -> Record | None:
-    """The latest finished record of a run, by its id, if there is one."""
+    """Return the latest finished record of a run, by its id; `None` if there is none."""
     record = latest_by_run(records_of(path, run)).get(run)
     return None if record is None or "error" in record else record
 
 
 def reference_to(record: Record) -> Record:
-    """The line by which an experiment asks for a run that another run has recorded."""
+    """Build the line with which an experiment refers to a run that is already recorded."""
     keys = ("run", "experiment", "scale", "overrides", "directory", "job", "time")
     return {key: record[key] for key in keys if key in record} | {"reference": True}
 
 
 def experiments_asking(records: Iterable[Record]) -> dict[str, list[str]]:
-    """Experiments that asked for each run, by its id, in the order in which they first did."""
+    """Return the experiments that requested each run, by its id, in order of the first request."""
     asking: dict[str, dict[str, None]] = {}
     for record in records:
         experiment = record.get("experiment", "none")
@@ -204,14 +205,14 @@ def experiments_asking(records: Iterable[Record]) -> dict[str, list[str]]:
 def by_experiment(
     records: Iterable[Record], *, scale: str | None = None
 ) -> dict[str, list[Record]]:
-    """Return the runs that each experiment asked for, those asked for last behind the others.
+    """Return the runs that each experiment requested, in order of the last request.
 
-    A run counts once, with its latest finished record or else its latest failure, whichever
-    experiment ran it. Its overrides and job are those of the experiment that asked for it; `first`
-    is its place among the runs by when the experiment first did.
+    A run counts once, with its latest finished record, or its latest failure if there is none, from
+    any experiment. Its overrides and job are those of the experiment that requested it; `first` is
+    its place in the order of first requests.
 
     Args:
-        records: In the order in which they were appended.
+        records: Records in the order in which they were appended.
         scale: `full` or `smoke`; `None` for both.
     """
     records = list(records)
@@ -234,12 +235,12 @@ def by_experiment(
 
 
 def first_asked(runs: Iterable[Record]) -> list[Record]:
-    """Return runs of `by_experiment` in the order in which they were first asked for."""
+    """Return runs of `by_experiment` in the order of their first request."""
     return sorted(runs, key=lambda run: run.get("first", 0))
 
 
 def is_tested(record: Record) -> bool:
-    """Return whether a run finished and tested a model; others timed one."""
+    """Return whether a run finished and tested a model, instead of timing one."""
     return "error" not in record and not is_timing(record)
 
 
@@ -260,7 +261,7 @@ def has_values(record: Mapping[str, Any], wanted: Mapping[str, object]) -> bool:
 
 
 def is_timing(record: Record) -> bool:
-    """True of a run that timed a step, or was to: it has a time then, and no accuracy."""
+    """Return whether a run times a step; it then has a time instead of an accuracy."""
     return bool(record.get("config", {}).get("timing"))
 
 
@@ -269,16 +270,16 @@ def read_records(
 ) -> list[Record]:
     """Read every record of a JSON-lines file, gzipped (`.gz`) or not.
 
-    A line that fails its checksum, as after a killed process, a full disk or an edit, is skipped
-    with a warning. Records share the parts of their configurations, so do not change these.
+    A line with a wrong checksum (after a killed process, a full disk or an edit) is skipped with a
+    warning. Do not modify the configurations of records, since they share parts.
 
     Args:
         path: The file.
-        containing: Read only the lines that contain this text.
-        missing_ok: Return no records if there is no file.
+        containing: Only read lines that contain this text; "" for all.
+        missing_ok: Return no records if the file does not exist.
 
     Raises:
-        DataError: The file is not there, or cannot be read.
+        DataError: The file does not exist, or cannot be read.
 
     Examples:
         >>> from robust_diffusion import read_records
@@ -302,7 +303,7 @@ def read_records(
     return [line.record for line in lines if line.record is not None]
 
 
-@cache  # once per process: a sweep looks into its records time and again
+@cache  # warns once per process, since a sweep reads its records many times
 def _warn(path: Path, numbers: tuple[int, ...], remedy: str) -> None:
     lines = "1 line" if len(numbers) == 1 else f"{len(numbers)} lines"
     some = ", ".join(map(str, numbers[:MOST_NAMED])) + ", ..." * (len(numbers) > MOST_NAMED)
@@ -310,18 +311,18 @@ def _warn(path: Path, numbers: tuple[int, ...], remedy: str) -> None:
 
 
 class RecordLine(NamedTuple):
-    """A line of a file: a record, a configuration that records share, or damaged."""
+    """A line of a file: a record, a shared configuration, or a damaged line."""
 
     number: int
     content: bytes
     record: Record | None = None
-    remedy: str | None = None  # what is wrong with a damaged line, and what mends it
+    remedy: str | None = None  # problem and remedy of a damaged line
 
 
 def record_lines(path: Path, containing: str = "") -> Iterator[RecordLine]:
-    """Yield each line of a file, gzipped (`.gz`) or not, that is not blank.
+    """Yield each non-blank line of a file, gzipped (`.gz`) or not.
 
-    A record whose configuration is missing or damaged cannot be read. With `containing`, records
+    A record whose configuration is missing or damaged counts as damaged. With `containing`, records
     without this text are skipped.
 
     Raises:
@@ -351,7 +352,7 @@ def record_lines(path: Path, containing: str = "") -> Iterator[RecordLine]:
 
 
 def _parsed(line: bytes) -> Record | None:
-    """Return what a line of the present schema holds; `None` if it is of another or damaged."""
+    """Parse a line of the current schema; return `None` if it has another one or is damaged."""
     ending = _CHECKSUM.search(line)
     if ending is None or int(ending[1], 16) != zlib.crc32(line[: ending.start()]):
         return None
@@ -360,7 +361,7 @@ def _parsed(line: bytes) -> Record | None:
 
 
 def is_of_schema_1(line: bytes) -> bool:
-    """Return whether a line is a record without a schema, as version 0.2 and before wrote them."""
+    """Return whether a line is a record without a schema, written by version 0.2 or older."""
     record = None if b'"schema"' in line else _loaded(line)
     return record is not None and "cell" in record
 
@@ -374,7 +375,7 @@ def _loaded(line: bytes) -> Record | None:
 
 
 def problem_of(record: Record) -> str | None:
-    """Return the first key of a record that no table can read, and why; `None` if all can."""
+    """Return the first key of a record that tables cannot read, and why; `None` if all can."""
     if "run" not in record or "reference" in record:
         return None
     finished = Timed if is_timing(record) else Tested
@@ -382,13 +383,13 @@ def problem_of(record: Record) -> str | None:
 
 
 def check_records(records_by_path: Mapping[Path, Sequence[Record]]) -> list[Record]:
-    """The records of some files, in their order, if tables can be made of them.
+    """Return the records of some files, in order, after checking that tables can read them.
 
-    References and lines without a run pass. What a later record of the same run has
-    taken the place of is left out where it is not whole.
+    References and lines without a run are not checked. An invalid record is skipped if a later
+    record of the same run supersedes it.
 
     Raises:
-        DataError: Something that tables need is not there, or is not what a run leaves.
+        DataError: A value that tables need is missing or invalid.
     """
     latest = latest_by_run(chain.from_iterable(records_by_path.values()))
     checked = []
@@ -406,11 +407,11 @@ def check_records(records_by_path: Mapping[Path, Sequence[Record]]) -> list[Reco
 
 
 def model_name(record: Record) -> str:
-    """A model by its own name, or by that of its flow, and what it was trained against.
+    """Return the name of a model, or of its flow, with its adversarial training if any.
 
-    That is `beltrami, adversary` for injected nodes, and `beltrami, flip adversary` for flips.
+    Examples are `beltrami, adversary` for injected nodes, and `beltrami, flip adversary` for flips.
     """
-    # Any other model that has a flow brings its own.
+    # All other models with a flow have a fixed one.
     flow = record.get("flow") if record["model"] == "graph_pde" else None
     adversary = value_at(record, "config.training.adversary")
     against = []

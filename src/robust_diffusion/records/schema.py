@@ -1,4 +1,4 @@
-"""Schema of what a file may hold that others have written: records here, reports and zoos on it."""
+"""Schema of records, and its base for other files that may come from elsewhere."""
 
 import reprlib
 from typing import Annotated, Any, TypeAlias
@@ -10,11 +10,11 @@ UnitShare = Annotated[float, Field(ge=0, le=1)]
 _Parts: TypeAlias = dict[str, Any]
 
 MISSING: Any = None
-"""Default of a key that may be missing: never read, and not copied for each record."""
+"""Default of a key that may be missing; it is never read, and not copied for each record."""
 
 
 class Schema(BaseModel):
-    """Base of all: no value is converted, what a schema does not name passes, NaN does not."""
+    """Base of all schemas: no conversion of values, unknown keys are allowed, NaN is not."""
 
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
@@ -34,7 +34,7 @@ class _Config(Schema):
 
 
 class AnyRecord(Schema):
-    """Shape of what a record may have, finished or not."""
+    """Keys that a record may have, finished or not."""
 
     run: str = ""
     directory: str = ""
@@ -49,7 +49,7 @@ class AnyRecord(Schema):
     solver: str | None = None
     split: str | None = None
     threat: str | None = None
-    dataset: Scalar = None  # as are the next two, of a failure it may be anything
+    dataset: Scalar = None  # like the next two, it may be anything in a failed run
     difficulty: Scalar = None
     seed: Scalar = None
     job: int = 0
@@ -71,7 +71,7 @@ class AnyRecord(Schema):
 
 
 class Failed(Schema):
-    """A run that left an error."""
+    """Record of a run that failed."""
 
     dataset: Scalar
     model: str
@@ -88,7 +88,7 @@ class _Finished(Schema):
 
 
 class Timed(_Finished):
-    """A run that timed a step."""
+    """Record of a run that timed a step."""
 
     timing: _Parts
     seconds: dict[str, float]
@@ -117,7 +117,7 @@ class _Accuracy(Schema):
 
 
 class Tested(_Finished):
-    """A run that trained a model and tested it; accuracies in 0..1, not in %."""
+    """Record of a run that trained and tested a model; accuracies in 0..1, not in %."""
 
     accuracy: _Accuracy
     val_accuracy: UnitShare
@@ -128,7 +128,7 @@ class Tested(_Finished):
 
 
 def misfit(schema: type[Schema], value: Any) -> str | None:
-    """The first key of a value that is not as a schema has it, and why; `None` if all are."""
+    """Return the first key of a value that does not fit a schema, and why; `None` if all fit."""
     try:
         schema.model_validate(value)
     except ValidationError as error:
@@ -137,9 +137,9 @@ def misfit(schema: type[Schema], value: Any) -> str | None:
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first key that does not fit, and why."""
+    """Describe the first key that does not fit, and why."""
     first = error.errors(include_url=False)[0]
-    message = first["msg"].removeprefix("Value error, ")  # of a validator, which names the value
+    message = first["msg"].removeprefix("Value error, ")  # a validator already names the value
     named = first["type"] in ("missing", "value_error")
     got = "" if named else f", not {reprlib.repr(first['input'])}"
     return f"{'.'.join(map(str, first['loc'])) or 'text'}: {message}{got}"

@@ -1,7 +1,7 @@
-"""The store: what took long to compute is kept once, under a hash of all that it depends on.
+"""Cache of expensive results on disk, under a hash of everything they depend on.
 
-One entry is one safetensors file, `<kind>-<hash>.safetensors`: tensors, and in its header the key,
-the metadata and a checksum of the whole file. Nothing in it is ever run.
+Each entry is a safetensors file, `<kind>-<hash>.safetensors`. It contains tensors, and in its
+header the key, the metadata and a checksum of the whole file, but no executable code.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 
 class ArtifactStore:
-    """Artifacts by all that they depend on; safe among processes that run at the same time.
+    """Cache of artifacts on disk, safe for processes that run in parallel.
 
     Args:
-        directory: Where entries are kept; made when the first one is.
-        refresh: Compute every requested entry again, even if it is there.
-        option: The option that names the folder, for messages.
+        directory: Folder of the entries, created with the first one.
+        refresh: Recompute every requested entry, even if it is cached.
+        option: Name of the option that sets the folder, for messages.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ArtifactStore:
         self.option = option
 
     def path(self, kind: str, key: Mapping[str, Any]) -> Path:
-        """Path of an entry, kept or to be kept; see `get_or_compute`."""
+        """Return the path of an entry, whether it exists or not; see `get_or_compute`."""
         if not re.fullmatch(r"[\w-]+", kind, re.ASCII):
             raise ConfigError(f"store.kind={kind}: use letters, digits, - and _")
         digest = hashlib.sha256(_cache_key(kind, key).encode()).hexdigest()
@@ -48,27 +48,27 @@ class ArtifactStore:
     def get_or_compute(
         self, kind: str, key: Mapping[str, Any], compute: Callable[[], Artifact]
     ) -> tuple[Artifact, bool]:
-        """The artifact of that key: from the store, or computed and kept.
+        """Return the cached artifact of a key, computing it on a miss.
 
-        Of several processes that need one entry at once, one computes it and the others wait; a
-        process that dies holds no one up. A damaged entry is moved aside and computed again.
+        If several processes need the same entry, one computes it and the others wait; a process
+        that dies releases its lock. A damaged entry is moved aside and recomputed.
 
-        The kind begins the file's name; the key may hold all that JSON can. The second value
-        returned is true if the artifact was found.
+        The file name starts with `kind`; the key may contain anything that JSON can represent. The
+        second return value is true if the artifact was cached.
 
         Raises:
-            ConfigError: A key that JSON cannot hold, or a folder that cannot be read or written.
+            ConfigError: JSON cannot represent the key, or the folder cannot be read or written.
         """
         path = self.path(kind, key)
         cache_key = json.loads(_cache_key(kind, key))
-        with suppress(DataError):  # looked at again where no one else can be mending it
+        with suppress(DataError):  # a damaged entry is checked again below, under the lock
             if (stored := self._read(path, cache_key)) is not None and not self.refresh:
                 return stored, True
-        with ExitStack() as held:
+        with ExitStack() as stack:
             with self._errors(path):
                 self.directory.mkdir(parents=True, exist_ok=True)
                 lock = path.with_name(f".{path.name}.lock")
-                held.enter_context(locked(lock, waits_for=str(path)))
+                stack.enter_context(locked(lock, waits_for=str(path)))
             try:
                 if (stored := self._read(path, cache_key)) is not None and not self.refresh:
                     return stored, True
@@ -78,11 +78,11 @@ class ArtifactStore:
             payload = encode(compute(), cache_key)
             with self._errors(path), written_whole(path, locked=True) as part:
                 part.write_bytes(payload)
-            # What is returned now is what will be read next time, to the bit.
+            # Decoded again, so that the result is bit for bit what later calls will read.
             return decode(payload)[0], False
 
     def discard(self, kind: str) -> None:
-        """Remove all entries of a kind, damaged ones too; who computes one just now still can."""
+        """Remove all entries of a kind, including damaged ones; running computations continue."""
         for path in self.directory.glob(f"{kind}-{'?' * 64}.safetensors*"):
             with self._errors(path):
                 path.unlink(missing_ok=True)
@@ -100,7 +100,7 @@ class ArtifactStore:
 
     @contextmanager
     def _errors(self, path: Path, verb: str = "written") -> Iterator[None]:
-        """Name the option and a remedy if the system fails."""
+        """Convert system errors to a `ConfigError` that names the option and a remedy."""
         try:
             yield
         except (OSError, NotImplementedError) as error:

@@ -10,7 +10,7 @@ from robust_diffusion.records.records import Record
 Range = tuple[float, float]
 
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
-"""Numbers, in which two warnings of one kind may differ."""
+"""Pattern of numbers; warnings that differ only in these are of the same kind."""
 
 _COUNTS = {
     "injected_nodes": "nodes",
@@ -20,10 +20,10 @@ _COUNTS = {
     "removed_edges": "edges removed",
     "largest_feature_change": "largest change",
 }
-"""Counts of a spent budget, in the order in which they are told."""
+"""Counts of a spent budget -> words, in the order in which captions list them."""
 
 PATIENCE = 500
-"""Epochs without a lower validation loss after which training stops by the paper's protocol."""
+"""Patience of early stopping in the paper's protocol, in epochs."""
 
 INJECTION_LIMITS = {
     "max_injected_nodes": "{} nodes",
@@ -70,7 +70,7 @@ def describe_spent(spent: Mapping[str, Range]) -> str:
 
 
 def describe_limits(declared: Mapping[str, Range], spent: Iterable[str]) -> str:
-    """Describe the declared limits that bind attacks which spent these counts.
+    """Describe the declared limits that apply to attacks with these spent counts.
 
     Attacks that spent nothing count as injections.
     """
@@ -84,14 +84,14 @@ def describe_limits(declared: Mapping[str, Range], spent: Iterable[str]) -> str:
 
 
 def describe_budget(records: Sequence[Record]) -> str:
-    """Describe what all attacks spent, and the declared limits unless an injection used them up."""
+    """Describe the spent budget, and the declared limits unless an injection used them up."""
     spent = spent_ranges(records)
     declared = ranges(record["budget"]["declared"] for record in records)
     limits = describe_limits(declared, spent)
     if not spent:
         return f"at most {limits}"
-    nodes, each = (declared.get(key, (0, 0)) for key in list(INJECTION_LIMITS)[:2])
-    whole = {"injected_nodes": nodes, "injected_edges": (nodes[0] * each[0], nodes[1] * each[1])}
+    nodes, edges = (declared.get(key, (0, 0)) for key in list(INJECTION_LIMITS)[:2])
+    whole = {"injected_nodes": nodes, "injected_edges": (nodes[0] * edges[0], nodes[1] * edges[1])}
     counts = {count: used for count, used in spent.items() if count in _COUNTS}
     used_up = counts == whole and "max_injected_edges" not in declared
     return f"spent {describe_spent(spent)}" + ("" if used_up else f" of at most {limits}")
@@ -124,7 +124,7 @@ def _cuts(record: Record) -> Iterator[str]:
     training = record.get("config", {}).get("training") or {}
     epochs, steps = training.get("max_epochs"), (training.get("trainer") or {}).get("max_steps")
     patience = training.get("patience")
-    # Early stopping, which waits for `patience` epochs, never acts on a training that short.
+    # Early stopping waits for `patience` epochs, so it never stops such a short training.
     if isinstance(epochs, int) and isinstance(patience, int) and epochs <= patience:
         yield f"training cut at {epochs} epochs"
     elif isinstance(patience, int) and patience < PATIENCE:

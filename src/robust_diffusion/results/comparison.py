@@ -1,4 +1,4 @@
-"""Comparisons: settings of a sweep, main effects of switches, and two models seed by seed."""
+"""Comparisons between settings of a sweep, main effects of options, and pairs of models."""
 
 import math
 import re
@@ -37,46 +37,47 @@ from robust_diffusion.results.worst_case import (
 )
 
 Setting = Mapping[str, str]
-"""Overrides, typed or swept, the seed aside."""
+"""Overrides, typed or swept, without the seed."""
 
 Accuracies = dict[str, dict[int, float]]
 """Accuracy in 0..1 by graph and seed."""
 
 NOT_COMPARED = PRESENTATION_KEYS | {"seed", "hydra", "trainer"}
-"""Parts of an override that do not make another setting."""
+"""Parts of an override that do not define a setting."""
 
 KINDS = ("dataset", "model", "flow")
-"""Overrides by which two settings are of different things rather than of different options."""
+"""Overrides that select what is tested, in contrast to its options."""
 
 _NAMES = ["dataset", "variant", "budget"]
-"""Columns of a comparison of two models that are shown where rows differ in them."""
+"""Columns of a comparison of two models that are only shown if rows differ in them."""
 
 _ROUNDING = 1e-9
-"""Standard error, in points, below which accuracies differ by rounding alone."""
+"""Standard error, in points, below which accuracies only differ by rounding."""
 
-CHANGE = "change in "  # begins the name of each column of changes
+CHANGE = "change in "  # prefix of the columns of changes
 
 
 def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
-    """Accuracy of each setting in %, and its difference to the setting that it departs from.
+    """Tabulate the accuracy of each setting in %, and its difference from its base setting.
 
-    A setting departs from the one with the most of its overrides and none of its own: that with
-    `fidelity=paper` and nothing else, for example, from which `fidelity.num_steps=1` departs. One
-    of the same dataset, model and flow comes first.
-    Differences are taken seed by seed, since settings of one seed share split, initial weights
-    where their shapes agree, and attacked graphs. They are tested by Student's t-test of these
-    differences; a star marks what is significant by Holm's method over the row. The accuracy is
-    that `on` the `test` graphs, or on the clean graph's `validation` nodes.
+    The base of a setting is the other setting that shares most of its overrides and has no further
+    ones, preferably with the same dataset, model and flow. For example, `fidelity=paper` is the
+    base of `fidelity=paper fidelity.num_steps=1`.
+
+    Differences are taken seed by seed, since settings with the same seed share the split, initial
+    weights of equal shape, and attacked graphs. They are tested by Student's t-test; a star marks
+    differences that are significant by Holm's method over the row.
 
     Args:
-        runs: Of one experiment, as `by_experiment` returns them.
-        on: `test` or `validation`.
+        runs: Runs of one experiment, as returned by `by_experiment`.
+        on: `test` for accuracies on the test graphs, `validation` for those on the clean graph's
+            validation nodes.
 
     Returns:
-        One row per setting, after that from which it departs; settings of one dataset, model and
-        flow stand together, numbers ascending. Columns `setting`, `seeds` and, per test graph, the
-        accuracy and `change in <graph>`; a setting that departs from none has no changes, and
-        where all are such there are no columns of them. Empty without finished runs.
+        One row per setting, after its base. Settings of the same dataset, model and flow are
+        grouped, with ascending numbers. The columns are `setting`, `seeds` and, per test graph, the
+        accuracy and `change in <graph>`. A setting without a base has no changes, and if no setting
+        has a base there are no such columns. The frame is empty without finished runs.
     """
     settings, accuracy = _results(runs, on)
     order = _in_order(settings)
@@ -88,7 +89,7 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
         scores, base = accuracy[i], bases[i]
         known, before = ({}, {}) if base is None else (settings[base], accuracy[base])
         row = {"setting": _named(settings[i], known), "seeds": str(len({*chain(*scores.values())}))}
-        # Equal differences of floats are not quite equal, and would look like a spread of 1e-14.
+        # Rounded, since rounding errors of equal differences would look like a spread of 1e-14.
         changes = {
             graph: [
                 round((reached - before[graph][seed]) * 100, 9)
@@ -108,27 +109,27 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
 
 
 def _results(runs: Sequence[Record], on: str) -> tuple[list[Setting], list[Accuracies]]:
-    """Return the settings without the overrides that all share, and the accuracies of each."""
-    chosen = _latest(runs)
+    """Return the settings without common overrides, and the accuracies of each."""
+    latest = _latest(runs)
     accuracy: dict[frozenset[tuple[str, str]], Accuracies] = {}
     settings: dict[frozenset[tuple[str, str]], Setting] = {}
-    # Parallel runs are recorded as they finish.
-    for (name, seed), run in sorted(chosen.items(), key=lambda item: item[1].get("job", 0)):
+    # Parallel runs are recorded in the order in which they finish.
+    for (name, seed), run in sorted(latest.items(), key=lambda item: item[1].get("job", 0)):
         settings.setdefault(name, {k: v for k, v in run["overrides"].items() if (k, v) in name})
         reached = {on: run["val_accuracy"]} if on == "validation" else run["accuracy"]
         for graph, value in reached.items():
             accuracy.setdefault(name, {}).setdefault(graph, {})[seed] = value
     shared = frozenset.intersection(*settings) if len(settings) > 1 else frozenset()
-    own: list[Setting] = [
+    distinct: list[Setting] = [
         {key: value for key, value in setting.items() if (key, value) not in shared}
         for setting in settings.values()
     ]
-    return own, list(accuracy.values())
+    return distinct, list(accuracy.values())
 
 
 def _latest(runs: Sequence[Record]) -> dict[tuple[frozenset[tuple[str, str]], int], Record]:
     """Return one finished run per setting and seed."""
-    # Runs of one setting can differ in what has changed in `conf/`; the last ones count.
+    # Runs of one setting can differ if `conf/` has changed; the last ones count.
     return {
         (frozenset(_compared(run).items()), run["seed"]): run
         for run in first_asked(filter(is_tested, runs))
@@ -147,7 +148,7 @@ def _compared(run: Record) -> Setting:
 
 
 def _base(index: int, settings: Sequence[Setting], order: Sequence[int]) -> int | None:
-    """Return the index of the setting that one departs from."""
+    """Return the index of the base of a setting; `None` if there is none."""
     setting = settings[index]
 
     def nearness(other: int) -> tuple[int, int]:
@@ -159,13 +160,13 @@ def _base(index: int, settings: Sequence[Setting], order: Sequence[int]) -> int 
 
 
 def _below(base: int | None, bases: Mapping[int, int | None]) -> list[int]:
-    """Return the settings that depart from one, each before those that depart from it."""
+    """Return all settings below a base, each before its own descendants."""
     children = [i for i, parent in bases.items() if parent == base]
     return [index for i in children for index in (i, *_below(i, bases))]
 
 
 def show_comparison(runs: Sequence[Record], *, on: str = "test") -> ResultTable:
-    """Format what `compare` returns, titled by a sentence on its numbers."""
+    """Format the result of `compare`, with a title that explains its numbers."""
     frame = compare(runs, on=on)
     nodes = {"test": "on the test graphs", "validation": "on clean validation nodes"}[on]
     changes = (
@@ -177,10 +178,10 @@ def show_comparison(runs: Sequence[Record], *, on: str = "test") -> ResultTable:
 
 
 def _in_order(settings: Sequence[Setting]) -> list[int]:
-    """Settings of one dataset, model and flow together, of the same options by their values.
+    """Sort settings by dataset, model and flow, then by options, then by their values.
 
-    Numbers ascend, all else is as it was first run. A sweep that several processes share, or that
-    was taken up again, is not recorded in its own order.
+    Numbers ascend; everything else is in the order of the first run. Records need not be in the
+    order of the sweep if it was parallel or resumed.
     """
     first: dict[tuple[str, object], int] = {}
 
@@ -215,9 +216,10 @@ def _named(setting: Setting, known: Setting) -> str:
 def show_effects(records: Sequence[Record]) -> ResultTable:
     """Estimate the main effect of each two-valued option, in points of accuracy.
 
-    Least squares of accuracy on the options, coded -1/2 for the value that was run first and +1/2
-    for the other, and on the seeds; options that always change together are one. Only seeds that
-    all settings have are counted. P-values are Holm-corrected over the table.
+    The estimate is a least-squares fit of accuracy on the options and the seeds. An option is coded
+    -1/2 for the value that was run first and +1/2 for the other; options that always change
+    together count as one. Only seeds that all settings have are used. P-values are Holm-corrected
+    over the table.
 
     Reference: Box, Hunter and Hunter 2005, "Statistics for Experimenters", chapters 5 and 6.
 
@@ -225,9 +227,9 @@ def show_effects(records: Sequence[Record]) -> ResultTable:
         records: Runs of one experiment.
 
     Returns:
-        One row per option, with effect, 95 % interval and p-value per test graph, `p -` without
-        residual variance. While runs are missing without which no effect can be told, the accuracy
-        of each setting.
+        One row per option, with effect, 95 % interval and p-value per test graph (`p -` without
+        residual variance). If the runs do not suffice to estimate effects, the result is the
+        accuracy of each setting.
     """
     tested = list(_latest(records).values())
     if not tested:
@@ -240,7 +242,7 @@ def show_effects(records: Sequence[Record]) -> ResultTable:
     whole = seeds.groupby(seeds).transform("size") == number
     accuracy = 100 * pd.DataFrame([record["accuracy"] for record in tested])[whole]
     settings, seeds = settings[whole], seeds[whole]
-    codes: dict[tuple[float, ...], list[str]] = {}  # of the options that change together
+    codes: dict[tuple[float, ...], list[str]] = {}  # code -> options that change together
     for key, values in settings.items():
         first, *others = values.unique() if len(values) else [None]
         if len(others) == 1:
@@ -257,7 +259,7 @@ def show_effects(records: Sequence[Record]) -> ResultTable:
     # Per option and graph.
     effects = effects[: len(codes)]
     errors = np.sqrt(np.outer(np.diag(inverse), squares))[: len(codes)]
-    errors[errors < _ROUNDING] = np.nan  # nothing varies, so there is no test
+    errors[errors < _ROUNDING] = np.nan  # without variation, there is no test
     p_values = 2 * special.stdtr(freedom, -np.abs(effects) / errors)
     corrected = np.array(holm(list(p_values.T.ravel()))).reshape(p_values.T.shape).T
     margins = special.stdtrit(freedom, (1 + LEVEL) / 2) * errors
@@ -278,21 +280,21 @@ def show_effects(records: Sequence[Record]) -> ResultTable:
 
 
 def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> ResultTable:
-    """Compare two models: clean, under transferred attacks, and in their worst case.
+    """Compare two models on the clean graph, under transferred attacks, and in the worst case.
 
-    Differences are taken between models of one seed and split. They are tested by Student's t-test
-    of their mean; a star marks what is significant by Holm's method over the table.
+    Differences are taken between models with the same seed and split. Their mean is tested by
+    Student's t-test; a star marks differences that are significant by Holm's method over the table.
 
     Args:
         records: Runs under any threat models.
-        first: Name of a model, or flow; the differences are its accuracy less the other's.
-        second: Name of the other.
+        first: Name of a model or flow, from whose accuracy the other one is subtracted.
+        second: Name of the other model or flow.
 
     Returns:
-        One row per dataset, variant and budget under which both were tried, and accuracy; none if
-        there is no seed of both. Pairs of the lowest accuracy stand by the version of `auto` if
-        there are several, of either model. A lowest accuracy that is no bound on one of these seeds
-        is marked.
+        One row per kind of accuracy and per dataset, variant and budget that both models have in
+        common; no rows if they have no seed in common. If either model was attacked by several
+        versions of `auto`, the worst case has a row per version. A worst case is marked if it is
+        not a bound on one of these seeds.
     """
     models = worst_cases(named_by_settings(narrow_frame(records)), all_versions=True)
     sides = [models[models["model"] == name] for name in (first, second)]
@@ -343,7 +345,7 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
 
 
 def _accuracies(pairs: Sequence[Mapping[Any, Any]]) -> dict[str, list[tuple[float, float]]]:
-    """Pairs of accuracies in % by kind, of the seeds on which both models have one."""
+    """Return pairs of accuracies in % by kind, for the seeds on which both models have one."""
     kinds = {"clean": [(pair["clean"], pair["clean of other"]) for pair in pairs]}
     transfers = [(pair["transfers"], pair["transfers of other"]) for pair in pairs]
     shared = [{name for tried in side for name in tried} for side in zip(*transfers, strict=True)]

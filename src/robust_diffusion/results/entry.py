@@ -1,4 +1,4 @@
-"""Entries of a table: seeds, mean, deviation, marks, rank, comparison with a published number."""
+"""Entries of a table: mean and deviation over seeds, marks, rank, and published numbers."""
 
 import math
 import statistics
@@ -22,18 +22,18 @@ ROUNDING = 0.005
 """Half of the last reported digit of an accuracy, in %."""
 
 EPS = 1e-6
-"""Rounding of features as 32-bit floats."""
+"""Tolerance for the rounding of features to 32-bit floats."""
 
 BAND = 2.0
-"""Pooled standard deviations beyond which an entry is outside the tolerance."""
+"""Tolerance for the difference from a reported number, in pooled standard deviations."""
 
 
 @dataclass(frozen=True)
 class Reported:
     """Number that a publication reports; missing parts are `None`."""
 
-    mean: float | None = None  # in the table's unit, as the deviation
-    std: float | None = None
+    mean: float | None = None  # in the table's unit
+    std: float | None = None  # in the table's unit
     budget: tuple[int, int] | None = None  # injected nodes, and edges of each
 
 
@@ -41,9 +41,9 @@ class Reported:
 class Mark:
     """Remark on an entry, in one line.
 
-    It is a `warning` of an attack; seeds that `failed` or had `no data`; fewer `seeds` than other
-    entries; results of several versions of the `code`; runs of other `settings` left out; or a
-    `budget` other than the reported one.
+    The kind is one of: a `warning` of an attack; seeds that `failed` or had `no data`; fewer
+    `seeds` than other entries; results of several versions of the `code`; runs of other `settings`
+    that were left out; or a `budget` other than the reported one.
     """
 
     kind: MarkKind
@@ -61,29 +61,29 @@ class Run:
 
 @dataclass(eq=False)
 class Entry:
-    """Measured number of an entry beside the reported one, both in the table's unit."""
+    """Measured number of an entry next to the reported one, both in the table's unit."""
 
     keys: Mapping[str, str]  # axis -> value, of its row, its column and the whole table
-    graph: str  # the test graph, clean or an attack's
+    graph: str  # test graph: clean, or the name of an attack
     reported: Reported
-    state: _State  # whether there is a number, and if not, why
-    runs: tuple[Run, ...] = ()  # its seeds; none unless measured
+    state: _State  # `measured`, or the reason why there is no number
+    runs: tuple[Run, ...] = ()  # its seeds; empty unless measured
     mean: float | None = None  # over the seeds
     std: float | None = None  # sample standard deviation; `None` with fewer than two seeds
     marks: list[Mark] = field(default_factory=list)
     p: float | None = None  # of the test against the reported number, before correction
     p_holm: float | None = None  # corrected over all entries of the table
-    test: Test | None = None  # one sample's where no deviation is reported
-    rank: int | None = None  # 1 for the best of its row or column; equals share a rank
-    comparable: bool = True  # the reported number is of the same thing; not in a smoke run
-    timed: bool = False  # a time on that graph, no accuracy
+    test: Test | None = None  # `one sample` if no deviation is reported
+    rank: int | None = None  # 1 for the best of its row or column; ties share a rank
+    comparable: bool = True  # whether the reported number is comparable; false in a smoke run
+    timed: bool = False  # whether it is a time instead of an accuracy
     quartiles: tuple[float, float] | None = None  # first and third of a time, means over the seeds
-    difference: float | None = field(init=False, default=None)  # measured less reported accuracy
+    difference: float | None = field(init=False, default=None)  # measured minus reported accuracy
     factor: float | None = field(init=False, default=None)  # measured over reported time
     deviations: float | None = field(init=False, default=None)  # difference in pooled deviations
 
     def __post_init__(self) -> None:
-        """Compare the two numbers, if both are there."""
+        """Compare the two numbers if both exist."""
         printed, std = self.reported.mean, self.reported.std
         if not self.comparable or self.mean is None or printed is None:
             return
@@ -92,13 +92,13 @@ class Entry:
             return
         self.difference = self.mean - printed
         if self.std is not None and std is not None:
-            # Reported numbers are rounded, so nothing is known more exactly than that.
+            # Reported numbers are rounded, which bounds the precision of the comparison.
             pooled = max(math.sqrt((self.std**2 + std**2) / 2), ROUNDING)
             self.deviations = self.difference / pooled
 
     @property
     def reason(self) -> str | None:
-        """Why there is no number, in one line."""
+        """Reason why there is no number, in one line."""
         return next((mark.text for mark in self.marks if mark.kind == self.state), None)
 
 
@@ -158,7 +158,7 @@ def _marks(
     failures: dict[tuple[MarkKind, str], list[int]] = {}
     for seed, record in selection.failed.items():
         failures.setdefault((_kind(record), record["error"]), []).append(seed)
-    # What failed comes first, since it says more than data that are not there.
+    # Failures come before missing data, since they are more informative.
     for (kind, error), seeds in sorted(failures.items(), key=lambda item: item[0][0]):
         yield Mark(kind, f"{kind}: {error}" + (f" ({named_seeds(seeds)})" if runs else ""))
     yield from _warnings(runs, graph)
@@ -221,13 +221,13 @@ def rank_entries(rows: Entries, best: Best) -> None:
     """
     lines = {"row": rows, "column": zip(*rows, strict=True), "none": []}[best]
     for line in map(list, lines):
-        # Entries that read the same are equally good.
+        # Entries that are equal after rounding share a rank.
         shown = {
             entry: round(entry.mean, 2)
             for entry in line
             if entry.mean is not None and all(mark.kind != "warning" for mark in entry.marks)
         }
-        # Of two, the second is only the worst.
+        # With two entries, the second would just be the worst.
         ranks = (1, 2) if len(line) > 2 else (1,)
         by_value = dict(zip(sorted(set(shown.values()), reverse=True), ranks, strict=False))
         for entry, value in shown.items():
@@ -237,12 +237,12 @@ def rank_entries(rows: Entries, best: Best) -> None:
 def stronger_attacks(entry: Entry, records: Runs) -> Iterator[Mark]:
     """Yield marks of a white-box entry if another attack does more harm.
 
-    The other attack had the same trained models and budget, and is white-box or transferred: at
-    most one mark for each, of the attack that does most.
+    The other attack had the same trained models and budget. There is at most one mark for white-box
+    and one for transferred attacks, for the most harmful attack of each.
 
     Args:
-        entry: Measured; clean, black-box and timed ones get no marks.
-        records: Runs that hold the other attacks.
+        entry: Measured entry; clean, black-box and timed entries get no marks.
+        records: Runs with the other attacks.
     """
     lower: dict[bool, dict[str, dict[int, float]]] = {}
     for run in entry.runs:
@@ -262,13 +262,13 @@ def stronger_attacks(entry: Entry, records: Runs) -> Iterator[Mark]:
 
 
 def _stronger(run: Run, graph: str, records: Runs) -> Iterator[tuple[Record, str, float]]:
-    """Run, name and accuracy in % of each attack that does more; those of its own run left out.
+    """Yield run, name and accuracy in % of each more harmful attack from other runs.
 
-    Its table already shows those.
+    Attacks of the same run are left out, since the table already shows them.
     """
     allowed, injects = run.record["budget"]["declared"], _injects(run.record, graph)
     for other in records.by_model.get(trained_model(run.record), ()):
-        # Poisoning attacks another model, the one that is trained on its graph.
+        # Poisoning attacks another model: the one that is trained on the attacked graph.
         if other["run"] == run.record["run"] or other.get("threat") == "poisoning":
             continue
         for attack, accuracy in other["accuracy"].items():
@@ -287,20 +287,20 @@ def _attack_name(record: Record, attack: str) -> str:
 
 
 def _is_within(other: Record, attack: str, allowed: Mapping[str, Any], *, injects: bool) -> bool:
-    """Return whether an attack is of the same kind as another and kept its budget.
+    """Return whether an attack has the required kind and stayed within a budget.
 
     Args:
-        other: The attack's run.
-        attack: Its name there.
-        allowed: The other one's declared budget.
-        injects: The other one injects.
+        other: Run of the attack.
+        attack: Name of the attack in that run.
+        allowed: Declared budget to stay within.
+        injects: Whether the attack must be an injection.
     """
     budget = other["budget"]
     spent = budget.get("spent", {}).get(attack, {}).values()
-    # An attack that injects no node has no range.
+    # An attack that injects no node has no feature range.
     written = [used["feature_range"] for used in spent if used["feature_range"] is not None]
     low, high = allowed["feature_limits"]
-    # What is no number is no limit.
+    # Only numbers are limits.
     theirs, ours = (
         {key: x for key, x in limits.items() if isinstance(x, int | float)}
         for limits in (budget["declared"], allowed)
@@ -309,7 +309,7 @@ def _is_within(other: Record, attack: str, allowed: Mapping[str, Any], *, inject
         _injects(other, attack) == injects
         and allowed.get("features") in (None, budget["declared"].get("features"))
         and all(theirs.get(key, math.inf) <= limit for key, limit in ours.items())
-        # Older records report features out of range in words only.
+        # Older records only report features out of range as text.
         and all(low - EPS <= least and most <= high + EPS for least, most in written)
         and attack not in budget.get("unbounded", {})
         and "budget_overspent" not in other.get("flags", {}).get(attack, ())

@@ -1,4 +1,4 @@
-"""Evidence of a recorded run: its attacks, by what the attacker knew."""
+"""Evidence from recorded runs: their attacks, by the attacker's knowledge."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from robust_diffusion.records.records import CLEAN, Record
 
 CHANCE = frozenset(["random", "random_flip"])
-"""Attacks that look at no model."""
+"""Random attacks, which do not use the model."""
 
 KIND: Mapping[str, str] = {
     "black_box": "transfer",
@@ -16,7 +16,7 @@ KIND: Mapping[str, str] = {
 """Threat model of a run -> column of the accuracy under its attacks."""
 
 SEEN = ["white_box", "adaptive"]
-"""Kinds of evidence of an attacker who knows the model."""
+"""Kinds of evidence from attackers who know the model."""
 
 THOROUGH = "auto"
 """The attack that estimates a model's worst case, with knowledge of the model."""
@@ -26,7 +26,7 @@ ENSEMBLES = frozenset([THOROUGH, "auto_modification"])
 
 
 def knows_model(record: Record) -> bool:
-    """Return whether the attacker knows the model; false for a user's threat models."""
+    """Return whether the attacker knows the model; false for custom threat models."""
     return KIND.get(str(record.get("threat"))) in SEEN
 
 
@@ -58,7 +58,7 @@ def _by_knowledge(record: Record) -> Iterator[Record]:
     yield record | {"threat": "white_box", "accuracy": acc, "parts": own_parts}
     others = [name for name in record["config"]["threat"]["surrogates"] if name not in same]
     mean, lower = record.get("mean_accuracy", {}), record["accuracy"]
-    if len(others) == 1 and mean.keys() >= acc.keys():  # a mean of more does not tell them apart
+    if len(others) == 1 and mean.keys() >= acc.keys():  # a mean over more cannot be separated
         accuracy = {
             a: lower[a] if lower[a] < acc[a] else max(acc[a], 2 * mean[a] - acc[a]) for a in acc
         }
@@ -66,17 +66,17 @@ def _by_knowledge(record: Record) -> Iterator[Record]:
 
 
 def _outcome(record: Record, attack: str) -> dict[str, Any]:
-    """Return an attack's accuracy, also by kind of evidence, and the attack in words."""
+    """Return an attack's accuracy, also by kind of evidence, and its description."""
     reached = record["accuracy"][attack]
     outcome = {"accuracy": reached, "by": attack_in_words(record, attack)}
     if attack in ENSEMBLES:
         outcome["version"] = attack_version(record, attack)
     kind = "chance" if attack in CHANCE else KIND.get(record.get("threat", ""))
-    if kind is None or record.get("threat") == "poisoning":  # or a threat model of the user's
+    if kind is None or record.get("threat") == "poisoning":  # `None` for custom threat models
         return outcome
     if kind == "transfer":
         names = ", ".join(sorted(record.get("surrogates") or []))
-        # With the version of `auto` that attacked them.
+        # Include the version of `auto` that attacked them.
         version = f"; {THOROUGH} {attack_version(record, THOROUGH)}"
         outcome["surrogates"] = names + version * bool(names and THOROUGH in record["accuracy"])
     for part, lowest in (_parts(record, attack) or {"": reached}).items():

@@ -1,4 +1,4 @@
-"""Recorded results as one tidy frame; tables, curves and comparisons are views of it."""
+"""Recorded results as one tidy data frame, from which tables, curves and comparisons are made."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -65,21 +65,20 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
 _BUDGETS: dict[str, Budget] = {}
 
 _NO_OPTIONS = frozenset(["_target_", "folder", "name", "path", "seed", "split", "split_seed"])
-"""Keys of a dataset's source that its name or the hash of its files stands for, or that draw it."""
+"""Keys of a dataset's source that are covered by its name, the hash of its files, or the seed."""
 
 
 def frame(records: Iterable[Record]) -> pd.DataFrame:
     """Return recorded results: one row per run and test graph, clean or attacked.
 
     Args:
-        records: From `read_records`. The latest finished record of a run counts, or else its
-            latest failure.
+        records: Records from `read_records`. The latest finished record of a run counts, or its
+            latest failure if there is none.
 
     Returns:
-        The columns of `COLUMNS`, in the order of the records, then one column per setting in which
-        runs differ, named by its path (`flow.rate`, `training.max_epochs`), so that a `groupby`
-        can tell them apart. A run that failed, or that timed a step, has one row without an
-        accuracy.
+        Rows in the order of the records. The columns are those of `COLUMNS`, then one per setting
+        in which runs differ, named by its path (`flow.rate`, `training.max_epochs`), for use in a
+        `groupby`. A run that failed, or that timed a step, has one row without an accuracy.
 
     Examples:
         >>> from robust_diffusion import frame
@@ -98,18 +97,18 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
     paths = sorted({path for row in rows["settings"] for path in row} - COLUMNS.keys())
     columns = {path: [_hashable(row.get(path)) for row in rows["settings"]] for path in paths}
     differing = {path: values for path, values in columns.items() if len({*map(str, values)}) > 1}
-    # Missing where a row lacks the setting.
+    # Missing if a row lacks the setting.
     settings = pd.DataFrame(differing, index=rows.index, dtype=object).infer_objects()
     return pd.concat([rows, settings], axis=1)
 
 
 def _hashable(value: Any) -> Any:
-    """Return lists as tuples, by which rows can be grouped."""
+    """Convert lists to tuples, so that rows can be grouped by them."""
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def narrow_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """Return `frame` without the columns of settings, which views compare by `settings` alone."""
+    """Return `frame` without the columns of settings; views use the column `settings` instead."""
     rows = [
         common | row
         for record in latest_by_run(records).values()
@@ -123,7 +122,7 @@ def narrow_frame(records: Iterable[Record]) -> pd.DataFrame:
 def _common(record: Record) -> dict[str, Any]:
     """Return the columns that all rows of a run share."""
     config = record.get("config", {})
-    # What a failed run declares need not be a budget.
+    # The budget of a failed run may be invalid.
     limits = None if "error" in record else record.get("budget", {}).get("declared")
     victim = set(record.get("flags", {}).get("victim", []))
     if (config.get("data") or {}).get("degree_leak", False):
@@ -149,7 +148,7 @@ def _common(record: Record) -> dict[str, Any]:
 
 
 def declared_budget(limits: Mapping[str, Any]) -> Budget:
-    """Return the budget of these limits; a few are declared by thousands of records."""
+    """Return the budget with these limits, cached since thousands of records share a few."""
     key = repr(limits)
     if key not in _BUDGETS:
         _BUDGETS[key] = Budget(**limits)
@@ -170,11 +169,12 @@ def _results(record: Record) -> Iterator[dict[str, Any]]:
 
 
 def named_by_settings(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of a frame, `model` named with the settings in which models of one name differ.
+    """Extend `model` by the settings in which models of the same name differ.
 
-    A sweep over `flow.rate`, say, trains several models of the name `grand`; no table may take the
-    mean over them, let alone the lowest. Where those of one dataset, variant and name differ in
-    settings, the name says so: `grand, flow.rate=0.5`. Splits are no setting but draws.
+    For example, a sweep over `flow.rate` trains several models named `grand`, and no table may take
+    the mean or the lowest accuracy over them. If models of the same dataset, variant and name
+    differ in settings, they are renamed to `grand, flow.rate=0.5`. Splits count as draws, not as
+    settings.
     """
     runs = rows.drop_duplicates("run").set_index("run")
     names: dict[str, str] = {}
@@ -192,19 +192,17 @@ def named_by_settings(rows: pd.DataFrame) -> pd.DataFrame:
 def _settings(record: Record) -> dict[str, Any]:
     parts = trained_parts(recorded_settings(record))
     data = dict(parts["data"] or {})
-    held = data.pop("source", None)
-    source = (
-        {k: v for k, v in held.items() if k not in _NO_OPTIONS} if isinstance(held, dict) else {}
-    )
+    raw = data.pop("source", None)
+    source = {k: v for k, v in raw.items() if k not in _NO_OPTIONS} if isinstance(raw, dict) else {}
     parts |= {"data": data, "dataset": {"source": source}}
     return dict(_leaves(without_trainer(parts)))
 
 
 def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by the paths under which they are typed."""
+    """Yield settings by the paths under which they are typed."""
     if isinstance(node, Mapping):
         for key, child in node.items():
-            # A flow, a solver, an adversary are groups of their own.
+            # Flow, solver and adversary are separate groups.
             within = isinstance(child, Mapping) and path in ("model.", "training.", "data.")
             yield from _leaves(child, f"{key}." if within else f"{path}{key}.")
     else:

@@ -1,4 +1,4 @@
-"""Worst cases over growing budgets: curves next to an MLP, and models by the area between."""
+"""Worst cases over growing budgets, as curves and as a ranking by the area above an MLP."""
 
 import math
 from collections import Counter
@@ -26,31 +26,31 @@ from robust_diffusion.results.worst_case import (
 )
 
 CURVE = ["dataset", "variant", "model", "edges"]
-"""Columns of `worst_case_table` that tell curves apart."""
+"""Columns of `worst_case_table` that identify a curve."""
 
 _POINT = 0.01
-"""Accuracy, in 0..1, below which a difference between budgets says nothing."""
+"""Smallest difference in accuracy between budgets, in 0..1, that counts."""
 
 Point = tuple[int, int]
 """A budget: injected nodes, and most edges of each."""
 
 GRID: Collection[Point] = ((5, 4), (1, 50), (50, 4), (5, 50), (50, 50))
-"""20 to 2,500 edges in all: fewer cost hardly anything, more leave nothing."""
+"""20 to 2,500 edges in all: fewer cost hardly any accuracy, and more cost all of it."""
 
 TRAINED = ["draw", "split"]
-"""Columns that tell the trained models of one name apart."""
+"""Columns that identify a trained model among those with the same name."""
 
 
 def thorough_runs(
     records: Sequence[Record], experiments: Collection[str] | None = None
 ) -> pd.DataFrame:
-    """Return the rows of `frame` of models that `auto` attacked with knowledge of them.
+    """Return the rows of `frame` for models that `auto` attacked with knowledge of the model.
 
     If the runs of a dataset attack different sets of target nodes, the most frequent set counts.
 
     Args:
-        records: Of any runs.
-        experiments: Experiments that asked for the models; `None` for all.
+        records: Records of any runs.
+        experiments: Experiments that requested the models; `None` for all.
     """
     recorded = recorded_on(by_experiment(records, scale="full"), experiments)
     counts = Counter((run["dataset"], run.get("difficulty")) for run in recorded)
@@ -63,18 +63,19 @@ def thorough_runs(
 def show_leaderboard(
     records: Sequence[Record], grid: Collection[Point] | None = None
 ) -> list[ResultTable]:
-    """Return one table per dataset and feature range, the longest first, models by their area.
+    """Return one table per dataset and feature range, the longest first, with models by area.
 
-    The area lies between the curve of a model and the MLP, over the logarithm of the injected
-    edges. It may be negative: clipping at 0 would tie all models that fail early. A curve is the
-    mean over the seeds that were attacked at every budget. If there are none, it is over all seeds,
-    and the model has no rank. If versions of `auto` differ, each row names its own. The MLP counts
-    with its clean accuracy on the same seed and split, or else with its mean in that variant, or in
-    all.
+    The area is between the curve of a model and the MLP, over the logarithm of the injected edges.
+    It may be negative: clipping at 0 would tie all models that fail early. A curve is the mean over
+    the seeds that were attacked at every budget. If there are none, it is over all seeds, and the
+    model has no rank. If versions of `auto` differ, each row names its version. The reference is
+    the clean accuracy of the MLP with the same seed and split; if there is none, its mean in that
+    variant, or in all variants.
 
     Args:
-        records: Of any runs.
-        grid: The budgets; `None` for those of `GRID` that a dataset has, or else for all it has.
+        records: Records of any runs.
+        grid: Budgets to show; `None` for those of `GRID` that a dataset has, or for all its
+            budgets if it has none of these.
     """
     rows = named_by_settings(thorough_runs(records))
     rows = rows[rows["nodes"].fillna(0) > 0]  # injections only
@@ -98,7 +99,7 @@ def _table(models: pd.DataFrame, points: list[Point], limits: str) -> ResultTabl
     """Return the table of one dataset; `models` is the result of `lowest_within`."""
     alike = ["variant", *TRAINED]
     mlp = models[models["control"]].groupby(alike)["clean"].max().rename("mlp")
-    # Without an MLP, the area is that below the curve.
+    # Without an MLP, the area is the one below the curve.
     paired = models.join(mlp, on=alike)["mlp"]
     paired = paired.fillna(models["variant"].map(mlp.groupby("variant").mean()))
     paired = paired.fillna(mlp.mean() if len(mlp) else 0)
@@ -125,7 +126,7 @@ def _row(models: pd.DataFrame, points: list[Point]) -> dict[str, Any]:
     whole = on_board[on_board.groupby(TRAINED)["thorough"].transform("sum") == len(points)]
     used = whole if len(whole) else on_board if len(on_board) else models
     # The mean height of each trained model over the logarithm of the edges, by the trapezoid rule.
-    edges = np.log([nodes * each for nodes, each in points])
+    edges = np.log([nodes * edges_each for nodes, edges_each in points])
     curves = (model.set_index("point")["height"] for _, model in whole.groupby(TRAINED))
     heights = [curve.reindex(points).to_numpy() for curve in curves]
     width = np.ptp(edges)
@@ -151,18 +152,18 @@ def _row(models: pd.DataFrame, points: list[Point]) -> dict[str, Any]:
 
 
 def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
-    """Return the worst case of each model by budget, and flags that say it is not a bound.
+    """Return the worst case of each model by budget, with flags if it is not a bound.
 
     Args:
-        records: Runs under any threat models, of one limit on edges in all.
+        records: Runs under any threat models, with the same limit on the total number of edges.
 
     Returns:
-        The rows of `worst_case_table`, those of one curve by ascending `nodes`, and a column
-        `stalled`: seeds and figures of `budget_without_effect`, the same on all of a curve, empty
-        without that flag. `bound` is false on a curve that stalls.
+        The rows of `worst_case_table`, with ascending `nodes` in each curve, and a column
+        `stalled`: seeds and figures of `budget_without_effect`, the same for all rows of a curve
+        and empty without that flag. `bound` is false on a stalled curve.
     """
     models = worst_cases(named_by_settings(narrow_frame(records)))
-    # Each budget on the same models, as far as there are any.
+    # Use the models that were attacked at all budgets, if there are any.
     counts = models.groupby([*CURVE, "draw", "split"])["nodes"].transform("nunique")
     on_all = counts == models.groupby(CURVE)["nodes"].transform("nunique")
     none_on_all = ~on_all.groupby([models[column] for column in CURVE]).transform("any")
@@ -170,7 +171,7 @@ def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
     table = worst_case_table(models)
     if table.empty:
         return table
-    # Nothing that is injected has an effect on the control.
+    # Injections have no effect on the control.
     curves = models[~models["control"]].groupby(CURVE)
     stalled = {curve: _stalled(points) for curve, points in curves}
     named = table[CURVE].itertuples(index=False, name=None)
@@ -180,7 +181,7 @@ def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def _stalled(curve: pd.DataFrame) -> str:
-    """Return the seeds on which more budget does no more harm, and the figures of the first."""
+    """Return the seeds on which a larger budget has no effect, and the figures of the first."""
     runs = curve.dropna(subset="worst").groupby(["draw", "split"])[["nodes", "worst"]]
     texts = [
         (draw, budget_without_effect([*points.itertuples(index=False, name=None)]))
@@ -192,12 +193,12 @@ def _stalled(curve: pd.DataFrame) -> str:
 
 
 def budget_without_effect(accuracies: Sequence[tuple[int, float]]) -> str:
-    """Return the figures of an attack that does no more harm with more budget, else "".
+    """Return the figures of an attack that does no more harm with more budget; "" otherwise.
 
-    An attack that already reached 0 cannot do more.
+    An attack that has reached an accuracy of 0 cannot do more harm.
 
     Args:
-        accuracies: Per budget, in injected nodes, the accuracy in 0..1; at least two budgets.
+        accuracies: Pairs of a budget, in injected nodes, and the accuracy in 0..1; at least two.
     """
     ordered = sorted(accuracies)
     (few, first), (many, last) = ordered[0], ordered[-1]
@@ -212,7 +213,7 @@ def show_budgets(records: Sequence[Record]) -> ResultTable:
     Curves of equal edges per injected node are grouped, the highest above the MLP first.
 
     Args:
-        records: Of the run, failed runs included.
+        records: Records of the sweep, including failed runs.
     """
     frame = budget_curve(records)
     if frame.empty:
@@ -254,7 +255,7 @@ def _point_text(row: "pd.Series[Any]") -> str:
 
 
 def _signs(curve: pd.DataFrame) -> Iterator[str]:
-    """Return the flags of a curve, those of single budgets with their injected nodes."""
+    """Yield the flags of a curve; flags of single budgets name the number of injected nodes."""
     if stalled := curve["stalled"].iloc[0]:
         yield f"budget_without_effect: {stalled}"
     for flags, rows in curve[curve["flags"] != ""].groupby("flags"):

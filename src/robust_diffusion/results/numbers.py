@@ -1,4 +1,4 @@
-"""Means, effects with their intervals and tests, and all of them as text."""
+"""Means, effects with confidence intervals and tests, and their formatting as text."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ RULE = (
     "method over all comparisons of one claim: a sentence of the paper, a setting beside the one "
     "that it departs from, or a model beside another."
 )
-"""The one rule of tests and corrections, in words."""
+"""The rule for all tests and corrections, in words."""
 
 
 def mean_and_std(values: Iterable[float | None]) -> tuple[float, float]:
@@ -63,10 +63,10 @@ class Estimate:
     """Estimate of a mean, or of a weighted sum of means."""
 
     effect: float
-    error: float  # standard error; 0 where nothing varies
+    error: float  # standard error; 0 without variation
     freedom: float  # degrees of freedom
-    seeds: int  # fewest of a mean
-    interval: tuple[float, float]  # at `LEVEL`; the effect alone if nothing varies
+    seeds: int  # smallest number of seeds behind a mean
+    interval: tuple[float, float]  # at `LEVEL`; of length 0 without variation
 
     @classmethod
     def _of(cls, effect: float, error: float, freedom: float, seeds: int) -> "Estimate":

@@ -1,4 +1,4 @@
-"""Runs of one scale and variant, and those behind an entry of a table."""
+"""Runs of one scale and variant, and the selection of runs for an entry of a table."""
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -16,12 +16,12 @@ from robust_diffusion.records.records import (
 
 
 class Runs:
-    """Runs of one scale and variant, by the experiments that asked for them.
+    """Runs of one scale and variant, by the experiments that requested them.
 
     Args:
-        records: In the order in which they were appended.
+        records: Records in the order in which they were appended.
         scale: `full` or `smoke`.
-        fidelity: The variant; `None` for all.
+        fidelity: Variant; `None` for all.
     """
 
     def __init__(
@@ -35,12 +35,12 @@ class Runs:
         }
 
     def of(self, experiment: str) -> list[Record]:
-        """Return the runs of an experiment, in the order in which they were last asked for."""
+        """Return the runs of an experiment, in the order of their last request."""
         return self._runs.get(experiment, [])
 
     @cached_property
     def by_model(self) -> Mapping[ModelKey, list[Record]]:
-        """Finished runs of all experiments that tested one trained model, by that model."""
+        """Finished runs of all experiments, by the trained model that they tested."""
         by_model: dict[ModelKey, list[Record]] = {}
         runs = {run["run"]: run for asked in self._runs.values() for run in asked}
         for run in filter(is_tested, runs.values()):
@@ -49,11 +49,11 @@ class Runs:
 
 
 class Selection(NamedTuple):
-    """Runs of one entry, which differ only in their seed."""
+    """Runs of one entry, which only differ in their seed."""
 
-    finished: Mapping[int, Record]  # by seed, the latest
-    failed: Mapping[int, Record]  # by seed, where none finished
-    left_out: int  # number of runs of other settings
+    finished: Mapping[int, Record]  # the latest finished run by seed
+    failed: Mapping[int, Record]  # a failed run by seed, for seeds without a finished one
+    left_out: int  # number of runs with other settings
 
 
 def select(
@@ -61,16 +61,16 @@ def select(
 ) -> Selection:
     """Return the runs of one entry.
 
-    If runs differ in more than their seed, such as one cut short for a look, only those count that
-    were asked for last, so that no mean is taken over different things.
+    If runs differ in other settings than the seed, such as a shortened trial run, only the settings
+    that were requested last count, so that no mean is taken over different settings.
 
     Args:
-        runs: Of the table's experiment, in the order of `by_experiment`.
-        wanted: Dotted path in a record -> value that it has in every run of the entry.
-        graph: The test graph, clean or an attack's.
-        timed: Runs that timed a step on it, not those that tested a model; no run did both.
+        runs: Runs of the table's experiment, in the order of `by_experiment`.
+        wanted: Dotted path in a record -> required value.
+        graph: Test graph: clean, or the name of an attack.
+        timed: Select runs that timed a step instead of those that tested a model.
     """
-    # By settings, those asked for last behind the others.
+    # Grouped by settings, in the order of the last request.
     variants: dict[str, list[Record]] = {}
     for run in runs:
         if has_values(run, wanted) and is_timing(run) == timed and _has_graph(run, graph):
@@ -79,15 +79,15 @@ def select(
     if not variants:
         return Selection({}, {}, 0)
     some_finished = [v for v in variants.values() if any("error" not in run for run in v)]
-    chosen = (some_finished or list(variants.values()))[-1]
-    finished = {run["seed"]: run for run in chosen if "error" not in run}
-    # A run may have failed because its seed is no number.
-    of_a_seed = [run for run in chosen if isinstance(run["seed"], int)]
+    selected = (some_finished or list(variants.values()))[-1]
+    finished = {run["seed"]: run for run in selected if "error" not in run}
+    # A run may have failed because its seed is not a number.
+    of_a_seed = [run for run in selected if isinstance(run["seed"], int)]
     failed = {run["seed"]: run for run in of_a_seed if "error" in run}
     return Selection(
         finished=dict(sorted(finished.items())),
         failed={seed: failed[seed] for seed in sorted(failed.keys() - finished.keys())},
-        left_out=sum(map(len, variants.values())) - len(chosen),
+        left_out=sum(map(len, variants.values())) - len(selected),
     )
 
 

@@ -25,14 +25,14 @@ ALWAYS_SHOWN = ("dataset", "model", "flow")
 class ResultTable:
     """Accuracy in % per test graph, with one row per swept combination except seeds."""
 
-    title: str  # what all rows have in common
-    cells: pd.DataFrame  # the columns of `keys`, then `seeds`, then one of text per test graph
-    keys: list[str]  # columns that tell the rows apart
-    notes: list[str]  # what a `!` in a run stands for, and attacks that may be weak
+    title: str  # setting that all rows have in common
+    cells: pd.DataFrame  # the columns of `keys`, then `seeds`, then a text column per test graph
+    keys: list[str]  # columns that identify a row
+    notes: list[str]  # explanations of `!`, and attacks that may be weak
 
 
 NOTHING = ResultTable("no finished run", pd.DataFrame({"model": []}), ["model"], [])
-"""Table of records of which none finished."""
+"""Table of records without a finished run."""
 
 
 def summarize(records: Sequence[Record]) -> ResultTable:
@@ -65,8 +65,8 @@ def summarize(records: Sequence[Record]) -> ResultTable:
 def rank(records: Sequence[Record]) -> ResultTable:
     """Rank the swept combinations by accuracy on the clean validation nodes, best first.
 
-    Hyper-parameters are chosen by it, without the test nodes. Its last column
-    is `validation`, in %, and failed runs come last.
+    Use it to select hyper-parameters without the test nodes. The last column is `validation`, in %,
+    and failed runs come last.
 
     Raises:
         ValueError: There are no records.
@@ -89,16 +89,17 @@ def _by_setting(
 ) -> tuple[dict[tuple[str, ...], list[Record]], list[str]]:
     """Return a run per seed of each setting, and the columns of a setting.
 
-    If a seed has several runs, the latest finished one counts, or else the latest failure.
+    If a seed has several runs, the latest finished one counts, or the latest failure if none
+    finished.
     """
     records = [record for record in records if "run" in record]
     if not records:
         raise ValueError("no records to show")
     rows = [_row(record) for record in records]
     # A single row still needs a name: its flow, or its model if it has none.
-    own = ["flow"] if rows[0].get("model") == "graph_pde" else ["model"]
-    keys = differing_keys(rows, ALWAYS_SHOWN) or own
-    # A run may have been asked for by several settings.
+    name_column = ["flow"] if rows[0].get("model") == "graph_pde" else ["model"]
+    keys = differing_keys(rows, ALWAYS_SHOWN) or name_column
+    # Several settings may have requested the same run.
     settings = [tuple(row.get(key, "") for key in keys) for row in rows]
     latest = latest_by_run(records)
     runs: dict[tuple[str, ...], dict[Any, Record]] = {setting: {} for setting in settings}
@@ -117,9 +118,9 @@ def _line(
 
 
 def _warnings(record: Record, graph: str) -> tuple[list[str], list[str]]:
-    """Return what puts an accuracy in doubt, and what only says that the attack may be weak.
+    """Split warnings into doubts about the accuracy, and hints that the attack may be weak.
 
-    An attack that claims a worst case is judged by both.
+    All warnings of an attack that estimates the worst case are doubts.
     """
     lines = record.get("warnings", {}).get(graph, [])
     codes = record.get("flags", {}).get(graph, lines)
@@ -140,7 +141,7 @@ def flag_notes(records: Sequence[Record]) -> list[str]:
             doubts, others = _warnings(record, graph)
             notes += [f"! {name}{graph}, seed {record['seed']}: {line}" for line in doubts]
             for line in others:
-                # Warnings that differ in their numbers alone are one.
+                # Warnings that only differ in their numbers are merged.
                 weak.setdefault(NUMBER.sub("", line), (line, {}))[1][graph] = None
     if weak:
         text = "; ".join(f"{', '.join(graphs)}: {line}" for line, graphs in weak.values())

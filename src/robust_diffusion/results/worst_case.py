@@ -1,4 +1,4 @@
-"""One worst case per model: the lowest accuracy that any recorded attack reached, with controls."""
+"""Worst case of each model: the lowest accuracy under any recorded attack, next to controls."""
 
 import math
 from collections import Counter
@@ -27,23 +27,23 @@ SHOWN = ["clean", "chance", "transfer", "white_box", "adaptive", "worst"]
 """Columns of accuracies."""
 
 HEADINGS = {"chance": "random injection", "white_box": "white box"}
-"""Words for them, where their names are none."""
+"""Headings of these columns that differ from their names."""
 
 _KEY = ["dataset", "variant", "model", "budget", "nodes", "edges"]
-"""Columns of a frame in which runs that are brought together agree."""
+"""Columns of a frame in which runs must agree to be combined."""
 
 MODEL = [*_KEY, "draw", "split"]
-"""Columns that name a trained model and the budget of its attacks."""
+"""Columns that identify a trained model and the budget of its attacks."""
 
 _READ = ["attack", "accuracy", "chance", "transfer", "white_box", "adaptive", "surrogates"]
 _READ += ["version", "by", "flags", "victim_flags", "record"]
-"""Columns of a frame that worst cases are made of."""
+"""Columns of a frame from which worst cases are computed."""
 
 PAIRED = ["dataset", "variant", "budget", "draw", "split"]
-"""Columns in which two models agree that are compared."""
+"""Columns in which two models must agree to be compared."""
 
 CONTROL = "mlp"
-"""The model that no edge can hurt."""
+"""The model that ignores the edges."""
 
 
 def recorded_on(
@@ -51,26 +51,26 @@ def recorded_on(
 ) -> list[Record]:
     """Return all finished runs that look for the worst case of some models.
 
-    So one model has one worst case, whichever page shows it. Those are runs of the same model
-    within the same budget in which an attack knows the model, or `auto` is transferred to it.
+    These are the runs of the same model and budget in which an attack knows the model, or `auto` is
+    transferred to it, from all experiments. A model thus has the same worst case on every page.
 
     Args:
-        runs: Runs by experiment, as `by_experiment` returns them.
-        experiments: That asked for the models; `None` for all models that `auto` attacked with
-            knowledge of them.
+        runs: Runs by experiment, as returned by `by_experiment`.
+        experiments: Experiments that requested the models; `None` for all models that `auto`
+            attacked with knowledge of the model.
     """
-    every = {run["run"]: run for asked in runs.values() for run in asked if is_tested(run)}
-    thorough = {name: bool(ENSEMBLES & run["accuracy"].keys()) for name, run in every.items()}
+    finished = {run["run"]: run for asked in runs.values() for run in asked if is_tested(run)}
+    thorough = {name: bool(ENSEMBLES & run["accuracy"].keys()) for name, run in finished.items()}
     attacked = {
-        name: _attacked(run) for name, run in every.items() if knows_model(run) or thorough[name]
+        name: _attacked(run) for name, run in finished.items() if knows_model(run) or thorough[name]
     }
     wanted = {
         attacked.get(run["run"]) or _attacked(run)
         for name in (runs if experiments is None else experiments)
         for run in runs.get(name, ())
-        if run["run"] in every and (experiments or (thorough[run["run"]] and knows_model(run)))
+        if run["run"] in finished and (experiments or (thorough[run["run"]] and knows_model(run)))
     }
-    return [every[run] for run, model in attacked.items() if model in wanted]
+    return [finished[run] for run, model in attacked.items() if model in wanted]
 
 
 def _attacked(record: Record) -> tuple[Any, ...]:
@@ -80,25 +80,27 @@ def _attacked(record: Record) -> tuple[Any, ...]:
 
 
 def worst_cases(results: pd.DataFrame, *, all_versions: bool = False) -> pd.DataFrame:
-    """Combine everything that was tried on each trained model within one budget.
+    """Combine all attacks on each trained model within one budget.
 
-    Of the models of one dataset, variant, name and budget, only those count that were attacked as
-    thoroughly as any of them: by the newest version of `auto` that knows the model, else by any
-    attack that does. All seeds of the control count, which no version harms.
+    Among models of the same dataset, variant, name and budget, only the most thoroughly attacked
+    ones count: those attacked by the newest version of `auto` with knowledge of the model, or if
+    there are none, by any attack with knowledge of the model. All seeds of the control count, since
+    no attack harms it.
 
     Args:
         results: Rows of `frame`, under any threat models.
-        all_versions: Keep the models that only an older `auto` attacked; no mean may be taken over
+        all_versions: Include models that only an older `auto` attacked; do not take means over
             several versions.
 
     Returns:
-        One row per trained model and budget, by the columns of `MODEL`: the accuracies of
-        `SHOWN`, the lowest of each kind in 0..1, NaN where nothing was tried; `transfers`, that of
-        each transfer by its surrogates; `by`, the attack that reached the worst case; `flags`,
-        codes of what speaks against it as a bound; `seen`, true if an attack knew the model, and
-        `thorough` if `auto` did; `version`, the newest of `auto` that did, 0 if none or for the
-        control; `tried`, the number of seeds of all versions; `control`, true for an MLP with any
-        settings; `above_mlp`, in points, of the best control of one seed and split.
+        One row per trained model and budget. The columns are those of `MODEL`; the accuracies of
+        `SHOWN`, the lowest of each kind in 0..1, NaN if nothing was tried; `transfers`, the
+        accuracy of each transfer by its surrogates; `by`, the attack that reached the worst case;
+        `flags`, codes of reasons not to read it as a bound; `seen`, true if an attack knew the
+        model; `thorough`, true if `auto` did; `version`, the newest such `auto`, 0 if none or for
+        the control; `tried`, the number of seeds of all versions; `control`, true for an MLP with
+        any settings; and `above_mlp`, the distance in points from the best control with the same
+        seed and split.
     """
     trained: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Any]]] = {}
     for row in results[results["accuracy"].notna()][[*MODEL, *_READ]].itertuples(index=False):
@@ -125,7 +127,7 @@ def worst_cases(results: pd.DataFrame, *, all_versions: bool = False) -> pd.Data
 
 
 def _tried(rows: Sequence[Any]) -> dict[str, Any]:
-    """Bring together the rows of one trained model."""
+    """Combine the rows of one trained model."""
     attacked = [row for row in rows if row.attack != CLEAN]
     seen = [row for row in attacked if any(getattr(row, kind) >= 0 for kind in SEEN)]
     version = max((int(row.version) for row in seen if row.attack in ENSEMBLES), default=0)
@@ -137,7 +139,7 @@ def _tried(rows: Sequence[Any]) -> dict[str, Any]:
     # `named_by_settings` may have renamed it.
     control = model_name(rows[0].record) == CONTROL
     flags: frozenset[str] = frozenset()
-    if worst > 0:  # where nothing is left, no attack could do more
+    if worst > 0:  # at 0, no attack could do more harm
         lowest_seen = _lowest(lowest[kind] for kind in SEEN)
         weaker = [kind for kind in ("chance", "transfer") if lowest[kind] < lowest_seen]
         flags = all_of([row.victim_flags for row in rows] + [row.flags for row in at_worst])
@@ -176,11 +178,13 @@ def _deepest(
 
 
 def lowest_within(models: pd.DataFrame, alike: Sequence[str] = ()) -> pd.DataFrame:
-    """Give each row of `worst_cases` the worst case within its budget or any smaller one.
+    """Replace the worst case in each row of `worst_cases` by the lowest within its budget.
+
+    This includes the worst cases of all smaller budgets.
 
     Args:
         models: Result of `worst_cases`.
-        alike: Further columns in which a model and the budgets that count for it agree.
+        alike: Further columns in which rows must agree to be combined.
     """
     models = models.reset_index(drop=True)
     trained = ["dataset", "variant", "model", "draw", "split", *alike]
@@ -202,7 +206,7 @@ def feature_limits(budget: Budget) -> Budget:
 
 
 def all_of(sets: Iterable[frozenset[str]]) -> frozenset[str]:
-    """Their union."""
+    """Return the union of sets."""
     return frozenset().union(*sets)
 
 
@@ -213,14 +217,14 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
         models: Result of `worst_cases`.
 
     Returns:
-        One row per dataset, variant, budget and model, the highest above the MLP first: the columns
-        of `_KEY`; `seeds`, of `tried`, and `splits`; `version`; the columns of `SHOWN`, means in %
-        over seeds and splits, NaN where nothing was tried; `fewer`, the number of models behind a
-        mean over some of them; `surrogates` of the transfer, under the newest `auto`; `spread`, the
-        standard deviation of the worst case; `above_mlp`, the mean over pairs of one seed and split
-        in points; `thorough`, true if `auto` attacked the models themselves; `bound`, false where
-        any flag was raised; `flags`; and `by`, the attack that most often reached the worst case,
-        empty where none cost any accuracy.
+        One row per dataset, variant, budget and model, the highest above the MLP first. The columns
+        are those of `_KEY`; the numbers of `seeds`, of seeds `tried`, and of `splits`; `version`;
+        the columns of `SHOWN`, means in % over seeds and splits, NaN if nothing was tried; `fewer`,
+        the number of models for each mean that does not include all of them; `surrogates` of the
+        transfer, under the newest `auto`; `spread`, the standard deviation of the worst case;
+        `above_mlp`, the mean over pairs with the same seed and split, in points; `thorough`, true
+        if `auto` attacked the models themselves; `bound`, false if any flag was raised; `flags`;
+        and `by`, the attack that most often reached the worst case, empty if none cost accuracy.
     """
     groups: dict[tuple[Any, ...], list[Mapping[Any, Any]]] = {}
     for model in models.to_dict("records"):
@@ -259,7 +263,7 @@ def _row(models: Sequence[Mapping[Any, Any]]) -> dict[str, Any]:
 
 
 def most_frequent(models: Sequence[Mapping[Any, Any]]) -> str:
-    """Return the attack that most often reached the worst case, "" where none cost accuracy."""
+    """Return the attack that most often reached the worst case; "" if none cost accuracy."""
     hurt = Counter(model["by"] for model in models if model["worst"] < model["clean"])
     attack = max(sorted(hurt), key=hurt.__getitem__, default="")
     some = f", {hurt[attack]} of {len(models)}" if 0 < hurt[attack] < len(models) else ""
@@ -267,10 +271,10 @@ def most_frequent(models: Sequence[Mapping[Any, Any]]) -> str:
 
 
 def show_worst_cases(records: Sequence[Record]) -> ResultTable:
-    """Format the worst cases of a run; a flagged model is marked as not a bound.
+    """Format the worst cases of a sweep; a flagged model is marked as not a bound.
 
     Args:
-        records: Of the run, failed runs included.
+        records: Records of the sweep, including failed runs.
     """
     table = worst_case_table(worst_cases(named_by_settings(narrow_frame(records))))
     if table.empty:
@@ -306,17 +310,18 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
 
 
 def show_targets(records: Sequence[Record]) -> ResultTable:
-    """Each model's clean accuracy and worst case at each set of targets, as text.
+    """Tabulate each model's clean accuracy and worst case at each set of targets, as text.
 
-    The last row has Kendall's rank correlation (tau-b) of the models with that at the first set,
-    where at least two models differ in both. Target choice can change a ranking, arXiv:2605.05534.
+    The last row has Kendall's rank correlation (tau-b) of the models with their ranking at the
+    first set, if at least two models differ in both. The choice of targets can change a ranking,
+    arXiv:2605.05534.
 
     Args:
-        records: Runs of any targets; failed ones count for nothing. A model's name says its
-            dataset, variant or budget where there are several.
+        records: Runs with any targets; failed ones are ignored. The name of a model includes its
+            dataset, variant or budget if there are several.
     """
     rows = narrow_frame(latest_by_run(records).values())
-    # A model has one name at all sets of targets.
+    # A model has the same name at all sets of targets.
     rows["settings"] = rows["settings"].map(
         lambda own: {k: v for k, v in own.items() if k != "data.difficulty"}
     )
@@ -363,7 +368,7 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
 
 
 def _tau(values: "pd.Series[float]", others: "pd.Series[float]") -> str:
-    """Return Kendall's tau-b; `scipy.stats`, which has it too, takes a second to import."""
+    """Compute Kendall's tau-b, without `scipy.stats`, which takes a second to import."""
     pairs = pd.concat([values, others], axis=1, join="inner").dropna().to_numpy()
     first, second = (np.sign(np.subtract.outer(column, column)) for column in pairs.T)
     ties = np.sqrt((first**2).sum() * (second**2).sum())
@@ -378,9 +383,10 @@ def limits_in_words(budget: Budget) -> str:
 
 
 def named_budgets(rows: pd.DataFrame) -> "pd.Series[str]":
-    """Describe the budget of each row; those of a dataset that read the same, by all that differs.
+    """Describe the budget of each row, with all differing keys if descriptions would be equal.
 
-    Limits of features differ between datasets, and are named within one alone.
+    Descriptions are only compared within a dataset, since limits of features differ between
+    datasets.
     """
     words = rows["budget"].map(limits_in_words)
     for _, alike in rows["budget"].groupby([rows["dataset"], words]):

@@ -1,1 +1,1 @@
-"""Ground floor of the package: arithmetic, files, hashes, interrupts, memory, threads."""
+"""Utilities close to the operating system: arithmetic, files, hashes, interrupts, threads."""

@@ -1,4 +1,4 @@
-"""How a process computes: its threads, and arithmetic that rounds alike if the environment asks."""
+"""Threads of a process, and portable arithmetic: the same rounding on every x86 processor."""
 
 import logging
 import warnings
@@ -17,8 +17,8 @@ from robust_diffusion.system.cores import usable_cores
 from robust_diffusion.system.portable import ROOTS, active_settings, are_libraries_pinned
 
 LONG_EPOCH = 0.2
-"""Seconds of an epoch, on one thread, from which on `auto` takes all cores: below, they wait for
-each other more than they compute."""
+"""Seconds of an epoch on one thread from which on `auto` takes all cores; in shorter epochs,
+threads wait for each other more than they compute."""
 
 SECONDS_PER_EDGE = 6e-9
 """Time of an epoch per directed edge, layer and channel: Beltrami on Amazon Computer, one step."""
@@ -31,14 +31,14 @@ def set_threads(
 ) -> int:
     """Set the threads of this process, and return their number.
 
-    The kernels' results do not depend on it; products of matrices may round otherwise.
+    The kernels' results do not depend on it; products of matrices may round differently.
 
     Args:
-        threads: A number of at least 1; or `auto` for 1 on a small graph, and for all cores where
-            an epoch would take `LONG_EPOCH` on one. That is estimated from the graph's size, not
-            measured, so that the same run always runs alike.
+        threads: A number of at least 1, or `auto`: 1 on a small graph, and all cores where an epoch
+            on one would take `LONG_EPOCH`. The time is estimated from the graph's size, not
+            measured, so that a run always takes the same number.
         num_edges: Directed edges of the graph; 0 before it is known.
-        widths: Of the hidden layers.
+        widths: Widths of the hidden layers.
         num_layers: Number of layers.
 
     Raises:
@@ -51,13 +51,13 @@ def set_threads(
         return torch.get_num_threads()
     width = widths if isinstance(widths, int) else max(widths, default=64)
     seconds = SECONDS_PER_EDGE * num_edges * num_layers * width
-    chosen = usable_cores() if seconds >= LONG_EPOCH else 1
-    torch.set_num_threads(chosen)
+    count = usable_cores() if seconds >= LONG_EPOCH else 1
+    torch.set_num_threads(count)
     if num_edges:
         log.info(
-            "threads=auto: %d, for an epoch of about %.0f ms on one thread", chosen, 1e3 * seconds
+            "threads=auto: %d, for an epoch of about %.0f ms on one thread", count, 1e3 * seconds
         )
-    return chosen
+    return count
 
 
 Replacement = Callable[..., Tensor]
@@ -66,7 +66,7 @@ Replacement = Callable[..., Tensor]
 def set_up_arithmetic() -> None:
     """Replace what PyTorch leaves to MKL if the environment asks for portable arithmetic.
 
-    To call this again changes nothing; from then on it holds for the whole process.
+    It holds for the rest of the process; calling it again changes nothing.
 
     Raises:
         RobustDiffusionError: NumPy's products are not those of OpenBLAS for this environment, or
@@ -95,9 +95,9 @@ def _require_openblas() -> None:
 
 @cache
 def _replace(*operators: tuple[str, Replacement]) -> Library:
-    """Registered as long as it is kept, which the cache does for the life of the process."""
+    """Register replacements; the cached library keeps them registered while the process lives."""
     replaced = Library("aten", "IMPL")
-    with warnings.catch_warnings():  # that PyTorch's own are replaced is what is wanted
+    with warnings.catch_warnings():  # replacing PyTorch's operators is deliberate
         warnings.filterwarnings("ignore", message="Warning only once for all operators")
         for name, replacement in operators:
             replaced.impl(name, replacement, "CPU")
@@ -134,7 +134,7 @@ def _sqrt(x: Tensor) -> Tensor:
     if not _is_real(x):
         return torch.sqrt(x, out=_result(x))
     root = torch.empty_like(x)
-    with np.errstate(invalid="ignore"):  # of a negative number it is none, as PyTorch's
+    with np.errstate(invalid="ignore"):  # NaN for a negative number, as in PyTorch
         np.sqrt(x.detach().numpy(), out=root.numpy())
     return root
 
@@ -142,12 +142,12 @@ def _sqrt(x: Tensor) -> Tensor:
 def _atan(x: Tensor) -> Tensor:
     if not _is_real(x):
         return torch.atan(x, out=_result(x))
-    dense = x.contiguous()  # what is not, PyTorch leaves to the C library
+    dense = x.contiguous()  # PyTorch passes strided tensors to the C library
     return torch.atan2(dense, torch.ones_like(dense))  # PyTorch's own loop, not MKL's
 
 
 def _pow(x: Tensor, exponent: float) -> Tensor:
-    if exponent == 0.5 and _is_real(x):  # for which PyTorch calls its root, past what is replaced
+    if exponent == 0.5 and _is_real(x):  # PyTorch would call its own root, not the replacement
         return _sqrt(x)
     return torch.pow(x, exponent, out=x.new_empty(0, dtype=torch.result_type(x, exponent)))
 
@@ -168,7 +168,7 @@ def _in_place(replacement: Replacement, original: Replacement) -> Replacement:
     return run
 
 
-# By the operator's name. Gradients are PyTorch's business, which calls these for its own, too.
+# By the operator's name. PyTorch computes gradients itself, and calls these for its own operators.
 PRODUCTS: dict[str, Replacement] = {"mm": _mm, "addmm": _addmm}
 ROOTS_AND_TANGENTS: dict[str, Replacement] = {
     "sqrt": _sqrt,

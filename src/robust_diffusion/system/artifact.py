@@ -1,7 +1,7 @@
 """A file of tensors: named tensors, metadata, and a checksum of the whole file.
 
-It is one safetensors file, in whose header lie a key, the metadata and the checksum. Nothing in it
-is ever run.
+It is one safetensors file whose header holds a key, the metadata and the checksum. Reading it never
+runs code from it.
 """
 
 import hashlib
@@ -25,23 +25,23 @@ from robust_diffusion.system.hashes import canonical_json
 FORMAT = 1
 ENTRY = "robust_diffusion"
 UNSIGNED = "0" * 64
-"""Stands where the checksum goes while the file is hashed."""
+"""Placeholder for the checksum while the file is hashed."""
 
-# The header is JSON within JSON, and the checksum the last word of the inner one. A key or metadata
-# of the user's cannot look like this, since there the quote after the brace would be escaped.
+# The header is JSON within JSON, and the checksum the last word of the inner one. A user's key or
+# metadata cannot match, since the quote after its brace would be escaped.
 _CHECKSUM = re.compile(rb'\\"sha256\\":\\"([0-9a-f]{64})\\"}"')
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """Named tensors and what is to be said of them."""
+    """Named tensors and metadata about them."""
 
     tensors: dict[str, Tensor]  # by name; those of the store lie on the CPU and share no memory
     metadata: dict[str, Any] = field(default_factory=dict)  # anything that JSON can hold
 
 
 def read_artifact(path: str | Path) -> Artifact:
-    """One entry by its file's path, verified; a `DataError` if it is missing or damaged."""
+    """Read and verify a file; a `DataError` if it is missing or damaged."""
     try:
         check_readable(Path(path))
         payload = Path(path).read_bytes()
@@ -65,11 +65,11 @@ def write_artifact(path: str | Path, artifact: Artifact) -> Path:
 
 
 def encode(artifact: Artifact, cache_key: dict[str, Any]) -> bytes:
-    """The file's bytes, signed."""
+    """Return the bytes of a file, with their checksum."""
     about = {"format": FORMAT, "sha256": UNSIGNED, **cache_key}
     metadata = json.loads(canonical_json(artifact.metadata, "metadata"))
     header = canonical_json(about | {"metadata": metadata}, "store")
-    # Copies, since tensors that share memory would be refused.
+    # Copies, since safetensors refuses tensors that share memory.
     tensors = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in artifact.tensors.items()
@@ -83,7 +83,7 @@ def encode(artifact: Artifact, cache_key: dict[str, Any]) -> bytes:
 
 
 def checked_artifact(payload: bytes, path: str | Path) -> tuple[Artifact, dict[str, Any]]:
-    """The artifact and its key, if every byte is as it was written."""
+    """Return the artifact and its key; a `DataError` if the checksum does not match."""
     (length,) = struct.unpack("<Q", payload[:8].ljust(8, b"\0"))
     place = _CHECKSUM.search(payload, 8, min(8 + length, len(payload)))
     if place is not None:
@@ -97,7 +97,7 @@ def checked_artifact(payload: bytes, path: str | Path) -> tuple[Artifact, dict[s
 
 
 def decode(payload: bytes) -> tuple[Artifact, dict[str, Any]]:
-    """The artifact and the key of a file that is known to be whole."""
+    """Return the artifact and the key of a file whose checksum is known to match."""
     (length,) = struct.unpack("<Q", payload[:8])
     about = json.loads(json.loads(payload[8 : 8 + length])["__metadata__"][ENTRY])
     if about["format"] != FORMAT:

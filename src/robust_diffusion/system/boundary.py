@@ -1,4 +1,4 @@
-"""The end of the program: exceptions become one line, and streams may be closed or full."""
+"""Outermost error handling: exceptions end as one line, even if streams are closed or full."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ MODULES = {"matplotlib": "report", "sklearn": "report", "wandb": "wandb"}
 OUTPUT = "standard output"
 
 NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
-"""Words of torch's errors where memory does not suffice, which have no class of their own."""
+"""Words of torch's out-of-memory errors, which have no class of their own."""
 
 SEVERAL = re.compile("(Ambiguous value for argument|Sweep parameters) '(.*)'")
 """Hydra's words for a sweep without `-m`; the second group is the override."""
@@ -43,7 +43,7 @@ def wants_traceback() -> bool:
 
 @contextmanager
 def boundary(words: Collection[str] = ()) -> Iterator[None]:
-    """End the program, if the block raises, by one line on standard error and an exit status.
+    """End the program with one line on standard error and an exit status if the block raises.
 
     Args:
         words: As in `describe`.
@@ -74,11 +74,11 @@ def _exit(line: str, status: int) -> None:
 
 @contextmanager
 def _standard_streams() -> Iterator[None]:
-    """Standard output that names itself in errors and writes any letter; no stream is missing.
+    """Make standard output name itself in errors and write any letter; reopen closed streams.
 
-    Closed streams take up their numbers again, which the next file that is opened would get.
+    Closed streams get their numbers back, which the next file to be opened would get otherwise.
     """
-    # Writing to what was opened for reading fails, as it should where output was closed.
+    # Opened for reading, so that writing to a closed standard output fails.
     output = sys.stdout or os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if isinstance(output, TextIOWrapper):
@@ -130,7 +130,7 @@ def line_of(error: BaseException, words: Collection[str] = (), folder: str | Non
 
 
 def expected_cause(error: BaseException) -> BaseException | None:
-    """Return the link of an error's chain that the user can mend; `None` if it is our defect."""
+    """Return the error in the chain that the user can fix; `None` if it is a bug of ours."""
     from hydra.errors import HydraException
 
     chain = [error]
@@ -160,10 +160,10 @@ def _is_of_memory(error: BaseException) -> bool:
 
 
 def describe(error: BaseException, words: Collection[str] = ()) -> str:
-    """Return the error in one line: key or file, value, and what would be right.
+    """Return the error in one line: key or file, value, and remedy.
 
     Args:
-        error: Any.
+        error: Any exception.
         words: Words that the command line takes instead of overrides; none within a command.
     """
     from hydra.errors import (
@@ -216,7 +216,7 @@ def describe(error: BaseException, words: Collection[str] = ()) -> str:
 
 
 def _several(line: str, words: Collection[str]) -> str | None:
-    """Return the line of a sweep without `-m`, which a command (no `words`) does not take."""
+    """Return the line for a sweep without `-m`, an option that a command (no `words`) lacks."""
     if not (match := SEVERAL.match(line)):
         return None
     key, _, value = match[2].partition("=")

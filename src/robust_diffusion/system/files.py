@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and locks among processes."""
+"""Files that are written completely or not at all, and locks between processes."""
 
 import gzip
 import logging
@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def written_whole(path: Path, *, locked: bool = False) -> Iterator[Path]:
-    """A temporary name to write to; what is there at the end reaches the disk and is renamed.
+    """Yield a temporary name to write to; a file written there is synced and renamed to `path`.
 
-    After an error, or if nothing is there at the end, `path` stays as it was. Where no one else
-    writes it at the same time (`locked`), one temporary name will do, and what a killed process
-    left under it is written over.
+    After an error, or if no file was written, `path` stays as it was. If no other process writes it
+    at the same time (`locked`), one temporary name suffices, and the remains of a killed process
+    are overwritten.
     """
-    if path.is_symlink():  # written through, as to a file that is opened
+    if path.is_symlink():  # write through the link, as `open` does
         path = path.resolve()
     part = path.with_name(f".{path.name}.part" if locked else f".{path.name}.{os.getpid()}.part")
     try:
@@ -42,9 +42,9 @@ def written_whole(path: Path, *, locked: bool = False) -> Iterator[Path]:
 
 
 def write_whole(path: Path, content: str | bytes, *, option: str) -> Path:
-    """Write a file that an option named, or leave what was there and raise a `ConfigError`.
+    """Write a file that an option names, or leave it as it was and raise a `ConfigError`.
 
-    Its folder is made if need be. A device or a pipe is written to directly.
+    Create its folder if it is missing. Write to a device or a pipe directly.
     """
     content = content.encode() if isinstance(content, str) else content
     try:
@@ -63,7 +63,7 @@ def write_whole(path: Path, content: str | bytes, *, option: str) -> Path:
 
 
 def check_readable(path: Path, most: float = inf) -> None:
-    """Refuse a device, a pipe or a file of more bytes than `most`; a `DataError`."""
+    """Raise a `DataError` for a folder, a device, a pipe or a file of more bytes than `most`."""
     if path.exists() and not path.is_file():
         raise DataError(f"{path}: expected an ordinary file, got a folder, device or pipe")
     if path.exists() and path.stat().st_size > most:
@@ -71,10 +71,10 @@ def check_readable(path: Path, most: float = inf) -> None:
 
 
 def read_limited(path: Path, most: int) -> bytes:
-    """Content of an ordinary file, unpacked if it is `.gz`.
+    """Return the content of an ordinary file, unpacked if it is `.gz`.
 
     Raises:
-        DataError: It is no file, or larger than `most` bytes, packed or unpacked.
+        DataError: It is not a file, or larger than `most` bytes, packed or unpacked.
         OSError: It cannot be read.
     """
     check_readable(path, most)
@@ -86,10 +86,10 @@ def read_limited(path: Path, most: int) -> bytes:
 
 
 def file_lock(path: Path) -> FileLock:
-    """Return the lock of a lock file, which is made at once.
+    """Create a lock file, and return its lock.
 
     Raises:
-        OSError: It cannot be made; `FileLock` would wait for it without end.
+        OSError: It cannot be created; `FileLock` would wait for it forever.
     """
     path.touch()
     return FileLock(path)
@@ -97,9 +97,9 @@ def file_lock(path: Path) -> FileLock:
 
 @contextmanager
 def locked(path: Path, *, waits_for: str) -> Iterator[None]:
-    """Hold a lock file, removed at the end; who has to wait for another process says for what.
+    """Hold a lock file, and remove it at the end; log `waits_for` if another process holds it.
 
-    A process that dies holds no one up.
+    The lock of a process that dies is released.
     """
     lock = file_lock(path)
     try:
@@ -110,7 +110,7 @@ def locked(path: Path, *, waits_for: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # Removed while it is held: who waits for it then sees that it is gone and starts over.
+        # Removed while it is held: a waiting process then sees that it is gone and starts over.
         with suppress(OSError):
             path.unlink(missing_ok=True)
         lock.release()

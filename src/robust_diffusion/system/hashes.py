@@ -1,6 +1,6 @@
 """Canonical JSON of a configuration, and hashes of files and source code.
 
-Needs the standard library alone, and gives the same hashes under every Python version.
+It needs only the standard library, and gives the same hashes under every Python version.
 """
 
 import hashlib
@@ -17,20 +17,21 @@ from robust_diffusion.errors import ConfigError
 C_TOKENS = re.compile(
     r"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.DOTALL
 )
-"""Comments, and in a group the literals of C++ that may look like one."""
+"""Comments of C++, and in a group its literals, which may look like one."""
 
 MARKS = frozenset(["NEWLINE", "INDENT", "DEDENT", "ENDMARKER"])
 """Tokens that end a logical line or change its indentation; their text does not count."""
 
 F_STRING = re.compile(r"[a-zA-Z]*[fFtT]")
-"""Prefix of a string that computes something, and so is no docstring."""
+"""Prefix of an f-string or t-string, which is never a docstring."""
 
 
 def canonical_json(value: Any, where: str) -> str:
-    """The one JSON text of a value: keys sorted, no spaces, ASCII, floats by `repr`.
+    """Return the canonical JSON text of a value: sorted keys, no spaces, ASCII, floats by `repr`.
 
     Raises:
-        ConfigError: A value that JSON cannot hold, or not finite, named by its place in `where`.
+        ConfigError: A value that JSON cannot hold, or that is not finite, named by its place in
+            `where`.
     """
     return json.dumps(_plain(value, where), sort_keys=True, separators=(",", ":"))
 
@@ -54,7 +55,7 @@ def _plain(value: Any, where: str) -> Any:
 
 
 def file_hash(path: Path) -> str:
-    """SHA-256 of a file's content."""
+    """Return the SHA-256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

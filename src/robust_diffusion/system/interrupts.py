@@ -1,4 +1,4 @@
-"""Ends of a run from outside: a time limit, and SIGTERM, which ends a run as Ctrl-C does."""
+"""Interruption of a run from outside: a time limit, and SIGTERM, which ends it as Ctrl-C does."""
 
 import os
 import signal
@@ -15,18 +15,18 @@ from robust_diffusion.checks import check_value
 from robust_diffusion.errors import ConfigError, TrainingError
 
 Seconds = Annotated[float, Ge(0.001), Le(10**8)]
-"""Range of a time limit; a timer rounds less to 0, which is none, and does not take much more."""
+"""Range of a time limit; a timer rounds less to 0, which is no limit, and rejects much more."""
 
 REPEAT = 10.0
-"""Seconds after which the end of a time limit is called out again, if no one has heard it."""
+"""Seconds after which the alarm of a time limit rings again if it was not handled."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, in the middle of any code; passes wherever Ctrl-C does."""
+    """SIGTERM, in the middle of any code; handlers of Ctrl-C handle it, too."""
 
 
 class _OutOfTime(BaseException):
-    """Raised in the middle of any code; no `except Exception` on the way may hold it up."""
+    """End of a time limit, in the middle of any code; no `except Exception` may catch it."""
 
 
 def end_on_sigterm() -> None:
@@ -42,10 +42,11 @@ def end_on_sigterm() -> None:
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """End the `with` block, by a `TrainingError`, after `seconds`; `None` for no limit.
+    """End the `with` block with a `TrainingError` after `seconds`; `None` for no limit.
 
     Raises:
-        ConfigError: No such number, or no clock that can interrupt, as outside the main thread.
+        ConfigError: The number is out of range, or no timer can interrupt, as outside the main
+            thread.
     """
     if seconds is None:
         yield
@@ -63,13 +64,13 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     def restore() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        # An alarm of the caller's rings when it would have, or at once if that is past.
+        # The caller's alarm rings when it would have, or at once if that time is past.
         rest = left - (time.monotonic() - start)
         signal.setitimer(signal.ITIMER_REAL, max(rest, 0) or (left and repeat), repeat)
         if rest <= 0 < left:
             signal.raise_signal(signal.SIGALRM)
 
-    try:  # around the clean-up too, in the midst of which the alarm may ring
+    try:  # around the clean-up too, since the alarm may ring in the middle of it
         try:
             signal.setitimer(signal.ITIMER_REAL, seconds, REPEAT)
             yield

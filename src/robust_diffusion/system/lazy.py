@@ -11,7 +11,7 @@ from typing import Any
 def typed_imports(package: str) -> dict[str, str]:
     """Return the module of each name that a package imports under `if TYPE_CHECKING:`.
 
-    Read from its source, so that type checkers and Python go by the same lines.
+    They are read from its source, so that type checkers and Python use the same lines.
     """
     loader: Any = sys.modules[package].__loader__
     (block,) = (

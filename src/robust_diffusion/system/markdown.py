@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> list[str]:
-    """The lines of a table whose first `left` columns are aligned to the left, others right."""
+    """Return a table's lines, its first `left` columns aligned to the left, others right."""
     return _lines(header, rows, [i < left for i in range(len(header))])
 
 
 def markdown_table(frame: "pd.DataFrame", left: Collection[str]) -> str:
-    """A data frame as a table, the columns named in `left` aligned to the left, others right."""
+    """Return a data frame as a table, the columns in `left` aligned to the left, others right."""
     rows = [list(map(str, row)) for row in frame.itertuples(index=False)]
     columns = list(map(str, frame.columns))
     return "\n".join(_lines(columns, rows, [column in left for column in columns]))

@@ -1,4 +1,4 @@
-"""Memory that is freed: kept for what comes next, or given back."""
+"""Choice whether a process keeps the memory that it frees, or returns it to the system."""
 
 import ctypes
 import logging
@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 
 KEPT_ABOVE = 2**25
-"""Bytes of a tensor above which the GNU C library gives its memory back as soon as it is freed."""
+"""Bytes of a tensor above which the GNU C library returns its memory as soon as it is freed."""
 
 KEPT_BELOW = 1 / 4
-"""Share of the machine's memory that a process may take and still keep what it frees."""
+"""Share of the machine's memory up to which a process keeps the memory that it frees."""
 
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
 """Options of that library's `mallopt`."""
@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 def keep_freed_memory() -> None:
     """Let this process keep the memory that it frees, as long as the machine has enough.
 
-    Given back, each large tensor of each epoch would cost a page fault per 4 kB, and the system
-    fills each page with zeros. Kept, memory grows to its peak and stays there, and blocks of
-    unlike sizes leave gaps in it, up to half as much again. Results do not change. Elsewhere than
-    with the GNU C library on Linux, nothing is done.
+    If memory is returned to the system, each large tensor of each epoch costs a page fault per
+    4 kB, and the system fills each page with zeros. If it is kept, memory grows to its peak and
+    stays there, and blocks of unlike sizes leave gaps in it, up to half as much again. Results do
+    not change. Without the GNU C library on Linux, nothing is done.
     """
     try:
         library = ctypes.CDLL(None)
@@ -32,7 +32,7 @@ def keep_freed_memory() -> None:
         if pages < KEPT_BELOW * os.sysconf("SC_PHYS_PAGES"):
             # The first without limit, the second none: all memory comes from the heap.
             trim_threshold, mmap_max = -1, 0
-        else:  # as the library has them once large blocks were freed
+        else:  # the library's own values after large blocks were freed
             trim_threshold, mmap_max = KEPT_ABOVE, 65536
         library.mallopt(TRIM_THRESHOLD, trim_threshold)
         library.mallopt(MMAP_MAX, mmap_max)

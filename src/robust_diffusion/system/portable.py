@@ -7,29 +7,29 @@ _LIBRARIES = {
     "ATEN_CPU_CAPABILITY": "avx2",
     "OPENBLAS_CORETYPE": "Haswell",
 }
-"""Environment by which Intel's processors with AVX2 round alike: MKL, PyTorch's own loops, and
-NumPy's OpenBLAS. Where it is set, OpenBLAS takes matrix products, on one thread, and the compiled
-kernels sum in one order and round each product by itself, as no compiler can change."""
+"""Environment under which Intel's processors with AVX2 round alike, in MKL, PyTorch's own loops,
+and NumPy's OpenBLAS. Where it is set, OpenBLAS computes matrix products, on one thread, and the
+compiled kernels sum in one order and round each product separately, under any compiler."""
 
 ROOTS = "ROBUST_DIFFUSION_ROOTS"
 
 PORTABLE = {**_LIBRARIES, ROOTS: "exact"}
-"""Environment by which those of AMD round as Intel's do: besides, MKL takes no roots and arc
-tangents. It starts them, in any environment, from a reciprocal root that each maker's
-processors approximate in their own way. Records without it are older."""
+"""Environment under which AMD's processors round as Intel's do: in addition, MKL computes no roots
+and arc tangents. MKL starts them, in any environment, from a reciprocal root that each maker's
+processors approximate differently. Records without it are older."""
 
 
 def active_settings() -> dict[str, str]:
-    """The variables of `PORTABLE` that are set, to any value."""
+    """Return the variables of `PORTABLE` that are set, to any value."""
     return {key: value for key in PORTABLE if (value := os.environ.get(key))}
 
 
 def named_in(processor: str) -> dict[str, str]:
-    """The variables of `PORTABLE` in a record's `processor`: `AMD, AVX2, MKL_CBWR=COMPATIBLE`."""
+    """Return the variables of `PORTABLE` in a record's `processor`, `AMD, MKL_CBWR=COMPATIBLE`."""
     settings = dict(part.split("=", 1) for part in processor.split(", ") if "=" in part)
     return {key: value for key, value in settings.items() if key in PORTABLE}
 
 
 def are_libraries_pinned() -> bool:
-    """True if the environment pins the libraries, on all processors or only on Intel's."""
+    """Return whether the environment pins the libraries, on all processors or only on Intel's."""
     return active_settings().items() >= _LIBRARIES.items()

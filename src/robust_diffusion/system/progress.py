@@ -1,4 +1,4 @@
-"""Progress of what takes long: a bar on a terminal, elsewhere a line a minute."""
+"""Progress of long computations: a bar on a terminal, elsewhere a line a minute."""
 
 import logging
 import sys
@@ -13,9 +13,9 @@ LINE_SECONDS = 60.0
 
 
 class Progress:
-    """A bar within a `with` block, on a terminal; elsewhere a line a minute in the log.
+    """Progress bar of a `with` block on a terminal; elsewhere a line a minute in the log.
 
-    Bars of blocks within each other stand one below the other.
+    Bars of nested blocks stand one below the other.
 
     Examples:
         >>> from robust_diffusion.system.progress import Progress
@@ -26,9 +26,9 @@ class Progress:
         100
 
     Args:
-        name: What is done.
-        total: Steps in all, as far as that is known; the time left follows from it.
-        unit: Of the steps.
+        name: Name of the computation.
+        total: Steps in all, if known; the time left follows from it.
+        unit: Unit of the steps.
         shown: False shows nothing at all.
         lines: False logs no line a minute.
     """
@@ -60,7 +60,7 @@ class Progress:
             unit=unit,
             leave=False,
             dynamic_ncols=True,
-            miniters=0,  # time goes on where nothing is done
+            miniters=0,  # redraw even without steps, since time passes
             bar_format=_BAR,
             disable=not watched,
         )
@@ -71,14 +71,14 @@ class Progress:
         """Advance the progress bar by `steps`, and return whether anything was shown.
 
         Args:
-            steps: Of them all.
-            free: Of these, how many were done in an earlier run, and took no time now.
-            note: What is going on, until the next note.
-            left: Seconds left; `None` for those of steps that all take the same time.
+            steps: Steps done since the last call.
+            free: Those of them that were done in an earlier run, and took no time now.
+            note: Text behind the bar, until the next note.
+            left: Seconds left; `None` to estimate them from steps that all take the same time.
         """
         self.done, self.free, self._note = self.done + steps, self.free + free, note or self._note
         if self.total is not None and self.done > self.total:
-            self.total = None  # it was a guess
+            self.total = None  # the total was an estimate
         now = time.monotonic()
         if self._bar.disable and now < self._next:
             return False
@@ -103,7 +103,7 @@ class Progress:
 
 
 class LineHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes lines above the bars, not into them."""
+    """Log handler that writes lines above the bars, not into them."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line."""
@@ -112,7 +112,7 @@ class LineHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def duration(seconds: float) -> str:
-    """A time in words, such as `2 h 05 min`."""
+    """Return a time in words, such as `2 h 05 min`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -121,7 +121,7 @@ def duration(seconds: float) -> str:
 
 
 def about(seconds: float) -> str:
-    """Return a time to come, such as `~2:05` for 125 seconds."""
+    """Return an estimated time, such as `~2:05` for 125 seconds."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"~{hours}:{minutes:02}:{rest:02}" if hours else f"~{minutes}:{rest:02}"

@@ -1,4 +1,4 @@
-"""Hashes of tensors and weights, and values found once for a tensor."""
+"""Hashes of tensors and weights, and a cache of values computed from a tensor."""
 
 import hashlib
 import pickle
@@ -38,9 +38,9 @@ _T = TypeVar("_T")
 
 
 class ByTensor:
-    """Values by the identity and version of a tensor; an entry goes when its tensor does.
+    """Cache keyed by the identity and version of a tensor; an entry goes when its tensor does.
 
-    PyTorch does not count writes through `.numpy()` or `.data`, so they go unnoticed.
+    Writes through `.numpy()` or `.data` go unnoticed, since PyTorch does not count them.
 
     Examples:
         >>> import torch
@@ -56,15 +56,15 @@ class ByTensor:
         self._known: Any = WeakIdKeyDictionary()
 
     def kept(self, tensor: Tensor, key: Hashable, compute: Callable[[], _T]) -> _T:
-        """Result of `compute`, reused if it was computed for this tensor and key before."""
-        if tensor.is_inference():  # no version counter tells whether such a tensor has changed
+        """Return the cached result of `compute` for this tensor and key, computing it on a miss."""
+        if tensor.is_inference():  # it has no version counter that would reveal a change
             return compute()
         version, known = self._known.get(tensor, (None, {}))
         if version != tensor._version:
             known = {}
             self._known[tensor] = tensor._version, known
         if key not in known:
-            # Normal tensors even when first asked for in inference mode: training may come next.
+            # Normal tensors even in inference mode: training may use them next.
             with torch.inference_mode(mode=False):
                 known[key] = compute()
         result: _T = known[key]

@@ -1,4 +1,4 @@
-"""Passes of a model over one graph as CUDA graphs: one launch in place of hundreds."""
+"""Passes of a model over one graph as CUDA graphs, with one launch instead of hundreds."""
 
 import gc
 import logging
@@ -15,35 +15,35 @@ log = logging.getLogger(__name__)
 _Pass = Callable[[], Tensor]
 
 RELATIVE = 1e-3
-"""Most that a replay may differ from a plain pass, relative to the largest value of a tensor."""
+"""Largest difference of a replay from a plain pass, relative to the largest value of a tensor."""
 
 
 class CapturedPasses:
     """A model whose passes over a graph are recorded once and then launched as a whole.
 
-    An epoch on a graph as small as Cora waits for its launches, not for the GPU. A pass is recorded
-    for each graph and mode if nothing in it waits for the GPU, and if two replays change logits,
-    gradients and buffers as two plain passes do: a model that draws on the host, counts there or
-    branches on its features runs as it is written. So does, from then on, one whose attributes a
-    callback has changed since the recording. The trials restore buffers, random numbers, and the
-    numbers and texts that modules keep as attributes, but no other state on the host.
+    On a graph as small as Cora, the time of an epoch is dominated by kernel launches. A pass is
+    recorded for each graph and mode, on two conditions: it has no host sync, and two replays give
+    the same logits, gradients and buffers as two plain passes. A model that draws random numbers on
+    the host, counts there or branches on its features runs uncaptured. A recording is dropped as
+    soon as a callback changes attributes of the model. The trials restore buffers, random states,
+    and attributes that are numbers or strings, but no other state on the host.
 
     Args:
-        model: On a CUDA device, in single precision without autocast. Its parameters may change
-            in place only.
+        model: Model on a CUDA device, in single precision without autocast. Its parameters may
+            only change in place.
 
     Reference: `torch.cuda.make_graphed_callables` in PyTorch's documentation of CUDA graphs.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        # A view keeps its tensors, so that no others can come to have their ids.
+        # A view keeps its tensors alive, so that their ids stay unique.
         self._passes: dict[tuple[int, ...], _View] = {}
-        # With the model's attributes at the recording.
+        # Each with the model's attributes at the time of the recording.
         self._recorded: dict[tuple[int, ...], tuple[_Pass, _Host]] = {}
 
     def __call__(self, x: Tensor, edge_index: Tensor, **options: Tensor) -> Tensor:
-        """Logits of every node, n x C, which the next call of the same kind overwrites."""
+        """Compute the logits of every node, n x C; the next call of this kind overwrites them."""
         differentiable = self._model.training and torch.is_grad_enabled()
         ids = map(id, (x, edge_index, *options.values()))
         key = (*ids, self._model.training, differentiable)
@@ -69,7 +69,7 @@ class CapturedPasses:
         if any(module._forward_hooks or module._forward_pre_hooks for module in plain.modules()):
             return None
         try:
-            trial(plain)  # looks at the graph
+            trial(plain)  # the first pass on a graph may need host syncs
             keeps_attributes = state.host.is_unchanged()
             with _waits_refused():
                 expected = trial(plain)
@@ -78,7 +78,7 @@ class CapturedPasses:
             if keeps_attributes and all(map(_close, trial(captured), expected)):
                 log.debug("a pass as a CUDA graph: %s", "training" if differentiable else "test")
                 return captured
-        except Exception as error:  # what a plain pass raises, it will raise again
+        except Exception as error:  # an error of the model is raised again by the plain pass
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
         finally:
             state.restore()
@@ -87,11 +87,11 @@ class CapturedPasses:
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
-        """Without garbage collection, which may free what no recording allows to be freed.
+        """Disable garbage collection, which may free objects that a recording must not free.
 
-        A recording that fails leaves the generator unable to draw and its own stream the current
-        one. The stream is put back, and the generator gets a new state, which passes recorded
-        before do not draw from: they are dropped.
+        A failed recording leaves the generator unusable and its own stream as the current one. This
+        restores the stream and gives the generator a new state. Passes recorded earlier do not draw
+        from that state, so they are dropped.
         """
         gc.collect()
         was_enabled = gc.isenabled()
@@ -126,7 +126,7 @@ class _View(nn.Module):
 
 
 class _Host:
-    """Numbers and texts that modules keep as attributes, and whether parameters learn."""
+    """Snapshot of module attributes that are numbers or strings, and of `requires_grad` flags."""
 
     def __init__(self, model: nn.Module) -> None:
         self._values = [
@@ -148,7 +148,7 @@ class _Host:
 
 
 class _State:
-    """What a pass changes besides its result: buffers, random numbers and attributes."""
+    """Snapshot of the state that a pass can change: buffers, random states and attributes."""
 
     def __init__(self, model: nn.Module) -> None:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
@@ -165,27 +165,27 @@ class _State:
         torch.cuda.set_rng_state(self._random[1])
 
     def two(self, run: _Pass) -> list[Tensor]:
-        """Logits and buffers after each of two passes from this state."""
+        """Run two passes from this state; return their logits, and the buffers at the end."""
         self.restore()
         logits = [run().clone() for _ in range(2)]
         return [*logits, *[buffer.clone() for buffer in self._buffers]]
 
     def two_with_gradients(self, run: _Pass) -> list[Tensor]:
-        """The same, and the gradients of a sum of squares."""
+        """Run two passes from this state; return the logits, gradients and buffers of each."""
         self.restore()
-        found = []
+        results = []
         for _ in range(2):
             logits = run()
             loss = logits.square().mean()
             gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
             values = [logits.detach(), *[g for g in gradients if g is not None], *self._buffers]
-            found += [value.clone() for value in values]
-        return found
+            results += [value.clone() for value in values]
+        return results
 
 
 @contextmanager
 def _waits_refused() -> Iterator[None]:
-    """Raise where the host would wait for the GPU, which nothing that is recorded may do."""
+    """Raise an error on a host sync, which no recorded pass may have."""
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -215,8 +215,8 @@ def _forward(plain: _View) -> _Pass:
     return replay
 
 
-def _close(found: Tensor, expected: Tensor) -> bool:
+def _close(actual: Tensor, expected: Tensor) -> bool:
     if not expected.is_floating_point():
-        return torch.equal(found, expected)
+        return torch.equal(actual, expected)
     largest = expected.abs().max() if expected.numel() else torch.zeros(())
-    return torch.allclose(found, expected, 0.0, RELATIVE * largest.item() + 1e-30, equal_nan=True)
+    return torch.allclose(actual, expected, 0.0, RELATIVE * largest.item() + 1e-30, equal_nan=True)

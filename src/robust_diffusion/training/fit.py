@@ -1,4 +1,4 @@
-"""Training of a model by GRB's protocol, by Lightning on one graph in memory."""
+"""Training of a model by GRB's protocol, with Lightning, on one graph in memory."""
 
 import json
 import logging
@@ -40,16 +40,16 @@ from robust_diffusion.training.module import Adversary, NodeClassification
 log = logging.getLogger(__name__)
 
 PRECISIONS = ("32", "32-true", "bf16-mixed", "16-mixed")
-"""Precisions of training; graphs, attacks and tests are of single precision."""
+"""Precisions of training; graphs, attacks and tests always use single precision."""
 
 LARGEST_FACTOR = 1e37
-"""Largest learning rate or weight decay: ten times it, Adam's first step, is finite in float32."""
+"""Largest learning rate or weight decay; ten times it, Adam's first step, is finite in float32."""
 
 SET_BY_FIT = {"max_epochs", "logger", "callbacks", "enable_progress_bar", "enable_checkpointing"}
-"""Lightning's options that a fit sets."""
+"""Options of Lightning's trainer that a fit sets itself."""
 
 UNREPORTED = {"deterministic", "enable_model_summary", "log_every_n_steps", "num_sanity_val_steps"}
-"""Options that every `conf/trainer/` sets and no error is about."""
+"""Options that every `conf/trainer/` sets; error messages leave them out."""
 
 LIGHTNING = str(Path(pl.__file__).parent)
 """Folder of Lightning's own code."""
@@ -57,9 +57,9 @@ LIGHTNING = str(Path(pl.__file__).parent)
 NOT_FOR_ONE_GRAPH = (
     # One graph is one batch: worker processes would only copy it.
     "does not have many workers",
-    # Lightning calls a torch function that newer versions of torch rename.
+    # Lightning calls a torch function that newer versions of torch have renamed.
     "isinstance.treespec, LeafSpec.",
-    # A pass that was recorded on a stream of its own: autograd waits for it.
+    # A captured pass was recorded on another stream, for which autograd waits.
     "AccumulateGrad node's stream does not match",
 )
 
@@ -83,17 +83,17 @@ class FitResult:
     epochs: int  # epochs trained
     seconds: float  # wall time of the training
     val_accuracy: float  # best validation accuracy, in 0..1
-    checkpoint: Path | None  # file of the best weights, if it was kept
-    best_epoch: int  # the one whose weights are kept, from 1
+    checkpoint: Path | None  # file of the best weights; `None` if it was deleted
+    best_epoch: int  # epoch of the best weights, from 1
 
 
 @contextmanager
 def _lightning_errors(directory: Path, shown: str) -> Iterator[None]:
-    """Name an option that cannot be, or the folder of a checkpoint that cannot be written."""
+    """Convert Lightning's errors: name invalid options, or a folder that cannot be written."""
     try:
         yield
     except (MisconfigurationException, ValueError, ZeroDivisionError) as error:
-        # Lightning checks some options only during a training, or divides by them.
+        # Lightning checks some options only during training, or divides by them.
         if LIGHTNING not in extract_tb(error.__traceback__)[-1].filename:
             raise
         reason = " ".join(str(error).split()).rstrip(".!")
@@ -111,7 +111,7 @@ def _lightning_errors(directory: Path, shown: str) -> Iterator[None]:
 
 @contextmanager
 def _emptied(folder: Path) -> Iterator[list[Path]]:
-    """Move the checkpoint in `folder` next to it at the end, to a free name, which is listed."""
+    """Move the checkpoint out of `folder` at the end, to a free name, and add it to the list."""
     moved: list[Path] = []
     try:
         yield moved
@@ -128,25 +128,28 @@ def _emptied(folder: Path) -> Iterator[list[Path]]:
 
 @validated("{key}")
 class Fit:
-    """GRB's protocol: Adam, cross-entropy, early stop on validation loss, best accuracy kept.
+    """GRB's protocol: Adam on the cross-entropy, with early stopping on the validation loss.
+
+    The result has the weights of the epoch with the best validation accuracy.
 
     Reference: "Implementation Details", arXiv:2209.07754; GRB's trainer.
 
     Args:
-        trainer: Builds a Lightning trainer; gets max_epochs, logger, callbacks.
+        trainer: Function that builds a Lightning trainer from max_epochs, logger and callbacks.
         max_epochs: Most epochs, at least 1.
         patience: Epochs without a lower validation loss after which training stops, at least 1.
-        min_delta: Smallest decrease of the validation loss that is an improvement.
-        learning_rate: Adam's, above 0, at most 1e37.
-        weight_decay: Adam's, at least 0, at most 1e37.
+        min_delta: Smallest decrease of the validation loss that counts as an improvement.
+        learning_rate: Adam's learning rate, above 0, at most 1e37.
+        weight_decay: Adam's weight decay, at least 0, at most 1e37.
         progress_bar: Show a bar on a terminal.
-        adversary: Attacks the graph in training; `None`, or an empty configuration, for none.
-        cuda_graphs: Launch a pass over the graph as a whole on a GPU, where that gives the same
-            numbers; see `CapturedPasses`.
-        key: The configuration key of this fit, for messages.
+        adversary: Adversarial training, such as `InjectionAdversary`; `None`, or an empty
+            configuration, for none.
+        cuda_graphs: Capture passes over the graph as CUDA graphs on a GPU, if the results are
+            the same; see `CapturedPasses`.
+        key: Configuration key of this fit, for messages.
 
     Raises:
-        ConfigError: A number out of range, or no adversary.
+        ConfigError: A number is out of range, or `adversary` is not an adversary.
 
     Examples:
         >>> from functools import partial
@@ -207,17 +210,16 @@ class Fit:
         """Train `model` on the graph of `datamodule`.
 
         Args:
-            model: Trained in place; ends with its best weights.
-            datamodule: Serves the train and val views.
-            directory: Where the best checkpoint goes; those of other trainings stay.
-            description: Names the training in progress bar and log.
-            logger: Lightning logger of the loss and accuracy curves.
+            model: Model, trained in place; it ends with its best weights.
+            datamodule: Datamodule with the train and val views.
+            directory: Folder for the best checkpoint; other checkpoints in it stay.
+            description: Name of the training in progress bar and log.
+            logger: Lightning logger for the loss and accuracy curves.
             callbacks: Further Lightning callbacks.
-            model_config: Configuration of the model, which the checkpoint keeps; `None` if it has
-                none.
+            model_config: Configuration of the model, saved in the checkpoint; `None` for none.
 
         Raises:
-            ConfigError: The trainer's device is missing or an option cannot be.
+            ConfigError: The trainer's device is missing, or an option is invalid.
             TrainingError: The loss is not finite, or no epoch was validated.
         """
         if not any(parameter.requires_grad for parameter in model.parameters()):
@@ -235,7 +237,7 @@ class Fit:
             model_config=model_config,
             cuda_graphs=self.cuda_graphs,
         )
-        module.train()  # Lightning leaves a model in the mode in which it finds it
+        module.train()  # Lightning does not change the mode of a model
         # Another process may train into the same directory at the same time.
         folder = directory.expanduser().resolve() / f"unfinished-{uuid4().hex[:12]}"
         checkpoint, stopping, *bar = self._callbacks(folder, description)
@@ -264,7 +266,8 @@ class Fit:
                 "the loss of the validation nodes is NaN after every epoch; lower "
                 f"{self.key}.learning_rate={self.learning_rate} or check the features"
             )
-        # This call has written it, so it may hold any object, such as a model's extra state.
+        # The file is trusted, since this call has written it; it may hold any object, such as a
+        # model's extra state.
         best = torch.load(path, map_location="cpu", weights_only=False)  # nosec B614
         module.load_state_dict(best["state_dict"])
         best_epoch = best["epoch"] + 1
@@ -274,7 +277,7 @@ class Fit:
         return FitResult(module.eval(), epochs, seconds, score, path, best_epoch)
 
     def _callbacks(self, directory: Path, description: str) -> list[pl.Callback]:
-        """Return the checkpoint of the best weights, the early stop and, if it is shown, a bar."""
+        """Return callbacks for the best checkpoint, early stopping, and perhaps a progress bar."""
         checkpoint = ModelCheckpoint(
             directory,
             filename="-".join([*re.findall(r"[\w.+-]+", description), "best"]),
@@ -288,7 +291,7 @@ class Fit:
         return [checkpoint, stopping, *[EpochProgressBar(description)][: self.progress_bar]]
 
     def trainer(self) -> pl.Trainer:
-        """A trainer to test with, on the device where this fit trains, or the first of several."""
+        """Build a trainer for tests, on the device of the training, or the first of several."""
         with quiet_lightning():
             build = partial(
                 self._build_trainer,
@@ -300,7 +303,7 @@ class Fit:
 
     @property
     def _keywords(self) -> Mapping[str, Any]:
-        """Options of the trainer that a configuration or a caller set."""
+        """Options of the trainer that the configuration or the caller has set."""
         return getattr(self._trainer, "keywords", {})
 
     @property
@@ -309,7 +312,7 @@ class Fit:
         return ", ".join(f"trainer.{k}={v}" for k, v in options if k not in UNREPORTED)
 
     def _build_trainer(self, **arguments: Any) -> pl.Trainer:
-        # Lightning's own bar counts batches, and an epoch has one.
+        # Lightning's progress bar counts batches, but an epoch has only one.
         arguments["enable_progress_bar"] = False
         keywords = self._keywords
         for key in arguments.keys() & keywords.keys() & SET_BY_FIT:
@@ -333,7 +336,7 @@ class Fit:
 
 
 def hide_advice() -> None:
-    """Hide the advice above and banners on devices and tips, from now on; warnings stay."""
+    """Hide `NOT_FOR_ONE_GRAPH`, and banners on devices and tips; other warnings stay."""
     for logger in LOGGERS:
         logger.setLevel(max(logger.level, logging.WARNING))
     for message in NOT_FOR_ONE_GRAPH:
@@ -342,7 +345,7 @@ def hide_advice() -> None:
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Hide advice and banners in a `with` block, from which Ctrl-C and SIGTERM reach the caller."""
+    """Hide advice and banners within the context, and pass Ctrl-C and SIGTERM to the caller."""
     levels = [logger.level for logger in LOGGERS]
     try:
         with warnings.catch_warnings():
@@ -358,9 +361,9 @@ def quiet_lightning() -> Iterator[None]:
 
 
 class EpochProgressBar(pl.Callback):
-    """Progress of a training in epochs, with its accuracies: a bar, or a line a minute.
+    """Progress of a training in epochs, with its accuracies, as a bar or a line per minute.
 
-    Its end, and so the time left, is the epoch at which training stops if the loss gets no lower.
+    The time left assumes that the validation loss does not improve, so that training stops early.
     """
 
     def __init__(self, description: str = "") -> None:
@@ -397,7 +400,7 @@ class EpochProgressBar(pl.Callback):
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Close the bar, so that the error stands on a line of its own."""
+        """Close the bar, so that the error starts on a new line."""
         self.on_train_end(trainer, pl_module)
 
 
@@ -407,10 +410,10 @@ def on_several(
     model: nn.Module,
     datamodule: GraphDataModule,
 ) -> pl.Trainer:
-    """The trainer, or one of its devices' processes if it has several devices.
+    """Return the trainer, or one that spawns a process per device if there are several devices.
 
-    The processes are started by this one. Lightning's own choice would start the command line
-    again, and the whole run with it.
+    By default, Lightning would start the command line again for each process, and the whole run
+    with it.
     """
     world, batches = trainer.world_size, datamodule.batching.batches_per_epoch
     if world == 1:
@@ -433,15 +436,15 @@ def on_several(
         )
     if not isinstance(trainer.strategy, pl.strategies.DDPStrategy):
         raise ConfigError(f"trainer.strategy: {devices} needs ddp; use trainer.strategy=ddp")
-    datamodule.train_dataloader()  # cut once, not by each process
+    datamodule.train_dataloader()  # cuts the graph once, instead of in each process
     let_pass(model)
     return build(strategy="ddp_spawn")
 
 
 def let_pass(model: nn.Module) -> None:
-    """Let parametrized layers pass to processes, such as those of a spectral norm.
+    """Make parametrized layers picklable, such as those with a spectral norm, for other processes.
 
-    PyTorch gives each of them a class of its own, which cannot be pickled.
+    PyTorch creates a new class for each of them, which cannot be pickled.
     """
     for layer in model.modules():
         if parametrize.is_parametrized(layer):
@@ -462,7 +465,7 @@ def _parametrized(kind: type[nn.Module], parts: Mapping[str, Any]) -> nn.Module:
 
 
 def on_one(build: Callable[..., pl.Trainer], trainer: pl.Trainer) -> pl.Trainer:
-    """The trainer, or one on the first of its devices: a graph is tested as a whole."""
+    """Return the trainer, or one on its first device, since a graph is tested as a whole."""
     if trainer.world_size == 1:
         return trainer
     first: Any = 1 if trainer.strategy.root_device.type == "cpu" else trainer.device_ids[:1]
@@ -470,10 +473,10 @@ def on_one(build: Callable[..., pl.Trainer], trainer: pl.Trainer) -> pl.Trainer:
 
 
 class Outcome(pl.Callback):
-    """Epochs and best score of a training, passed in a file.
+    """Callback that passes the number of epochs and the best score of a training through a file.
 
-    Processes of several devices hand back only the weights and the path of the checkpoint. They
-    also compute as this process does: by the same backend and arithmetic.
+    With several devices, processes only return the weights and the path of the checkpoint. The
+    callback also sets the backend and arithmetic of this process in the others.
     """
 
     def __init__(self, path: Path) -> None:
@@ -481,7 +484,7 @@ class Outcome(pl.Callback):
         self._backend = cast(Backend, current_backend())
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Set up a process that has just been started, to which this object comes first."""
+        """Set up a new process, in which this object is unpickled first."""
         self.__dict__.update(state)
         hide_advice()
         set_up_arithmetic()
@@ -497,7 +500,7 @@ class Outcome(pl.Callback):
             write_whole(self._path, json.dumps(summary), option="training:")
 
     def read(self) -> tuple[int, float] | None:
-        """Epochs and the best score; `None` if no epoch was validated."""
+        """Read the number of epochs and the best score; `None` if no epoch was validated."""
         if not self._path.exists():
             return None
         summary = json.loads(self._path.read_text(encoding="utf-8"))

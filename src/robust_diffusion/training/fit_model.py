@@ -1,4 +1,4 @@
-"""Training of one model on one graph, in a call."""
+"""Training of one model on one graph, in a single call."""
 
 import tempfile
 from contextlib import ExitStack, suppress
@@ -43,27 +43,28 @@ def fit(
     """Train a model on the training nodes, with early stopping on the validation nodes; see `Fit`.
 
     Training is inductive, as in GRB: the model sees the subgraph of the training nodes, and no
-    validation or test node. On a citation graph it ends a few points below the usual transductive
-    loop, in which the model sees the whole graph without the labels of the others.
+    validation or test node. On a citation graph, its accuracy is a few points lower than with the
+    usual transductive loop, in which the model sees the whole graph but only the training labels.
 
-    Call `torch.manual_seed` before you build the model to repeat a training.
+    Call `torch.manual_seed` before you build the model to make the training reproducible.
 
     Args:
-        model: Any `nn.Module` of (x, edge_index); trained in place, ends with its best weights.
+        model: Any `nn.Module` of (x, edge_index), trained in place; it ends with its best weights.
         data: A `Data` with a split (see `GraphDataModule.from_data`), or a datamodule.
-        max_epochs: At least 1.
+        max_epochs: Most epochs, at least 1.
         patience: Epochs without a lower validation loss after which training stops, at least 1.
-        learning_rate: Adam's, above 0.
-        weight_decay: Adam's, at least 0.
-        accelerator: Lightning's: auto, cpu, gpu.
-        adversary: Attacks the graph in training, such as `InjectionAdversary`; `None` for none.
-        directory: Where the best checkpoint goes; others in it stay. `None` keeps none.
+        learning_rate: Adam's learning rate, above 0.
+        weight_decay: Adam's weight decay, at least 0.
+        accelerator: Accelerator of Lightning's trainer: auto, cpu or gpu.
+        adversary: Adversarial training, such as `InjectionAdversary`; `None` for none.
+        directory: Folder for the best checkpoint; other checkpoints in it stay. `None` saves no
+            checkpoint.
         progress: Show a bar on a terminal.
         transductive: Show the model the whole graph in training, without the labels of validation
-            and test nodes. A datamodule has its own setting.
+            and test nodes. Only for a `Data`; a datamodule has its own setting.
 
     Raises:
-        ConfigError: A number out of range, or the model does not fit the graph.
+        ConfigError: A number is out of range, or the model does not fit the graph.
         DataError: The graph has no split, or is not a graph that a model can be trained on.
         TrainingError: The loss is not finite.
 
@@ -108,7 +109,7 @@ def fit(
 
 
 def _tried(model: nn.Module, datamodule: GraphDataModule) -> TriedModel:
-    """Return the model tried on the validation view, whose classes it must tell."""
+    """Try the model on the validation view, and check its number of classes."""
     view, classes = datamodule.view("val"), datamodule.num_classes
     if classes < 2:
         raise DataError("data.y: expected two classes or more, got 1; there is nothing to learn")
@@ -117,7 +118,7 @@ def _tried(model: nn.Module, datamodule: GraphDataModule) -> TriedModel:
     device, dtype = device_of(model), dtype_of(model, view.x.dtype)
     x, edge_index = view.x.to(device, dtype), view.edge_index.to(device)
     if isinstance(model, nn.Module) and any(map(is_lazy, model.parameters())):
-        with torch.no_grad(), suppress(Exception):  # of anyone's forward; the check names it
+        with torch.no_grad(), suppress(Exception):  # an error is reported by the check below
             model.eval()(x, edge_index)  # in train mode, norms would count validation nodes
     tried = check_model(model, x, edge_index, classes, grows=False)
     if tried.logits.size(1) != classes:

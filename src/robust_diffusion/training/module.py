@@ -1,4 +1,4 @@
-"""The one LightningModule, around any model, and the interface of its adversary."""
+"""LightningModule for the training of any model, and the interface for adversarial training."""
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -22,18 +22,18 @@ from robust_diffusion.system.tensor_hashes import ByTensor
 from robust_diffusion.training.cuda_graphs import CapturedPasses
 
 _Attacker = Callable[[Data], Data]
-"""Attacks the train view, or a batch of it, again at each call; the clean nodes come first."""
+"""Attack the train view, or a batch of it, at each call; the clean nodes come first."""
 
 
 @runtime_checkable
 class Adversary(Protocol):
-    """Attacks the graph that a model is trained on, while it is trained.
+    """Adversarial training: an attack on the train graph in every step.
 
-    The loss of training is (1 - s) clean + s attacked, with s the `attacked_share`. The attacker is
-    passed the train view and nothing else, so that no validation or test node is ever seen.
+    The training loss is (1 - s) clean + s attacked, with s the `attacked_share`. The attacker only
+    receives the train view, so that it never sees a validation or test node.
 
-    Early stopping and the best epoch go by clean validation nodes. Going by validation nodes that
-    are attacked in the same way would keep the epoch at which that attacker lags the most.
+    Early stopping and the best epoch use clean validation nodes. Attacked validation nodes would
+    favour the epoch at which the attacker lags most behind the model.
 
     Attributes:
         attacked_share: s, in (0, 1].
@@ -42,25 +42,25 @@ class Adversary(Protocol):
     attacked_share: float
 
     def against(self, model: nn.Module) -> _Attacker:
-        """A new attacker of a model; its random numbers are drawn from torch's global generator."""
+        """Create an attacker of a model, seeded from torch's global generator."""
 
 
 class NodeClassification(pl.LightningModule):
     """Cross-entropy training of a node classifier, and its accuracy on each test graph.
 
-    The model maps (x, edge_index) to logits, also `degree` if it normalises by degree. A checkpoint
-    holds the weights and the arguments but for the model, which
-    `load_from_checkpoint(path, model=model)` receives.
+    The model maps (x, edge_index) to logits; if it normalises by degree, it also receives `degree`.
+    A checkpoint holds the weights and all arguments except the model, which has to be passed to
+    `load_from_checkpoint(path, model=model)`.
 
     Args:
         model: Any model.
-        num_classes: Its number of logits.
-        learning_rate: Adam's.
-        weight_decay: Adam's.
-        adversary: Attacks the graph in training; `None` for none.
-        key: The configuration key of the training, for messages.
-        model_config: Configuration of the model, which a checkpoint keeps; `None` if it has none.
-        cuda_graphs: Launch a pass over a graph as a whole on a GPU; see `CapturedPasses`.
+        num_classes: Number of its logits.
+        learning_rate: Adam's learning rate.
+        weight_decay: Adam's weight decay.
+        adversary: Adversarial training; `None` for none.
+        key: Configuration key of the training, for messages.
+        model_config: Configuration of the model, saved in checkpoints; `None` for none.
+        cuda_graphs: Capture passes over a graph as CUDA graphs on a GPU; see `CapturedPasses`.
 
     Examples:
         >>> from robust_diffusion import MLP, GraphDataModule, NodeClassification
@@ -85,7 +85,7 @@ class NodeClassification(pl.LightningModule):
         cuda_graphs: bool = False,
     ) -> None:
         super().__init__()
-        # Not passed to the logger, which has the whole configuration.
+        # Not passed to the logger, which receives the whole configuration elsewhere.
         self.save_hyperparameters(ignore=["model", "adversary", "cuda_graphs"], logger=False)
         self.model = model
         self.num_classes = num_classes
@@ -100,11 +100,11 @@ class NodeClassification(pl.LightningModule):
 
     @classmethod
     def load_from_checkpoint(cls, *args: Any, **kwargs: Any) -> "NodeClassification":
-        """Lightning's, but no code of the file is run unless `weights_only` is false."""
+        """Load as Lightning does, but execute no code in it unless `weights_only` is false."""
         return super().load_from_checkpoint(*args, **{"weights_only": True} | kwargs)
 
     def on_fit_start(self) -> None:
-        """Hand on the scale of the features, and prepare those of both views, once."""
+        """Pass the scale of the features to the model, and prepare the features of both views."""
         if self._adversary is not None:
             self._attacker = self._adversary.against(self.model)
         datamodule = getattr(self.trainer, "datamodule", None)
@@ -118,9 +118,9 @@ class NodeClassification(pl.LightningModule):
             self._prepared = {id(x): sparse_input(x) for x in views if x is not None}
 
     def on_train_start(self) -> None:
-        """Record passes where they are alike: on one GPU, one graph an epoch, in single precision.
+        """Capture passes if all are equal: one graph per epoch on one GPU, in single precision.
 
-        Only now does the trainer know the number of batches.
+        This is the first hook at which the trainer knows the number of batches.
         """
         trainer = self.trainer
         alike = trainer.num_training_batches == trainer.world_size == 1 and not self._adversary
@@ -129,11 +129,11 @@ class NodeClassification(pl.LightningModule):
             self._run = CapturedPasses(self.model)
 
     def on_fit_end(self) -> None:
-        """Drop the prepared features, the attacker and what was recorded of passes."""
+        """Drop the prepared features, the attacker and the captured passes."""
         self._prepared, self._attacker, self._run = {}, None, None
 
     def forward(self, data: Data) -> Tensor:
-        """Logits of every node of a view, n x C."""
+        """Return the logits of every node of a view, n x C."""
         data = self._cast(data)
         x = self._prepared.get(id(data.x), data.x)
         run: Callable[..., Tensor] = self._run or self.model
@@ -142,10 +142,10 @@ class NodeClassification(pl.LightningModule):
         return run(x, data.edge_index)
 
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
-        """Loss on the scored nodes of the train view."""
+        """Compute the loss on the scored nodes of the train view."""
         loss, accuracy = self._score(batch)
         if not torch.isfinite(loss):
-            self._run = None  # hooks look at the layers
+            self._run = None  # the hooks below need a plain pass
             raise TrainingError(
                 f"loss is {loss.item()} at epoch {self.current_epoch}: "
                 f"{first_non_finite(self.model, lambda: self(batch))}; "
@@ -159,21 +159,21 @@ class NodeClassification(pl.LightningModule):
         return loss + self._adversary.attacked_share * (attacked_loss - loss)
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
-        """Loss and accuracy on the validation nodes."""
+        """Log loss and accuracy on the validation nodes."""
         loss, accuracy = self._score(batch)
-        # NaN as logits have an accuracy, too, which must not be the best one.
+        # Logits that are NaN also have an accuracy, which must not become the best one.
         self._log("val", loss, accuracy.where(~loss.isnan(), torch.nan))
 
     def test_step(self, batch: Data, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Loss and accuracy on the target nodes."""
+        """Log loss and accuracy on the target nodes."""
         self._log("test", *self._score(batch))
 
     def predict_step(self, batch: Data, batch_idx: int) -> Tensor:
-        """Logits of every node, n x C."""
+        """Return the logits of every node, n x C."""
         return self(batch)  # type: ignore[no-any-return]
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam over every parameter."""
+        """Create Adam over all parameters."""
         return torch.optim.Adam(
             self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
         )
@@ -185,14 +185,14 @@ class NodeClassification(pl.LightningModule):
         dtype = dtype_of(self.model, x.dtype)
         if x.dtype != dtype:
             data = copy(data)
-            # Once per tensor, since prepared features are found by the identity of theirs.
+            # Cached per tensor, since prepared features are looked up by its identity.
             data.x = _CAST.kept(x, dtype, lambda: x.to(dtype))
             if "degree" in data:
                 data.degree = data.degree.to(dtype)
         return data
 
     def _score(self, data: Data) -> tuple[Tensor, Tensor]:
-        """Loss and accuracy of the scored nodes."""
+        """Compute loss and accuracy of the scored nodes."""
         nodes = _SCORED.kept(data.mask, (), lambda: data.mask.nonzero().squeeze(1))
         logits, labels = self(data)[nodes], data.y[nodes]
         loss = F.cross_entropy(logits, labels)
@@ -208,12 +208,12 @@ class NodeClassification(pl.LightningModule):
 
 
 CAPTURING = "cuda"
-"""Type of the devices that can launch a pass as a whole."""
+"""Type of the devices that can capture passes."""
 
 _CAST = ByTensor()
 
 _SCORED = ByTensor()
-"""Numbers of the nodes in masks: cached, since counting them is a host sync on a GPU."""
+"""Cached node indices of masks, since computing them is a host sync on a GPU."""
 
 
 def first_non_finite(model: nn.Module, forward: Any) -> str:
@@ -232,5 +232,5 @@ def first_non_finite(model: nn.Module, forward: Any) -> str:
             if name:
                 hooks.enter_context(module.register_forward_hook(partial(look, name)))
         forward()
-    # Inner layers finish before the layers that hold them, so the first found is the innermost.
+    # Inner layers finish before the layers that contain them, so the first is the innermost.
     return f"the output of {layers[0]} is not finite" if layers else "the logits are not finite"

@@ -1,4 +1,4 @@
-"""The auditor: whether a perturbed graph is within its budget, from the two graphs alone."""
+"""Audit of a perturbed graph against its budget, using only the clean and the perturbed graph."""
 
 from robust_diffusion.attacks.audit.check import GraphLike, Violation, ViolationKind, audit
 from robust_diffusion.attacks.audit.files import (

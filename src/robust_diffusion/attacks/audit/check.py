@@ -1,4 +1,4 @@
-"""Check of a perturbed graph against its budget: the rules, and what breaks them."""
+"""Check of a perturbed graph against its budget: the rules and their violations."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ ViolationKind = Literal["injection", "modification"]
 Level = Literal["error", "warning"]
 
 _SHOWN = 3
-"""Offenders that a message names."""
+"""Most offenders that a message lists."""
 
 _RULES: Mapping[str, str] = {
     "features_shape": "features have shape {shape}, not (n, {width})",
@@ -59,7 +59,7 @@ _RULES: Mapping[str, str] = {
     "flipped_edges": "{0} edges are flipped ({added} added, {removed} removed), the first {1}; at "
     "most {most} may be ({ratio} of {total})",
 }
-"""Message of each rule, with places {0} for the number of offenders and {1} for the first few."""
+"""Message of each rule; {0} is the number of offenders, and {1} lists the first few."""
 
 
 @runtime_checkable
@@ -76,7 +76,7 @@ class GraphLike(Protocol):
 
 
 def graph_parts(graph: GraphLike) -> tuple[Tensor, Tensor]:
-    """Features and edges, on the CPU."""
+    """Return the features and edges, on the CPU."""
     assert graph.x is not None
     assert graph.edge_index is not None
     return graph.x.detach().cpu(), graph.edge_index.detach().cpu()
@@ -88,18 +88,18 @@ class Violation:
 
     code: str  # the rule
     message: str  # one line: what, how often, the first offenders, and what is allowed
-    level: Level = "error"  # A `warning` is no breach of the budget
+    level: Level = "error"  # a `warning` does not violate the budget
 
 
 class Violations(list[Violation]):
-    """The rules that a graph breaks, in the order in which they are looked at."""
+    """The rules that a graph breaks, in the order in which they are checked."""
 
     def add(
         self, code: str, offenders: Tensor | int, values: Tensor | None = None, **details: object
     ) -> None:
         """Add a violation if there are offenders: nodes, pairs of nodes as 2 x k, or their number.
 
-        The message shows `values`, one of each, and `details`.
+        The message shows `details`, and `values` with one value per offender.
         """
         count, names = offenders if isinstance(offenders, int) else offenders.size(-1), list[str]()
         if isinstance(offenders, Tensor):
@@ -136,31 +136,31 @@ def audit(
 ) -> list[Violation]:
     """Check a perturbed graph against its clean one, counted from the graphs themselves.
 
-    Of both kinds: types, shapes, finite values, and a simple undirected graph. An injection leaves
-    original nodes and edges as they are; a modification has the same nodes, changes features of
-    target nodes and flips edges that touch one. All limits are those of `Budget`, whose fields can
-    be passed as they are; those of the other kind are ignored.
+    Both kinds require valid types and shapes, finite values, and a simple undirected graph. An
+    injection leaves original nodes and edges as they are. A modification has the same nodes, and
+    only changes features of target nodes and flips edges that touch one. The limits are the fields
+    of `Budget`; limits of the other kind are ignored.
 
     Args:
         clean: The graph before the attack, simple and undirected.
         perturbed: The graph after it, original nodes first.
         kind: What the attack may do.
-        max_injected_nodes: Most nodes injected; this and all others but `feature_limits`: `None`
-            for no limit.
+        max_injected_nodes: Most nodes injected. For this and all other limits except
+            `feature_limits`, `None` means no limit.
         max_edges_per_injected_node: Most undirected edges of one injected node.
         max_injected_edges: Most undirected edges with an injected end.
         feature_limits: Smallest and largest feature value that may be written; `None` for those of
-            the clean graph. Limits count as the features' type rounds them.
+            the clean graph. The limits are rounded to the data type of the features.
         node_ratio: Share of the target nodes whose features may change.
         edge_ratio: Share of the undirected edges at target nodes that may be flipped.
-        epsilon: Largest change of one feature; more by its rounding is not held against it.
+        epsilon: Largest change of one feature, with a tolerance for rounding.
         features: Form of injected features, as in `Budget`.
         max_words: Most words of an injected node.
         target_nodes: Nodes under attack, each once; `None` for all. An injected edge to another
             node is a warning, since no budget forbids it.
 
     Returns:
-        What is broken, each rule at most once; empty if nothing is.
+        The violations, at most one per rule; empty if there are none.
     """
     check_choice("kind", kind, get_args(ViolationKind))
     (x, edge_index), (reference, clean_edges) = graph_parts(perturbed), graph_parts(clean)
@@ -201,7 +201,7 @@ def audit(
 
 
 def _mask(n: int, nodes: Int[Tensor, " t"] | None) -> Bool[Tensor, " n"]:
-    """Return which of n nodes are among some; all if these are `None`."""
+    """Return a mask of n nodes that is true at `nodes`, or everywhere if `nodes` is `None`."""
     mask = torch.full((n,), nodes is None)
     if nodes is not None:
         mask[node_numbers(nodes, n, "target_nodes")] = True
@@ -211,9 +211,9 @@ def _mask(n: int, nodes: Int[Tensor, " t"] | None) -> Bool[Tensor, " n"]:
 class UndirectedEdges:
     """The undirected edges of a graph, each once, even if its edge list is malformed.
 
-    Edge u < v has the number u base + v, the same for two graphs that are to be compared; edges of
-    other nodes than 0..num_nodes - 1 are left out. `violations` are what is wrong with the list.
-    Sorting is all that costs more than linear time.
+    Edge u < v has the number u base + v; two graphs can be compared if they have the same base.
+    Edges to nodes outside 0..num_nodes - 1 are left out. `violations` lists the defects of the edge
+    list. All operations except sorting take linear time.
     """
 
     def __init__(self, edge_index: Tensor, num_nodes: int, base: int) -> None:
@@ -246,22 +246,22 @@ class UndirectedEdges:
         self.ids = _sorted(torch.cat([there, down]))
 
     def ends(self, ids: Int[Tensor, " k"] | None = None) -> Int[Tensor, "2 k"]:
-        """Both ends of edges, the smaller node first; of all edges if none are named."""
+        """Return both ends of edges, the smaller node first; by default of all edges."""
         ids = self.ids if ids is None else ids
         return torch.stack([ids // self.base, ids % self.base])
 
     def without(self, other: "UndirectedEdges") -> Int[Tensor, " k"]:
-        """Numbers of the edges that another graph lacks."""
+        """Return the numbers of the edges that the other graph lacks."""
         return self.ids[~_contains(other.ids, self.ids)]
 
 
 def _sorted(ids: Tensor) -> Tensor:
-    # Most edge lists are sorted already, and to see that is cheap.
+    # Most edge lists are sorted already, and checking is cheap.
     return ids if (ids[1:] >= ids[:-1]).all() else ids.sort().values
 
 
 def _contains(haystack: Tensor, needles: Tensor) -> Tensor:
-    """For each needle whether it is in the sorted haystack."""
+    """Return for each needle whether it is in the sorted haystack."""
     if haystack.numel() == 0:
         return torch.zeros(needles.numel(), dtype=torch.bool)
     position = torch.searchsorted(haystack, needles).clamp_(max=haystack.numel() - 1)
@@ -272,23 +272,23 @@ def _check_new_nodes(
     violations: Violations,
     ends: Int[Tensor, "2 e"],
     targets: Bool[Tensor, " n"],
-    new: int,
+    num_new: int,
     max_nodes: int | None,
-    per_node: int | None,
-    in_all: int | None,
+    max_per_node: int | None,
+    max_edges: int | None,
 ) -> None:
-    """Limits of the new nodes and their edges, and edges away from the targets."""
+    """Check the limits of new nodes and their edges, and report edges to non-target nodes."""
     n = targets.numel()
     ends = ends[:, ends[1] >= n]
     degree = torch.bincount(ends[ends >= n] - n)
-    over = (degree > (ends.size(1) if per_node is None else per_node)).nonzero()[:, 0]
+    over = (degree > (ends.size(1) if max_per_node is None else max_per_node)).nonzero()[:, 0]
     away = ends[:, ends[0] < n]
     away = away[:, ~targets[away[0]]]
-    if max_nodes is not None and new > max_nodes:
-        violations.add("injected_nodes", new, most=max_nodes)
-    violations.add("edges_per_injected_node", over + n, degree[over], most=per_node)
-    if in_all is not None and ends.size(1) > in_all:
-        violations.add("injected_edges", ends.size(1), most=in_all)
+    if max_nodes is not None and num_new > max_nodes:
+        violations.add("injected_nodes", num_new, most=max_nodes)
+    violations.add("edges_per_injected_node", over + n, degree[over], most=max_per_node)
+    if max_edges is not None and ends.size(1) > max_edges:
+        violations.add("injected_edges", ends.size(1), most=max_edges)
     violations.add("not_a_target", away)
 
 
@@ -340,9 +340,9 @@ def _check_limits(
     limits: Sequence[float],
     before: Tensor | None = None,
 ) -> None:
-    """Features of some nodes out of range, which counts as the type of `x` rounds it.
+    """Check features against the range, whose limits are rounded to the data type of `x`.
 
-    One that was out of range before may be anything up to that.
+    A feature that was out of range before may have any value between the range and its old value.
     """
     low, high = _outwards(limits[0], x.dtype, -1), _outwards(limits[1], x.dtype, 1)
     values = x.double()
@@ -360,7 +360,7 @@ def _check_limits(
 
 
 def _check_injected(violations: Violations, x: Tensor, n: int, budget: Budget) -> None:
-    """The limits and the form of injected features: two values, or rows that sum to one."""
+    """Check the limits and the form of injected features: two values, or rows that sum to one."""
     numbers = torch.arange(n, n + x.size(0))
     _check_limits(violations, x, numbers, budget.limits)
     (low, high), features, max_words = budget.limits, budget.features, budget.max_words
@@ -381,7 +381,7 @@ def _check_injected(violations: Violations, x: Tensor, n: int, budget: Budget) -
 
 
 def _outwards(limit: float, dtype: torch.dtype, sign: int) -> float:
-    """An upper (1) or lower (-1) limit, or the nearest number of a type where that lies beyond."""
+    """Round an upper (1) or lower (-1) limit to `dtype`, unless that would narrow the range."""
     rounded = torch.tensor(limit, dtype=dtype).double().item()
     return sign * max(sign * limit, sign * rounded)
 

@@ -1,4 +1,4 @@
-"""Perturbed graphs in files: GRB's, and this project's own."""
+"""Perturbed graphs in files, in GRB's format and in this project's."""
 
 import io
 import pickle
@@ -28,21 +28,21 @@ PICKLES = (".pkl", ".pickle")
 _OWN = ".safetensors"
 
 _ROUNDING = 1e-6
-"""Twice of what GRB's normalisation, in float32, differs from ours by rounding, and more."""
+"""More than twice the rounding error between GRB's normalisation, in float32, and ours."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReadGraph:
-    """A perturbed graph as a file has it, unchecked."""
+    """A perturbed graph as read from a file, not yet checked."""
 
     x: Tensor  # features, original nodes first
-    edge_index: Tensor  # edges as they are listed
-    kind: ViolationKind  # what the shapes speak for
-    violations: Violations = field(default_factory=Violations)  # what is wrong with the file's form
+    edge_index: Tensor  # edges as the file lists them
+    kind: ViolationKind  # kind of attack, inferred from the shapes
+    violations: Violations = field(default_factory=Violations)  # defects of the file's format
 
 
 def perturbed_files(path: str | Path) -> list[Path]:
-    """The perturbed graphs at a path: a file, a folder of GRB's files, or entries of the store."""
+    """List the perturbed graphs at a path: one file, or a folder of GRB or cache files."""
     path = Path(path)
     if not path.is_dir():
         return [path]
@@ -58,21 +58,21 @@ def perturbed_files(path: str | Path) -> list[Path]:
 def read_perturbed(
     path: str | Path, clean: GraphLike, *, merge_duplicates: bool = False
 ) -> ReadGraph:
-    """Read a perturbed graph; nothing in the file is run.
+    """Read a perturbed graph without executing any code in the file.
 
-    GRB writes the adjacency as `adj*.pkl`: after an injection the k x (n + k) rows of the injected
-    nodes, after a modification n x n. Beside it lies `features*.npy`: the k injected nodes' or
-    all. The pickle is read as data, as `read_pickle` does. GRB normalises in float32, so a feature
-    of an original node within 1e-6 of ours is read as ours.
+    GRB writes the adjacency as `adj*.pkl`: the k x (n + k) rows of the injected nodes after an
+    injection, n x n after a modification. `features*.npy` next to it holds the features of the k
+    injected nodes, or of all nodes. The pickle is read as plain data; see `read_pickle`. GRB
+    normalises in float32, so a feature of an original node within 1e-6 of ours is read as ours.
 
-    GRB 0.1.0 draws some edges twice, and a sparse matrix adds them up: such an edge has the weight
-    2, in GRB's models too.
+    GRB 0.1.0 draws some edges twice. Its sparse matrix adds them up, so these edges have the weight
+    2, also in GRB's models.
 
     Args:
-        path: `*adj*.npz`, `*adj*.pkl`, or an entry of the store with edge_index and either x, or
-            what differs: injected_x, changed_nodes and changed_x.
+        path: `*adj*.npz`, `*adj*.pkl`, or a cache entry (`.safetensors`) with edge_index and
+            either x, or the differences injected_x, changed_nodes and changed_x.
         clean: The graph before the attack.
-        merge_duplicates: Read an edge that is listed several times as one edge; otherwise it is a
+        merge_duplicates: Read an edge that is listed several times as one edge; by default it is a
             violation.
     """
     path = Path(path)
@@ -96,8 +96,8 @@ def read_perturbed(
 def write_perturbed(folder: str | Path, graph: GraphLike, clean: GraphLike) -> Path:
     """Write a perturbed graph as GRB's pipeline does: `adj.pkl` and `features.npy`.
 
-    After an injection the rows and features of the injected nodes, which GRB's evaluation appends
-    to the clean graph; after a modification all of both.
+    For an injection, the files hold the rows and features of the injected nodes, which GRB's
+    evaluation appends to the clean graph; for a modification, those of all nodes.
     """
     folder = Path(folder)
     (x, edge_index), (clean_x, clean_edges) = graph_parts(graph), graph_parts(clean)
@@ -164,7 +164,7 @@ def _assembled(
             f"{path}: expected the {n} nodes of the clean graph, got {columns} and no features of "
             f"new nodes in {features.name}; name the dataset that was attacked"
         )
-    # A modification of edges alone comes without features.
+    # A modification that only flips edges has no features file.
     x = _features(features, clean_x, injected) if injected or features.is_file() else clean_x
     entries = sp.coo_array(adjacency)
     stored = entries.data != 0
@@ -173,17 +173,17 @@ def _assembled(
     edge_index = edges + torch.tensor([[columns - rows], [0]])
     odd, violations = weight != 1, Violations()
     if merge_duplicates:
-        odd &= (weight < 1) | (weight.frac() != 0)  # the latter of infinity, too
+        odd &= (weight < 1) | (weight.frac() != 0)  # frac of infinity is NaN, which is not 0
     violations.add("edge_weight", edge_index[:, odd], weight[odd])
     if rows < columns:
-        # As GRB puts it together: the clean graph, the injected rows, and their transpose.
+        # GRB assembles the clean graph, the injected rows, and their transpose in the same way.
         outside = edge_index[:, edge_index[1] < n].flip(0)
         edge_index = torch.cat([clean_edges, edge_index, outside], 1)
     return ReadGraph(x, edge_index, "injection" if injected else "modification", violations)
 
 
 def _features(path: Path, reference: Tensor, injected: int) -> Tensor:
-    """Features of all nodes; the file holds those of the injected nodes, or of all."""
+    """Return the features of all nodes; the file holds those of the injected nodes, or of all."""
     array = read_npy(path)
     if array.dtype.kind not in NUMBERS:
         raise DataError(f"{path}: holds no real numbers; save the features with numpy.save")

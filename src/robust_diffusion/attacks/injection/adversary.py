@@ -1,4 +1,4 @@
-"""Nodes injected on the fly, against which a model is trained."""
+"""Adversarial training on nodes that are injected on the fly."""
 
 from typing import get_args
 
@@ -29,14 +29,14 @@ _KEY = "adversary"
 
 @validated("adversary")
 class InjectionAdversary:
-    """Injected nodes at the nodes of the train view, moved by gradient in every epoch.
+    """Adversarial training on injected nodes whose features move by gradient in every epoch.
 
-    Their edges and the features that they start from are drawn, and last for some epochs. In each
-    of these, Adam goes on from where it was and takes a few steps against the model as it is by
-    then, so that a few steps per epoch do the work of many. Then all is redrawn.
+    Edges and initial features of the injected nodes are drawn and last for `epochs_per_draw`
+    epochs. In each of these, Adam continues from its last state and takes a few steps against the
+    current model, so that a few steps per epoch do the work of many. Then everything is redrawn.
 
-    The steps go through the model in eval mode, by the gradient that it gives. Degrees of the whole
-    graph, which `fidelity.degree_leak` hands to a training, are left out of attacked passes.
+    The steps differentiate the model in eval mode. Attacked passes do not use the degrees of the
+    whole graph that `fidelity.degree_leak` passes to training.
 
     Reference: adversarial training, Madry et al. 2018, arXiv:1706.06083, with steps that go on
     from epoch to epoch, Shafahi et al. 2019, arXiv:1904.12843.
@@ -47,10 +47,10 @@ class InjectionAdversary:
         num_steps: Gradient steps per epoch, at least 1.
         epochs_per_draw: Epochs after which edges and features are redrawn, at least 1;
             with clusters, every batch gets its own draw.
-        attacked_share: Share of the attacked loss in the loss of training, in (0, 1].
-        loss: Raised by the steps; see `attacks.losses`.
-        edges: How the new nodes share out their edges; see `sharing`.
-        start: Features that they start from; see `starts`.
+        attacked_share: Weight of the attacked loss in the training loss, in (0, 1].
+        loss: Loss that the steps raise; see `attacks.losses`.
+        edges: How the new nodes distribute their edges; see `GradientInjection`.
+        start: Features that the steps start from; see `GradientInjection`.
         step_size: Adam's learning rate, above 0, in normalised units.
         feature_limits: Smallest and largest injected feature; `None` for the range of the view.
 
@@ -96,11 +96,11 @@ class InjectionAdversary:
         self.budget(1, (0.0, 1.0))
 
     def against(self, model: nn.Module) -> "InjectionAttacker":
-        """A new attacker of a model."""
+        """Create an attacker of a model."""
         return InjectionAttacker(self, model)
 
     def budget(self, num_targets: int, feature_range: tuple[float, float]) -> Budget:
-        """Limits on a view with this number of scored nodes and range of features."""
+        """Return the limits on a view with this number of scored nodes and range of features."""
         return Budget(
             max(1, round(self.node_ratio * num_targets)),
             num_targets,
@@ -110,7 +110,7 @@ class InjectionAdversary:
 
 
 class InjectionAttacker:
-    """The nodes that an adversary has injected into the train view of a model."""
+    """State of an `InjectionAdversary`: the nodes injected into the train view of a model."""
 
     def __init__(self, options: InjectionAdversary, model: nn.Module) -> None:
         self._options = options
@@ -124,14 +124,14 @@ class InjectionAttacker:
         self._problem: Problem
 
     def __call__(self, data: Data) -> Data:
-        """The attacked view, whose scored nodes are those of `data`."""
+        """Return the attacked view; the scored nodes are those of `data`."""
         again = self._epochs == self._options.epochs_per_draw
         with frozen(self._model):
             try:
                 if again or not self._knows(data):
                     self._draw(data)
                 self._epochs += 1
-                self._rows = self._problem.rows_of(clean_graph(data)[0])  # weights as they are now
+                self._rows = self._problem.rows_of(clean_graph(data)[0])  # with the current weights
                 new = self._ascent.advance(self._options.num_steps)
             except AttackError as error:
                 raise TrainingError(
@@ -141,7 +141,7 @@ class InjectionAttacker:
         return _with_nodes(data, new.clone(), self._edges)
 
     def _knows(self, data: Data) -> bool:
-        """True if this is the view of the last call, perhaps as another copy of it."""
+        """Return whether this is the view of the last call, or a copy of it."""
         if self._clean is None:
             return False
         known, edges = clean_graph(self._clean)[1], clean_graph(data)[1]
@@ -170,7 +170,7 @@ class InjectionAttacker:
 
 
 def _with_nodes(data: Data, new: Tensor, edge_index: Tensor) -> Data:
-    """The attacked view, whose new nodes are not scored."""
+    """Return the attacked view; the new nodes are not scored."""
     x, y, mask = clean_graph(data)[0], data.y, data.mask
     assert isinstance(y, Tensor)
     none = new.size(0)

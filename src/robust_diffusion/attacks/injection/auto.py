@@ -1,4 +1,4 @@
-"""The strongest injection that this package knows, as one attack."""
+"""`auto` for injections: an ensemble that estimates the worst case."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,47 +30,48 @@ SPENDINGS: tuple[tuple[int | None, bool], ...] = (
     (4, False),
     (1, False),
 )
-"""Edges per target, all that the budget has if none are named, and whether some of a node's edges
-lead to other new nodes. More is not always worse: each edge slows a flow whose modulation divides
-by the degree."""
+"""Edges per target (`None` for all that the budget has), and whether some of a node's edges lead to
+other new nodes. More edges are not always more harmful: each edge slows a flow whose modulation
+divides by the degree."""
 
 LINKED = 1 / 4
-"""Share of a node's edges that are links to other new nodes, where there are any. They spread what
-one target's class makes of a node that it is joined to."""
+"""Share of a node's edges that link it to other new nodes, if links are tried. Links spread the
+effect that one target's class has on the node it is joined to."""
 
 RUNGS = ((1 / 24, 16), (1 / 16, 6), (1 / 8, 4), (1 / 8, 3))
-"""Per rung, its share of the steps and the number of parts that are left."""
+"""For each rung, its share of the steps and the number of parts that take them."""
 
 BEHIND = 0.1
-"""Accuracy, in 0..1, that a part may leave more than the best one and still go on. Beside a cover
-this does not count: the edges of the others have yet to move to where they are needed."""
+"""Largest accuracy, in 0..1, by which a part may trail the best one and still continue. It does not
+apply next to a cover, since the edges of the other parts have yet to move to where they are needed.
+"""
 
 SEARCHED = ("", ", an edge a target")
-"""Spendings, in words, that the search without gradients is tried with."""
+"""Spendings, in words, for which the search without gradients is run."""
 
 SEARCH_SHARE = 1 / 8
 """Mutations of each search, per step of `num_steps`."""
 
 LAST_SHARE, REALLOCATIONS, REFIT_SHARE, MOST_ROUNDS = 1 / 4, 4, 1 / 12, 16
-"""The best go on by this share of the steps, then by this many moves of edges, each with this
-share of them, and how often at most."""
+"""Final rounds of the best parts: share of the steps per round, number of edge reallocations after
+them, share of the steps per reallocation, and the largest number of rounds."""
 
 IDLE_ROUNDS, ENOUGH = 3, 0.01
-"""Such rounds in a row without a gain after which the attack ends. Below this accuracy, in 0..1,
-only the best part goes on, and one such round ends it."""
+"""Final rounds in a row without a gain after which the attack ends. Below an accuracy of `ENOUGH`,
+in 0..1, only the best part continues, and one round without a gain ends the attack."""
 
 COVERED, ASCENDED = 2, 1 / 5
 """Most edges per correctly classified target for which a cover is tried, and fewest for which the
-ascents are. In between, models that carry features far lose more to the ascents."""
+ascents run. In between, both run: models that carry features far lose more to the ascents."""
 
 EXCHANGE_SHARE = 1 / 3
-"""Exchanges of a cover's ends, at most, per step of `num_steps`."""
+"""Most exchanges of a cover's ends, per step of `num_steps`."""
 
 MUTATION = 0.3
 """Largest share of a node's features that one mutation mirrors."""
 
 CROSSED = 0.2
-"""Share of the nodes that take half of their features from another one instead."""
+"""Share of the nodes that take half of their features from another node instead."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,41 +79,46 @@ class Climb:
     """One gradient ascent."""
 
     name: str  # in the record
-    problem: Problem  # the form of the model that it is differentiated through
-    edges: SharingName | Literal["cover"]  # how the new nodes share out their edges
+    problem: Problem  # the form of the model that is differentiated
+    edges: SharingName | Literal["cover"]  # how the new nodes distribute their edges
     steps: StepRule  # loss and steps
     placement: Placement  # edges of the new nodes
     best: Found  # the most harmful features so far
 
     @property
     def right(self) -> float:
-        """Share of the targets, in 0..1, that its best features leave correctly classified."""
+        """Share of the targets, in 0..1, that are correctly classified at its best features."""
         return self.best.right / self.problem.targets.numel()
 
 
 class AutoInjection(Ensemble):
     """An ensemble of injection attacks: the most harmful graph that any part finds.
 
-    Nothing has to be chosen but the budget. If its edges are few beside the correctly classified
-    targets, `Cover` places them by what each misclassifies, through each form of the model, or
-    without gradients if no form has any. Unless they are fewer than a fifth of these targets,
-    gradient ascents follow, each with its own edges and loss, and a search that asks for no
-    gradient. Their edges lead to correctly classified targets alone: one for each, four, and all
-    that the budget allows, these with and without links among the new nodes. After each rung of
-    steps the less harmful parts are dropped; the others go on from the best features that they have
-    met. The best by each way of sharing, and the next best, then go on as long as that pays, and
-    move their edges from targets that are misclassified without them to where gradients and
-    measured gains say. All stop where no target is left.
+    Only the budget has to be set. The parts run in this order:
 
-    Every part's accuracy is kept in `PerturbedGraph.part_accuracy`. A part whose gradient is
-    missing or not finite is dropped with a warning in the log.
+    - If there are at most two edges per correctly classified target, `Cover` places each edge
+      where it misclassifies most targets. It runs through each form of the model, or without
+      gradients if no form has any.
+    - If there is at least one edge per five such targets, a search without gradients and gradient
+      ascents follow, each with its own edges and loss. Their edges only lead to correctly
+      classified targets: one edge per target, four, or all that the budget allows, the latter with
+      and without links among the new nodes.
+    - After each rung of steps, the less harmful ascents are dropped (successive halving); the
+      others continue from their best features.
+    - The best part of each edge distribution, and the next best part, continue as long as they
+      gain. They move edges away from targets that stay misclassified without them, to where
+      gradients and measured gains are largest.
+
+    The attack stops once every target is misclassified. `PerturbedGraph.part_accuracy` records the
+    accuracy of every part. A part whose gradient is missing or not finite is dropped with a warning
+    in the log.
 
     Reference: in the manner of AutoAttack, Croce and Hein 2020, arXiv:2003.01690, with successive
     halving, Jamieson and Talwalkar 2016, arXiv:1502.07943.
 
     Args:
-        num_steps: Gradient steps, at least 0. The longest parts take a third as many before edges
-            move; each round after that takes up to eleven twelfths as many of each part.
+        num_steps: Gradient steps, at least 0. The longest parts take a third of this number before
+            edges move, and up to eleven twelfths of it in each round after that.
 
     Examples:
         >>> from robust_diffusion import GCN, AutoInjection, Budget, attack
@@ -131,11 +137,11 @@ class AutoInjection(Ensemble):
         self.num_steps = num_steps
 
     def has_budget(self, problem: Problem, budget: Budget) -> bool:
-        """True if a node may be injected."""
+        """Return whether a node may be injected."""
         return budget.max_injected_nodes > 0
 
     def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
-        """See `Attack`; a cover reads an edge at every target, and edges that are few move long."""
+        """See `Attack`; a cover tries an edge at every target, and few edges move for long."""
         edges = sum(budget.injected_degrees) / num_targets
         per_step = 8.0
         if edges <= COVERED:
@@ -143,7 +149,7 @@ class AutoInjection(Ensemble):
         return round(per_step * self.num_steps) or None
 
     def run_parts(self, parts: Parts) -> None:
-        """Covers by few edges; if there are more, the ascents rung by rung, then reallocations."""
+        """Run covers if there are few edges; if there are more, ascents and then reallocations."""
         judge = parts.judge
         edges = sum(parts.budget.injected_degrees)
         right = int((judge.clean_logits[judge.targets].argmax(1) == judge.labels).sum())
@@ -175,7 +181,7 @@ class AutoInjection(Ensemble):
                 break
 
     def _cover(self, parts: Parts, form: str) -> Climb | None:
-        """Edges placed by what they misclassify; `None` if there is no gradient to go on by."""
+        """Place edges by what they misclassify; `None` if there is no gradient to continue with."""
         if parts.lowest == 0:
             return None
         problem, steps = (
@@ -187,10 +193,10 @@ class AutoInjection(Ensemble):
         none = torch.zeros(len(degrees), parts.judge.targets.numel(), dtype=torch.bool)
         capacity = torch.tensor(degrees, device=parts.judge.x.device)
         name, empty = f"{form}: cover", replace(cover.placement(none), capacity=capacity)
-        found = _run(parts, name, problem, empty, cover.run)
-        if found is None or found[1].is_flat:
+        fitted = _run(parts, name, problem, empty, cover.run)
+        if fitted is None or fitted[1].is_flat:
             return None
-        return Climb(name, problem, "cover", StepRule(loss="tanh_margin"), *found)
+        return Climb(name, problem, "cover", StepRule(loss="tanh_margin"), *fitted)
 
     def _search(self, parts: Parts, words: str, placement: Placement) -> None:
         search = _Search(parts.judge, placement, feature_set(parts.budget), parts.generator)
@@ -206,7 +212,7 @@ class AutoInjection(Ensemble):
     def _rung(
         self, parts: Parts, climbs: Sequence[Climb], share: float, reallocations: int = 0
     ) -> list[Climb]:
-        """The ascents that could go on after some more steps of each."""
+        """Take some more steps of each ascent; return the ascents that can continue."""
         able: list[Climb] = []
         allowed = feature_set(parts.budget)
         for now in climbs:
@@ -232,34 +238,34 @@ class AutoInjection(Ensemble):
 
 
 def _placements(parts: Parts) -> Iterator[tuple[str, SharingName, Placement]]:
-    """Edges of the new nodes by every spending of the budget, in words, and every sharing."""
+    """Yield edges of the new nodes, for every spending of the budget (in words) and sharing."""
     judge, generator, budget = parts.judge, parts.generator, parts.budget
     right = judge.clean_logits[judge.targets].argmax(1) == judge.labels
-    # If none is right there is nothing to win, and the attack is what it would be otherwise.
+    # If no target is correctly classified, there is nothing to gain, and all targets are used.
     open_ = replace(judge, targets=judge.targets[right] if right.any() else judge.targets)
     full = budget.injected_degrees
     num_links = min(round(LINKED * full[-1]), len(full) - 1) // 2 * 2
-    for each, is_linked in SPENDINGS:
+    for edges_per_target, is_linked in SPENDINGS:
         links = num_links if is_linked else 0
         capacity = degrees = [degree - links for degree in full]
         if is_linked and not links:
             continue
-        if each is not None:
-            total = each * open_.targets.numel()
+        if edges_per_target is not None:
+            total = edges_per_target * open_.targets.numel()
             if total >= sum(capacity):
                 continue
             fewer = replace(budget, max_injected_edges=total).injected_degrees
             degrees = [min(most, few) for most, few in zip(capacity, fewer, strict=True)]
-        words = _words(each) + (", linked" if is_linked else "")
+        words = _words(edges_per_target) + (", linked" if is_linked else "")
         for name in _EDGES:
             rows = SHARINGS[name](open_, (judge.x, judge.edge_index), degrees, generator)
             yield words, name, Placement.of(judge, rows, capacity, links)
 
 
-def _words(each: int | None) -> str:
-    if each is None:
+def _words(edges_per_target: int | None) -> str:
+    if edges_per_target is None:
         return ""
-    return ", an edge a target" if each == 1 else f", {each} edges a target"
+    return ", an edge a target" if edges_per_target == 1 else f", {edges_per_target} edges a target"
 
 
 def _climbs(
@@ -268,7 +274,7 @@ def _climbs(
     problem: Problem,
     placements: Sequence[tuple[str, SharingName, Placement]],
 ) -> Iterator[Climb]:
-    """The ascents through a form of the model, before their first step."""
+    """Yield the ascents through a form of the model, before their first step."""
     for words, edges, placement in placements:
         start = STARTS["real"](problem, placement.rows, parts.budget.limits, parts.generator)
         for loss in _LOSSES:
@@ -282,9 +288,10 @@ def _best(climbs: Sequence[Climb], count: int) -> list[Climb]:
 
 
 def _best_of_each_sharing(climbs: Sequence[Climb], behind: float) -> list[Climb]:
-    """The best by every sharing, since what stops one does not stop the others; and the next.
+    """Return the best ascent of every edge distribution, and the next best of all.
 
-    None that leaves more than `behind`, an accuracy in 0..1, beyond what the first does.
+    An obstacle to one distribution need not stop the others. Ascents whose accuracy exceeds the
+    best one by more than `behind`, in 0..1, are left out.
     """
     order = _best(climbs, len(climbs))
     sharings = (*_EDGES, "cover")
@@ -300,7 +307,7 @@ def _run(
     placement: Placement,
     compute: Callable[[], tuple[Placement, Found]],
 ) -> tuple[Placement, Found] | None:
-    """Edges and features that a part found; `None` if it was dropped."""
+    """Run a part and return its edges and features; `None` if it was dropped."""
 
     def packed() -> Artifact:
         placement, best = compute()
@@ -321,11 +328,12 @@ def _run(
 class _Search:
     """An evolutionary search in which each injected node is selected by its own targets.
 
-    Every node first tries each class as its goal, with the features at the limits along the
-    difference between the mean features of nodes predicted as that class and of those predicted as
-    its targets' most frequent one, and keeps the goal that harms its own targets most. After that,
-    all nodes mutate at once in each forward pass, and each keeps what is better for its own
-    targets. Where an attack by gradient does less, the model hides its gradients.
+    Every node first tries each class as its goal. Its features are at the limits, along the
+    difference between the mean features of that class and of its targets' most frequent class (both
+    by the model's predictions). The node keeps the goal that harms its own targets most. After
+    that, all nodes mutate at once in each forward pass, and each keeps its mutation if it harms its
+    own targets more. If a gradient attack does less harm than this search, the model hides its
+    gradients.
 
     Reference: in the manner of the evolutionary attack EvA, arXiv:2507.08212, for injected nodes.
     """
@@ -339,11 +347,11 @@ class _Search:
         """Place the edges."""
         self.edges = self.placement.edges(self.problem.edge_index)
         self.chosen = self.placement.chosen.to(self.problem.x.dtype)
-        # Worse than anything that is met.
+        # Less harmful than any candidate.
         self.best = Found(self.problem.x[:0], self.problem.targets.numel() + 1, 0.0)
 
     def run(self, num_steps: int) -> Found:
-        """The most harmful features of all goals and mutations, of one or two passes each."""
+        """Return the most harmful features of all goals and mutations, at most two passes each."""
         goals = list(self.goals())
         harm = torch.stack([self.harm(goal) for goal in goals])
         nodes = torch.arange(self.chosen.size(0), device=harm.device)
@@ -357,13 +365,13 @@ class _Search:
             if better.any():
                 candidate = torch.where(better[:, None], mutated, x)
                 harm = self.harm(candidate)
-                # Nodes that share targets can spoil each other's gain.
+                # Nodes that share targets can cancel each other's gain.
                 if harm.sum() > reached.sum():
                     x, reached = candidate, harm
         return self.best
 
     def harm(self, new: Float[Tensor, "k f"]) -> Float[Tensor, " k"]:
-        """Sum over each node's own targets of the bounded margin loss."""
+        """Return the bounded margin loss summed over each node's own targets."""
         labels = self.problem.labels
         with torch.no_grad():
             logits = self.problem.logits(self.problem.fixed_rows.followed_by(new), self.edges)
@@ -375,7 +383,7 @@ class _Search:
         return self.chosen @ loss
 
     def goals(self) -> Iterator[Float[Tensor, "k f"]]:
-        """Features that lead each node's targets from their class to another, class by class."""
+        """Yield features that drive each node's targets to another class, class by class."""
         x = self.problem.x
         predicted, labels = self.problem.clean_logits.argmax(1), self.problem.labels
         num_classes = self.problem.clean_logits.size(1)
@@ -391,7 +399,7 @@ class _Search:
             yield self.allowed.extreme(mean - source)
 
     def mutated(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
-        """Each node with some features mirrored between the limits, or crossed with another."""
+        """Mutate each node: mirror some features between the limits, or cross with another node."""
         (k, f), allowed = x.shape, self.allowed
         flipped = self._drawn(k, f) < MUTATION * self._drawn(k, 1) * allowed.odds(x)
         mirrored = torch.where(flipped, allowed.low + allowed.high - x, x)

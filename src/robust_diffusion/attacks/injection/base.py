@@ -1,4 +1,4 @@
-"""Base of injection attacks: new nodes, their edges and first features; and one at random."""
+"""Base of injection attacks, initial features of injected nodes, and random injection."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.feature_set import feature_set
 
 DRAWN_AT_ONCE = 2**24
-"""Most random numbers that are held at a time while targets are drawn."""
+"""Most random numbers in memory at a time while targets are drawn."""
 
 
 class InjectionAttack(Attack):
@@ -33,7 +33,7 @@ class InjectionAttack(Attack):
 
     @abstractmethod
     def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
-        """Features and edges of the graph with its new nodes, of which there is at least one."""
+        """Return features and edges of the graph with its new nodes, at least one."""
 
 
 def draw_targets(
@@ -42,7 +42,7 @@ def draw_targets(
     """Draw distinct targets uniformly for each new node."""
     t, most = targets.numel(), max(degrees, default=0)
     rows = []
-    # Block by block, which draws the same numbers as all at once.
+    # Drawing block by block gives the same numbers as drawing all at once.
     block = max(1, DRAWN_AT_ONCE // t)
     for first in range(0, len(degrees), block):
         size = min(block, len(degrees) - first)
@@ -54,7 +54,7 @@ def draw_targets(
 def connect(
     edge_index: Int[Tensor, "2 e"], targets: Sequence[Int[Tensor, "_"]], first_new_node: int
 ) -> Int[Tensor, "2 e2"]:
-    """Append undirected edges from each new node to its targets; there is one new node at least."""
+    """Append undirected edges from each new node, at least one, to its targets."""
     counts = torch.tensor([row.numel() for row in targets], device=edge_index.device)
     new = torch.arange(first_new_node, first_new_node + len(targets), device=edge_index.device)
     edges = torch.stack([new.repeat_interleave(counts), torch.cat(list(targets))])
@@ -62,16 +62,17 @@ def connect(
 
 
 class RandomInjection(InjectionAttack):
-    """Random injection: random edges, random features; the control beside every injection attack.
+    """Random injection: random edges and random features; the control for every injection attack.
 
-    Each new node gets edges to uniformly drawn, distinct target nodes. Its features are normal of
-    mean 0, their standard deviation the largest magnitude that the limits allow, clamped to the
-    limits: about a third of them end at a limit. The model is not looked at.
+    Each new node gets edges to uniformly drawn, distinct target nodes. Its features are drawn from
+    a normal distribution of mean 0, whose standard deviation is the largest magnitude within the
+    limits, and clamped to the limits; about a third of them end at a limit. The model is never
+    evaluated.
 
     Reference: RAND of GRB, arXiv:2111.04314.
 
-    Deviation: GRB's standard deviation is the upper limit, which is the same where the limits are
-    symmetric, and none at all where no feature may be positive.
+    Deviation: GRB's standard deviation is the upper limit. That is the same for symmetric limits,
+    but 0 or negative if no feature may be positive.
 
     Examples:
         >>> from robust_diffusion import RandomInjection
@@ -98,35 +99,35 @@ Start = Callable[[Problem, _Rows, _Limits, Generator], Tensor]
 
 
 def zero(problem: Problem, rows: _Rows, limits: _Limits, generator: Generator) -> Tensor:
-    """Zeros."""
+    """Return zeros."""
     return problem.x.new_zeros(len(rows), problem.x.size(1))
 
 
 def uniform(problem: Problem, rows: _Rows, limits: _Limits, generator: Generator) -> Tensor:
-    """Uniform between the limits."""
+    """Draw features uniformly between the limits."""
     low, high = limits
     drawn = torch.rand(len(rows), problem.x.size(1), generator=generator, dtype=torch.float32)
     return low + (high - low) * drawn.to(problem.x)
 
 
 def small_normal(problem: Problem, rows: _Rows, limits: _Limits, generator: Generator) -> Tensor:
-    """Normal, the standard deviation a tenth of the limits' largest magnitude."""
+    """Draw normal features; the standard deviation is a tenth of the limits' largest magnitude."""
     low, high = limits
     drawn = torch.randn(len(rows), problem.x.size(1), generator=generator, dtype=torch.float32)
     return drawn.to(problem.x) * max(-low, high) / 10
 
 
 def real(problem: Problem, rows: _Rows, limits: _Limits, generator: Generator) -> Tensor:
-    """Those of nodes of the graph, drawn uniformly."""
+    """Copy the features of nodes of the graph, drawn uniformly."""
     drawn = torch.randint(problem.x.size(0), (len(rows),), generator=generator)
     return problem.x[drawn.to(problem.x.device)]
 
 
 def runner_up(problem: Problem, rows: _Rows, limits: _Limits, generator: Generator) -> Tensor:
-    """Those of nodes of the class that the new node's targets take for second best.
+    """Copy the features of nodes of the runner-up class of the new node's targets.
 
-    That is the class, other than the targets' most frequent one, with the highest mean
-    probability at the targets; the node of the graph is drawn by its probability of that class.
+    The runner-up has the highest mean probability at the targets, except for their most frequent
+    class. The node of the graph is drawn by its probability of that class.
     """
     if not any(row.numel() for row in rows):
         return real(problem, rows, limits, generator)

@@ -1,4 +1,4 @@
-"""Edges of injected nodes placed by the targets that each is seen to misclassify."""
+"""Placement of injected edges by the targets that each of them misclassifies."""
 
 import heapq
 from collections.abc import Mapping, Sequence
@@ -17,30 +17,32 @@ from robust_diffusion.attacks.losses import margins
 from robust_diffusion.attacks.regions import Regions, pack
 
 HOPS = 2
-"""Radius of the region that is credited to an edge. A layer carries features one edge further, so
-an injected node reaches this far through the three layers of most models."""
+"""Radius of the region that is credited to an edge, counted from the target at its end. Each layer
+carries features one edge further, so this is how far an injected node reaches through the three
+layers of most models."""
 
 MOST_ENDS = 40
-"""Most edges tried in one pass, so that the injected nodes stay few beside the graph's own."""
+"""Most edges tried in one pass, so that the injected nodes stay few compared to the graph."""
 
 CLASS_SHARE, FIT_SHARE, REFIT_SHARE = 1 / 6, 1 / 4, 1 / 12
 """Shares of the steps: for the features of each class, for all nodes together, and for each
 exchange."""
 
 GROUP, PATIENCE = 2, 16
-"""Nodes whose edges are exchanged at a time, and exchanges without a gain after which it ends."""
+"""Nodes whose edges are exchanged at a time, and exchanges in a row without a gain after which the
+search stops."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What one more edge does in the region of the target at its end."""
+    """The measured effect of one more edge in the region of the target at its end."""
 
-    lost: frozenset[int]  # positions of the targets that it misclassifies
+    lost: frozenset[int]  # positions of the targets that the edge misclassifies
     gain: float  # change of the summed tanh margins
 
 
 _Readings = Mapping[int, Reading]
-"""By the position of the target at the end of the edge."""
+"""Position of the target at the end of the edge -> effect of the edge."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,25 +50,26 @@ class Cover:
     """A greedy cover of the targets by few edges, each of which may misclassify several.
 
     Each class gets one feature vector, fitted to misclassify targets of other classes through one
-    edge each. Passes over edges with disjoint regions then read which targets each edge
-    misclassifies. The nodes are chosen one by one: the class, and the ends that misclassify most
-    targets not covered yet; then each again, given all others. All features are fitted together,
-    and some nodes of one class at a time choose their ends again on the graph with the others.
+    edge each. Passes over edges with disjoint regions then measure which targets each edge
+    misclassifies. The nodes are selected one by one, each with the class and the ends that
+    misclassify most targets not covered yet, and then reselected with all others in place. After
+    that, all features are fitted together, and a few nodes of one class at a time reselect their
+    ends on the graph with the others.
 
-    Only the fits need a gradient; with `num_steps=0` there are none. Every number that decides is
-    read on a whole graph, so a model that carries features beyond the regions only costs passes.
+    Only the fits need a gradient; `num_steps=0` skips them. Every decision uses accuracies of the
+    whole graph, so a model that carries features beyond the regions only costs passes.
     """
 
     problem: Problem  # the form of the model that is differentiated
     judge: Problem  # the attacked model and its targets
     degrees: Sequence[int]  # edges of each injected node
     allowed: FeatureSet  # of injected nodes
-    num_steps: int  # gradient steps, which the fits take shares of; 0 for none
+    num_steps: int  # gradient steps, of which each fit takes a share; 0 for none
     exchanges: int  # most exchanges of ends
     generator: torch.Generator  # CPU generator
 
     def run(self) -> tuple[Placement, Found]:
-        """Edges and the most harmful features."""
+        """Return the edges and the most harmful features."""
         judge = self.judge
         clean = margins(judge.clean_logits[judge.targets], judge.labels)
         regions = Regions(judge.edge_index, judge.targets, judge.x.size(0))
@@ -78,11 +81,11 @@ class Cover:
         nodes = cover(readings, positions(clean > 0), self.degrees)
         placement = self.placement(self._chosen([ends for _, ends in nodes]))
         classes = torch.tensor([i for i, _ in nodes])
-        found = self._fit(placement, vectors[classes.to(vectors.device)], FIT_SHARE)
-        return self._exchanged(placement, found, classes, vectors, around)
+        fitted = self._fit(placement, vectors[classes.to(vectors.device)], FIT_SHARE)
+        return self._exchanged(placement, fitted, classes, vectors, around)
 
     def _vector(self, index: int, clean: Tensor) -> Float[Tensor, "1 f"]:
-        """Features that move targets of other classes to this one, through an edge each."""
+        """Fit features that move targets of other classes to this class, through one edge each."""
         judge = self.judge
         x, predicted = judge.x, judge.clean_logits.argmax(1)
         others = (clean <= 0) & (judge.labels != index)
@@ -112,7 +115,7 @@ class Cover:
         features: Float[Tensor, "k f"],
         around: Sequence[frozenset[int]],
     ) -> _Readings:
-        """What an edge from a node with these features does at each target, beside others."""
+        """Measure the effect of an edge from a node with these features, at each target."""
         before = self._margins(placement, features)
         right = positions(before <= 0)
         ends = [end for end, region in enumerate(around) if region & right]
@@ -132,41 +135,43 @@ class Cover:
     def _exchanged(
         self,
         placement: Placement,
-        found: Found,
+        best: Found,
         classes: Int[Tensor, " k"],
         vectors: Float[Tensor, "c f"],
         around: Sequence[frozenset[int]],
     ) -> tuple[Placement, Found]:
-        """Let some nodes choose class and ends again, beside the others, as long as it pays.
+        """Let a few nodes reselect class and ends with the others in place, as long as that gains.
 
-        The nodes are of one class; the other choice is a class drawn at random.
+        The nodes belong to one class; the alternative is a class drawn at random.
         """
         idle, drawn = 0, partial(torch.randperm, generator=self.generator)
         for _ in range(self.exchanges):
-            if found.right == 0 or idle == PATIENCE:
+            if best.right == 0 or idle == PATIENCE:
                 break
             order = drawn(len(classes))
-            own, other = int(classes[order[0]]), int(drawn(len(vectors))[0])
-            group = order[classes[order] == own][:GROUP].sort().values.to(placement.chosen.device)
-            kept = torch.ones_like(placement.chosen[:, 0])
-            kept[group] = False
-            rest, features = self.placement(placement.chosen[kept]), found.features[kept]
-            mean = self.allowed.nearest(found.features[group].mean(0, keepdim=True))[0]
-            options = [mean, vectors[other]]
+            current, alternative = int(classes[order[0]]), int(drawn(len(vectors))[0])
+            group = (
+                order[classes[order] == current][:GROUP].sort().values.to(placement.chosen.device)
+            )
+            outside = torch.ones_like(placement.chosen[:, 0])
+            outside[group] = False
+            rest, features = self.placement(placement.chosen[outside]), best.features[outside]
+            mean = self.allowed.nearest(best.features[group].mean(0, keepdim=True))[0]
+            options = [mean, vectors[alternative]]
             readings = [self._read(vector, rest, features, around) for vector in options]
             covered = positions(self._margins(rest, features) > 0)
             nodes = cover(readings, covered, [self.degrees[i] for i in group.tolist()])
-            chosen, new = placement.chosen.clone(), found.features.clone()
+            chosen, new = placement.chosen.clone(), best.features.clone()
             chosen[group] = self._chosen([ends for _, ends in nodes])
             moved = torch.tensor([choice for choice, _ in nodes], device=group.device) == 1
-            new[group[moved]] = vectors[other]
+            new[group[moved]] = vectors[alternative]
             changed = self.placement(chosen)
             fitted = self._fit(changed, new, REFIT_SHARE, group)
-            idle = 0 if fitted.right < found.right else idle + 1
-            if fitted.rank < found.rank:
-                placement, found = changed, fitted
-                classes[group.cpu()[moved.cpu()]] = other
-        return placement, found
+            idle = 0 if fitted.right < best.right else idle + 1
+            if fitted.rank < best.rank:
+                placement, best = changed, fitted
+                classes[group.cpu()[moved.cpu()]] = alternative
+        return placement, best
 
     def _fit(
         self,
@@ -175,7 +180,7 @@ class Cover:
         share: float,
         group: Int[Tensor, " g"] | None = None,
     ) -> Found:
-        """Features after some steps of all nodes, or of a group."""
+        """Fit the features of all nodes, or of a group, by some steps."""
         rows = self.judge.fixed_rows
         if group is None:
             group = torch.arange(len(features), device=features.device)
@@ -183,7 +188,7 @@ class Cover:
         def whole(new: Tensor) -> Tensor:
             return features.index_copy(0, group, new)
 
-        found = climb(
+        fitted = climb(
             self.problem,
             lambda new: rows.followed_by(whole(new)),
             placement.edges(self.judge.edge_index),
@@ -192,7 +197,7 @@ class Cover:
             self.allowed,
             round(share * self.num_steps),
         )
-        return replace(found, features=whole(found.features))
+        return replace(fitted, features=whole(fitted.features))
 
     def _margins(self, placement: Placement, features: Tensor) -> Float[Tensor, " t"]:
         if not len(features):
@@ -200,14 +205,14 @@ class Cover:
         return placement.margins(self.judge, features)
 
     def placement(self, chosen: Bool[Tensor, "k t"]) -> Placement:
-        """Edges of injected nodes, without links."""
+        """Return the placement of these edges, without links."""
         targets = self.judge.targets
         room = torch.full((len(chosen),), max(self.degrees), device=targets.device)
         links = targets.new_empty(2, 0)
         return Placement(chosen.to(targets.device), targets, links, room, self.judge.x.size(0))
 
     def _spread(self, ends: Sequence[int]) -> Bool[Tensor, "k t"]:
-        """Nodes of as many edges as an injected node has, one edge to each end."""
+        """Distribute one edge to each end over nodes with as many edges as an injected node has."""
         most = max(self.degrees)
         return self._chosen([ends[i : i + most] for i in range(0, len(ends), most)])
 
@@ -219,30 +224,31 @@ class Cover:
 
 
 def positions(mask: Bool[Tensor, " t"]) -> frozenset[int]:
-    """Positions at which a mask is true."""
+    """Return the positions at which a mask is true."""
     return frozenset(mask.nonzero()[:, 0].tolist())
 
 
 def cover(
     readings: Sequence[_Readings], covered: frozenset[int], degrees: Sequence[int]
 ) -> list[tuple[int, list[int]]]:
-    """Choose a vector and ends for each node, so that they misclassify most targets together.
+    """Select a vector and ends for each node, so that together they misclassify most targets.
 
-    The nodes are chosen one by one, then each again, given all others, as long as that gains.
+    The nodes are selected one by one, and then reselected with all others in place as long as that
+    gains.
 
     Args:
-        readings: What an edge does at each end, by the vector of the node that it comes from.
+        readings: Effect of an edge at each end, for each feature vector of its node.
         covered: Targets that are misclassified without these nodes.
         degrees: Edges of each node.
 
     Returns:
-        The number of the vector, and the ends, of each node.
+        For each node, the index of its vector, and its ends.
     """
     nodes: list[tuple[int, list[int]]] = []
 
     def lost(without: int | None = None) -> frozenset[int]:
-        kept = (node for i, node in enumerate(nodes) if i != without)
-        return covered.union(*(readings[v][end].lost for v, ends in kept for end in ends))
+        others = (node for i, node in enumerate(nodes) if i != without)
+        return covered.union(*(readings[v][end].lost for v, ends in others for end in ends))
 
     def choose(before: frozenset[int], degree: int) -> tuple[int, list[int]]:
         options = [(v, best_ends(reading, before, degree)) for v, reading in enumerate(readings)]
@@ -259,7 +265,7 @@ def cover(
 
 
 def best_ends(reading: _Readings, covered: frozenset[int], degree: int) -> list[int]:
-    """Ends that misclassify most targets not covered yet (lazy greedy); ties go to the gain."""
+    """Select ends that misclassify most targets not covered yet (lazy greedy), ties by gain."""
     heap = [
         (-len(one.lost - covered), end in covered, -one.gain, end) for end, one in reading.items()
     ]

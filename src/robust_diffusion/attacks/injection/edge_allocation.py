@@ -1,4 +1,4 @@
-"""Ways of injected nodes to share out their edges among the targets."""
+"""Ways to distribute the edges of injected nodes among the targets."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from robust_diffusion.attacks.losses import margins
 
 SharingName = Literal["drawn", "equal", "classes", "apart", "tdgia", "sequential", "gradient"]
 _State = tuple[Tensor, Tensor]
-"""Features and edges of the graph as it stands."""
+"""Features and edges of the current graph."""
 Degrees = Sequence[int]
 """Number of edges of each of the next nodes."""
 _Rows = list[Tensor]
@@ -26,28 +26,28 @@ Sharing = Callable[[Problem, _State, Degrees, Generator], _Rows]
 
 
 def drawn(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
-    """Targets drawn uniformly for each node, as SPEIT does."""
+    """Draw targets uniformly for each node, as SPEIT does."""
     return draw_targets(problem.targets, degrees, generator)
 
 
 def equal(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
-    """Random targets, each with the same number of edges, or one more."""
+    """Draw targets so that each gets the same number of edges, or one more."""
     targets = problem.targets
     used = torch.zeros(targets.numel(), dtype=torch.float32)
     rows = []
     for count in degrees:
         drawn = torch.rand(used.numel(), generator=generator, dtype=used.dtype)
-        chosen = (used + drawn).argsort()[:count]
-        used[chosen] += 1
-        rows.append(targets[chosen.to(targets.device)])
+        least_used = (used + drawn).argsort()[:count]
+        used[least_used] += 1
+        rows.append(targets[least_used.to(targets.device)])
     return rows
 
 
 def classes(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
-    """Targets of one class together, so that one node's features can be wrong for all of them.
+    """Group targets of one class, so that the features of a node can mislead all its targets.
 
-    The targets stand in a ring, class by class and at random within each; each node begins where
-    the edges of the nodes before it end, stretched over the whole ring.
+    The targets form a ring, ordered by class and at random within each class. The nodes take
+    consecutive stretches of it, with starts spread over the whole ring.
     """
     targets, labels = problem.targets, problem.labels
     t = targets.numel()
@@ -61,10 +61,10 @@ def classes(problem: Problem, graph: _State, degrees: Degrees, generator: Genera
 
 
 def apart(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
-    """By `classes`, but the largest class has nodes of its own.
+    """Group targets as `classes` does, with separate nodes for the largest class.
 
-    A node that has to be wrong for this class and for others moves all of them to one class, at
-    best this one's: its targets would be those that are left.
+    A node with targets of the largest class and of others moves all of them to one class. If that
+    is the largest class, its targets of this class stay correctly classified.
     """
     targets, labels = problem.targets, problem.labels
     largest = labels == labels.mode().values
@@ -81,13 +81,13 @@ def apart(problem: Problem, graph: _State, degrees: Degrees, generator: Generato
 
 
 def tdgia(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
-    """The targets of the highest defect score on the graph so far, spread over the classes."""
+    """Select the targets of the highest defect score on the graph so far, spread over classes."""
     most = max(degrees, default=0)
     return deal(defect_order(problem, graph, sum(degrees), most, generator), degrees)
 
 
 def sequential(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
-    """The targets that are nearest to being lost on the graph so far, those of a class together."""
+    """Select the correct targets nearest to the decision boundary, grouped by class."""
     labels = problem.labels
     with torch.no_grad():
         margin = margins(problem.logits(*graph), labels)
@@ -99,7 +99,7 @@ def sequential(problem: Problem, graph: _State, degrees: Degrees, generator: Gen
 
 
 def deal(order: Int[Tensor, " t"], degrees: Degrees) -> _Rows:
-    """Hand a list out to nodes one after the other, from its beginning again after its end."""
+    """Deal targets out to the nodes in order, starting over at the end of the list."""
     places = torch.arange(sum(degrees), device=order.device)
     return list(torch.split(order[places % max(1, order.numel())], list(degrees)))
 
@@ -111,8 +111,8 @@ def defect_order(
     edges_per_node: int,
     generator: Generator,
 ) -> Int[Tensor, " k"]:
-    """The targets of the highest defect score, every stretch with each class in its proportion."""
-    labels = problem.labels  # first, so that a model that does not fit tells
+    """Order the targets of the highest defect score, with every class spread evenly."""
+    labels = problem.labels  # first, so that a model that does not fit the graph raises here
     with torch.no_grad():
         probability = F.softmax(problem.logits(*graph), 1)
     score = defect_score(
@@ -128,15 +128,15 @@ def defect_order(
 def defect_score(
     s: Float[Tensor, " t"], degree_plus_one: Float[Tensor, " t"], edges_per_node: int
 ) -> Float[Tensor, " t"]:
-    """TDGIA's topological defectiveness, 0.9 s / d + 0.1 s / sqrt(d m)."""
+    """Compute TDGIA's topological defectiveness, 0.9 s / d + 0.1 s / sqrt(d m)."""
     return 0.9 * s / degree_plus_one + 0.1 * s / (degree_plus_one * edges_per_node).sqrt()
 
 
 def spread_over_classes(nodes: Int[Tensor, " k"], labels: Int[Tensor, " k"]) -> Int[Tensor, " k"]:
     """Reorder nodes so that every stretch holds each class in its overall proportion.
 
-    The i-th of c nodes of a class is placed at i / c of the way, which is what taking again and
-    again from the class that has used the smallest share of its nodes gives.
+    The i-th of c nodes of a class is placed at i / c of the way. The result is the same as taking
+    the next node from the class that has used the smallest share of its nodes.
     """
     order = torch.argsort(labels, stable=True)
     sorted_labels = labels[order]
@@ -154,7 +154,7 @@ SHARINGS: Mapping[str, Sharing] = {
     "apart": apart,
     "tdgia": tdgia,
     "sequential": sequential,
-    "gradient": equal,  # where the exchange of edges starts
+    "gradient": equal,  # start of the exchange of edges
 }
 BATCHES: Mapping[str, int] = {"tdgia": 5, "sequential": 5}
-"""Batches in which the nodes go in, where that is not one."""
+"""Number of batches in which the nodes are injected; 1 for all other sharings."""

@@ -1,4 +1,4 @@
-"""Edges of injected nodes, and how they move to the targets that they decide."""
+"""Edges of injected nodes, and their reallocation to targets where they make a difference."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,27 +16,28 @@ from robust_diffusion.attacks.losses import margins
 from robust_diffusion.errors import RobustDiffusionError
 
 MOST_TRIMMED = 8
-"""Most edges that a lost target gives up in one reallocation."""
+"""Most edges that a misclassified target can lose in one reallocation."""
 
 MOST_PASSES = 10
-"""Most passes in which one edge more is tried at each target."""
+"""Most passes in which one more edge is tried at each target."""
 
 MOST_SLOPES = 2**20
-"""Most possible edges whose gradient is taken at a time."""
+"""Most possible edges for which the gradient is computed."""
 
 NEARER = 0.1
-"""Worth of one unit of a target's tanh margin, if a target that becomes lost is worth 1."""
+"""Worth of one unit of a target's tanh margin, relative to 1 for a newly misclassified target."""
 
 NEAR, PATIENCE = 0.01, 3
-"""Share of the targets by which a round may be worse than the last and still be walked on from, and
-tries without a gain after which the walk goes back to the best."""
+"""Share of the targets by which a round may be worse than the last and the search still continues
+from it, and tries without a gain after which it returns to the best."""
 
 MOVES = ((True, True), (False, False), (False, True), (True, False))
-"""Kinds of moves of edges: whether those at targets still right stay, and whether gradients say
-what an edge gains. None is the best for all models and budgets."""
+"""Kinds of moves: whether edges at correctly classified targets stay, and whether gradients
+estimate the gain of an edge. No kind is best for all models and budgets."""
 
 LEFT_OUT = (0.0, 0.3, 0.6, 0.15, 0.45, 0.8)
-"""Share of the targets still right that get no edge, by the tries since the last gain."""
+"""Share of the correctly classified targets that get no new edge, indexed by the number of tries
+since the last gain."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +46,8 @@ class Placement:
 
     chosen: Bool[Tensor, "k t"]  # true where an injected node has an edge to a target
     targets: Int[Tensor, " t"]  # the targets' numbers
-    links: Int[Tensor, "2 l"]  # edges among injected nodes, each once, numbered from 0 as these are
-    # Most edges of each injected node to targets; its links are not among them.
+    links: Int[Tensor, "2 l"]  # edges among injected nodes, each once; nodes are numbered from 0
+    # Most edges of each injected node to targets, without its links.
     capacity: Int[Tensor, " k"]
     first: int  # number of the first injected node
 
@@ -54,7 +55,7 @@ class Placement:
     def of(
         cls, problem: Problem, rows: Sequence[Tensor], capacity: Sequence[int], num_links: int
     ) -> "Placement":
-        """Edges to the targets in `rows`, and links to an even number of neighbours on a ring."""
+        """Place edges to the targets in `rows`, and links to an even number of ring neighbours."""
         targets = problem.targets
         chosen = torch.stack([torch.isin(targets, row) for row in rows])
         k = torch.arange(len(rows), device=targets.device)
@@ -69,12 +70,12 @@ class Placement:
         return [self.targets[row] for row in self.chosen]
 
     def edges(self, edge_index: Int[Tensor, "2 e"]) -> Int[Tensor, "2 e2"]:
-        """The graph's edges, those to targets and the links, all in both directions."""
+        """Return the graph's edges, those to targets and the links, all in both directions."""
         links = self.links + self.first
         return torch.cat([connect(edge_index, self.rows, self.first), links, links.flip(0)], 1)
 
     def margins(self, problem: Problem, features: Float[Tensor, "k f"]) -> Float[Tensor, " t"]:
-        """The targets' logit margins on the graph with these edges; above 0 means misclassified."""
+        """Compute the targets' margins on the graph with these edges; misclassified if above 0."""
         x = problem.fixed_rows.followed_by(features)
         with torch.no_grad():
             return margins(problem.logits(x, self.edges(problem.edge_index)), problem.labels)
@@ -82,10 +83,10 @@ class Placement:
     def trimmed(
         self, problem: Problem, features: Float[Tensor, "k f"], generator: torch.Generator
     ) -> "Placement":
-        """Without the edges that lost targets do not need.
+        """Remove edges that misclassified targets do not need.
 
-        Each lost target gives up an edge, all at once; where that brings a target back, its edges
-        stay, and the others go on.
+        All misclassified targets lose one edge at once. If a target becomes correctly classified,
+        it gets its edge back and is skipped from then on; the others continue.
         """
         placement = self
         lost = self.margins(problem, features) > 0
@@ -111,9 +112,9 @@ class Placement:
         tried: Bool[Tensor, " t"],
         before: Float[Tensor, " t"],
     ) -> Float[Tensor, "k t"]:
-        """What one edge more changes in a target's margin `before`; -inf where not tried.
+        """Measure how one more edge changes a target's margin `before`; -inf where not tried.
 
-        Each pass tries one node at every target, another one at each.
+        Each pass tries one new edge at every target, with nodes that vary over the targets.
         """
         k, t = self.chosen.shape
         gains = before.new_full((k, t), -torch.inf)
@@ -131,12 +132,13 @@ class Placement:
     def slopes(
         self, problem: Problem, features: Float[Tensor, "k f"]
     ) -> Float[Tensor, "k t"] | None:
-        """Gradient of the sum of all targets' margins in the weight of each possible edge.
+        """Compute the gradient of the summed tanh margins in the weight of each possible edge.
 
-        An edge may harm other targets than the one at its end, which `gains` does not see. `None`
-        if the model has no finite gradient in edge weights, its solver fails to find it, or there
-        are too many possible edges. Nor is there any if edges of weight 0 change the logits, or a
-        slope exceeds what the sum can change by: attention is singular where an edge is absent.
+        Unlike `gains`, it includes the effect of an edge on targets other than the one at its end.
+        The result is `None` if the model has no finite gradient in edge weights, its solver fails,
+        or there are too many possible edges. It is also `None` if edges of weight 0 change the
+        logits, or if a slope exceeds the largest possible change of the sum, since attention is
+        singular at absent edges.
         """
         if self.chosen.numel() > MOST_SLOPES:
             return None
@@ -165,13 +167,13 @@ class Placement:
         keep: bool,
         by_slopes: bool,
     ) -> "Placement":
-        """With more edges at the targets still right.
+        """Assign free edges to the correctly classified targets.
 
-        Their present edges stay if `keep` says so; otherwise these are free as well. What one edge
-        more gains is the gradient, if `by_slopes` says so and there is one, or else measured. Free
-        edges are assigned to the targets, at most one to each, so that most are misclassified; then
-        again to those that are not, as far as gains add up. A share of the targets, drawn at
-        random, is `left_out`.
+        If `keep` is true, the present edges of these targets stay; otherwise they are free as well.
+        The gain of one more edge is its gradient if `by_slopes` is true and there is one, and is
+        measured otherwise. Free edges are assigned to the targets, at most one to each, so that
+        most of them become misclassified. Targets that do not are assigned another edge, adding up
+        the gains, as long as edges are free. A random share `left_out` of the targets gets none.
         """
         reached = self.margins(problem, features)
         right, free = reached <= 0, self
@@ -190,7 +192,7 @@ class Placement:
             slots = nodes.repeat_interleave(room.clamp_max(targets.numel()))
             after = reached[targets, None] + gains[slots][:, targets].T
             worth = (after > 0) + NEARER * (after.tanh() - reached[targets, None].tanh())
-            # Not a number where a flow diverges on the tried graph.
+            # NaN if a flow diverges on the graph with this edge.
             worth = worth.masked_fill(after.isneginf() | after.isnan(), -1)
             row, slot = linear_sum_assignment(worth.double().cpu().numpy(), maximize=True)
             row, slot = (torch.from_numpy(index).to(room.device) for index in (row, slot))
@@ -219,12 +221,12 @@ def reallocate(
     num_steps: int,
     generator: torch.Generator,
 ) -> tuple[Placement, Found]:
-    """Move edges from lost targets to those nearest to being lost, round by round.
+    """Move edges from misclassified targets to those nearest to the decision boundary, in rounds.
 
-    A kind of move is repeated as long as it gains; then comes the next of `MOVES`. After each
-    round the features are fitted again, by `tanh_margin` and by `masked`. A round that leaves more
-    targets right than the best is walked on from if it is close, so that edges which are wrong
-    together can change together.
+    A kind of move is repeated as long as it gains; then the next kind of `MOVES` follows. After
+    each round the features are refitted, with the losses `tanh_margin` and `masked`. If a round is
+    only slightly worse than the last, the search continues from it, so that edges can also change
+    when only a joint change helps.
     """
     best = now = (placement, fitted)
     tries = idle = 0

@@ -1,4 +1,4 @@
-"""Injection attacks that also choose the edges by the model's gradient: AGIA and MetaGIA."""
+"""Injection attacks that also select the edges by the model's gradient: AGIA and MetaGIA."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -18,30 +18,30 @@ from robust_diffusion.attacks.injection.features import SignAttack
 from robust_diffusion.checks import NonNegative, Positive, PositiveShare, Steps
 
 MAX_CANDIDATES = 2**20
-"""Most candidate edges that are weighed at a time."""
+"""Most candidate edges with a weight at a time."""
 
 HALVINGS = 40
-"""Halvings of an interval of length about 1 until it is shorter than a float can tell."""
+"""Halvings after which an interval of length about 1 is below the resolution of a float."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Every edge from some new nodes to the targets, over the graph as it stands."""
+    """All candidate edges from some new nodes to the targets, on the current graph."""
 
-    problem: Problem  # whose targets and loss
+    problem: Problem  # source of the targets and the loss
     x: Float[Tensor, "m f"]  # features of all nodes, the new ones last
     edge_index: Int[Tensor, "2 e"]  # edges without those of the new nodes
     num_new: int  # number of new nodes k
-    loss_cap: float | None  # cross-entropy from which a target counts as lost
+    loss_cap: float | None  # cap on the cross-entropy of a target
 
     @cached_property
     def all_edges(self) -> Int[Tensor, "2 e2"]:
-        """The graph's edges, then every candidate in both directions."""
+        """Edges of the graph, then every candidate in both directions."""
         rows = [self.problem.targets] * self.num_new
         return connect(self.edge_index, rows, self.x.size(0) - self.num_new)
 
     def loss(self, weight: Float[Tensor, "k t"]) -> Float[Tensor, ""]:
-        """Loss of the target nodes if each candidate has this weight; 0 is no edge."""
+        """Compute the loss of the targets if each candidate has this weight; 0 means no edge."""
         weights = weight.flatten()
         ones = weights.new_ones(self.edge_index.size(1))
         return self.problem.loss(
@@ -49,7 +49,7 @@ class Candidates:
         )
 
     def slope(self, weight: Float[Tensor, "k t"]) -> Float[Tensor, "k t"]:
-        """Gradient of the loss with respect to the weights; see `Problem.slope`."""
+        """Compute the gradient of the loss with respect to the weights; see `Problem.slope`."""
         weight = weight.detach().requires_grad_()
         return self.problem.slope(self.loss(weight), weight, "edge weights")
 
@@ -57,13 +57,13 @@ class Candidates:
 class EdgeAttack(SignAttack):
     """An injection attack that alternates between features and edges, batch by batch.
 
-    A batch of new nodes starts with random edges and small random features. Then, in each round,
-    `choose` looks for better edges with the features fixed, and sign steps fit the features to
-    the edges. Earlier batches stay as they are.
+    A batch of new nodes starts with random edges and small random features. In each round, `choose`
+    looks for better edges with the features fixed, and then sign steps fit the features to the
+    edges. Earlier batches stay as they are.
 
-    Batches are smaller than `batch_ratio` says where one would have more than 2^20 candidate
-    edges. Without `loss_cap`, edges gather where the loss is largest, at targets that are lost
-    already.
+    Batches are smaller than `batch_ratio` if one would have more than 2^20 candidate edges. Without
+    `loss_cap`, edges gather where the loss is largest, which is at targets that are already
+    misclassified.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset(
@@ -130,30 +130,32 @@ class EdgeAttack(SignAttack):
 
     @abstractmethod
     def choose(self, candidates: Candidates, chosen: Bool[Tensor, "k t"]) -> Bool[Tensor, "k t"]:
-        """Better edges, as many for each new node as it has."""
+        """Return better edges, without changing the number of edges of any new node."""
 
 
 class AGIA(EdgeAttack):
-    """Adaptive injection: fit the weights of all candidate edges by Adam, then keep the heaviest.
+    """Adaptive injection: fit the weights of all candidate edges by Adam, then use the heaviest.
 
-    In each round, the weights of all edges from the batch to the targets start at those of the
-    present edges, 0 or 1, and ascend the loss; after each step they are projected onto weights in
-    [0, 1] of which each node's add up to at most its number of edges. The heaviest become edges.
+    In each round, the weights of all edges from the batch to the targets start at 1 for present
+    edges and 0 for absent ones, and ascend the loss. After each step they are projected onto
+    weights in [0, 1] whose sum at each node is at most its number of edges. The heaviest become
+    edges.
 
     Reference: AGIA, appendix of Chen et al. 2022, arXiv:2202.08057.
 
     Args:
         step_size: Change of each feature in one step, positive, in normalised units.
         num_steps: Gradient steps on the features per fit, at least 0.
-        num_rounds: Times that a batch's edges are chosen again, at least 0.
-        learning_rate: Adam's on the edge weights, positive.
+        num_rounds: Times that a batch's edges are reselected, at least 0.
+        learning_rate: Adam's learning rate for the edge weights, positive.
         num_edge_steps: Gradient steps on the edge weights per round, at least 0.
-        batch_ratio: Share of the injected nodes that goes in at a time, in (0, 1].
-        loss_cap: Cross-entropy from which a target counts as lost, above 0; see `EdgeAttack`.
+        batch_ratio: Share of the injected nodes in one batch, in (0, 1].
+        loss_cap: Cap on the cross-entropy of a target, above 0; `None` for no cap. A cap keeps
+            edges from gathering at targets that are already misclassified.
         homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
 
-    Deviation: The authors' code lets the weights leave [0, 1] and adds an L1 penalty to the loss
-    where this projects; it begins the features again after each round, and caps no loss.
+    Deviation: Instead of a projection, the authors' code lets the weights leave [0, 1] and adds an
+    L1 penalty to the loss. It restarts the features after each round, and does not cap the loss.
 
     Examples:
         >>> from robust_diffusion import AGIA
@@ -181,7 +183,7 @@ class AGIA(EdgeAttack):
         return self.num_edge_steps
 
     def choose(self, candidates: Candidates, chosen: Bool[Tensor, "k t"]) -> Bool[Tensor, "k t"]:
-        """Adam on the weights of all candidates, then the heaviest."""
+        """Fit the weights of all candidates by Adam, and return the heaviest."""
         counts = chosen.sum(1)
         weight = Ascent(
             chosen.to(candidates.x.dtype),
@@ -196,9 +198,9 @@ class AGIA(EdgeAttack):
 
 
 def project(weight: Float[Tensor, "k t"], total: Int[Tensor, " k"]) -> Float[Tensor, "k t"]:
-    """The nearest weights in [0, 1] whose sum over each row is at most its total.
+    """Project onto the nearest weights in [0, 1] whose sum over each row is at most its total.
 
-    These are clamp(weight - s, 0, 1) with the smallest s >= 0 in each row that does it.
+    The result is clamp(weight - s, 0, 1) with the smallest s >= 0 in each row for which that holds.
     """
     low = weight.new_zeros(weight.size(0))
     high = weight.max(1).values.clamp_min(0)
@@ -214,19 +216,21 @@ def project(weight: Float[Tensor, "k t"], total: Int[Tensor, " k"]) -> Float[Ten
 class MetaGIA(EdgeAttack):
     """MetaGIA: exchange injected edges by the gradient of the loss with respect to them.
 
-    In each round, with G the gradient of the loss with respect to the weights of all edges from
-    the batch to the targets, present edges of low G are exchanged for absent ones of high G, each
-    within its node, those of the highest gain in G; half as many, and again, until the loss rises.
+    Let G be the gradient of the loss with respect to the weights of all edges from the batch to the
+    targets. Each round exchanges present edges of low G for absent edges of high G at the same
+    node, starting with the highest gain in G. If the loss does not rise, half as many exchanges are
+    tried, and so on.
 
     Reference: MetaGIA, appendix of Chen et al. 2022, arXiv:2202.08057.
 
     Args:
-        swap_ratio: Largest share of a batch's edges that one round exchanges, in (0, 1]. All
-            others are those of `AGIA`, without its steps on edge weights.
+        swap_ratio: Largest share of a batch's edges that one round exchanges, in (0, 1]. For all
+            other arguments see `AGIA`, except those of its steps on edge weights.
 
-    Deviation: The authors' code flips edges one by one and evens out the total afterwards, so
-    that a node may end with more edges than it is allowed; exchanges keep every node's number. It
-    begins the features again in each round, looks at no loss before it flips, and caps none.
+    Deviation: The authors' code flips edges one by one and evens out the total afterwards, so a
+    node may end with more edges than allowed. Exchanges preserve the number of edges of every node.
+    The authors' code also restarts the features in each round, does not check the loss before it
+    flips, and does not cap it.
 
     Examples:
         >>> from robust_diffusion import MetaGIA
@@ -243,7 +247,7 @@ class MetaGIA(EdgeAttack):
         self.swap_ratio = swap_ratio
 
     def choose(self, candidates: Candidates, chosen: Bool[Tensor, "k t"]) -> Bool[Tensor, "k t"]:
-        """Exchange edges where the gradient says that it gains, and the loss agrees."""
+        """Exchange edges if the gradient predicts a gain and the loss confirms it."""
         return exchange(candidates, chosen, self.swap_ratio)
 
 
@@ -253,7 +257,7 @@ def exchange(
     """Exchange edges once, at most a share of them; see `MetaGIA`."""
     present = chosen.to(candidates.x.dtype)
     slope = candidates.slope(present)
-    # The i-th worst edge of each node goes with its i-th best candidate.
+    # Pair the i-th worst edge of each node with its i-th best candidate.
     most = min(int(chosen.sum(1).max()), int((~chosen).sum(1).max()))
     worst = slope.masked_fill(~chosen, torch.inf).topk(most, 1, largest=False)
     best = slope.masked_fill(chosen, -torch.inf).topk(most, 1)

@@ -1,4 +1,4 @@
-"""Zero-feature nodes at the entries of leading eigenvectors: no gradient, no model."""
+"""Injection of zero-feature nodes along leading eigenvectors, without gradient or model."""
 
 from typing import ClassVar
 
@@ -17,13 +17,13 @@ from robust_diffusion.checks import Count
 
 
 class EigenvectorInjection(InjectionAttack):
-    """Injection along leading eigenvectors: what edges do by themselves, without features.
+    """Injection along leading eigenvectors, which shows the effect of edges without features.
 
-    Injected node j follows the eigenvector of rank j, modulo `num_vectors`, of the adjacency of the
-    largest connected component, with self-loops, normalised symmetrically. It gets edges to the
-    targets with the largest entries by magnitude that no earlier node of that eigenvector has; when
-    all have been given, they start over. Its features are 0, or the limit nearest to 0. The model
-    is not looked at.
+    Injected node j follows the eigenvector of rank j modulo `num_vectors`. The matrix is the
+    symmetrically normalised adjacency of the largest connected component, with self-loops. Each
+    node gets edges to the targets with the largest entries by magnitude that are not yet joined to
+    an earlier node of the same eigenvector, and starts over after the last target. Its features are
+    0, or the limit nearest to 0. The model is never evaluated.
 
     Reference: After PEANUT, arXiv:2603.26136, of which it keeps the zero features and the alignment
     of new edges with eigenvectors.
@@ -31,7 +31,7 @@ class EigenvectorInjection(InjectionAttack):
     Deviation: PEANUT connects its nodes to any node, by weights.
 
     Args:
-        num_vectors: Eigenvectors in turn, at least 1.
+        num_vectors: Number of eigenvectors to cycle through, at least 1.
 
     Examples:
         >>> from robust_diffusion import EigenvectorInjection
@@ -51,30 +51,31 @@ class EigenvectorInjection(InjectionAttack):
         x, targets, (low, high) = problem.x, problem.targets, budget.limits
         degrees = budget.injected_degrees
         orders = self._orders(problem, min(self.num_vectors, len(degrees)))
-        given = [0] * len(orders)
+        edges_dealt = [0] * len(orders)
         rows = []
         for node, degree in enumerate(degrees):
             turn = node % len(orders)
-            places = (torch.arange(degree) + given[turn]) % targets.numel()
+            places = (torch.arange(degree) + edges_dealt[turn]) % targets.numel()
             rows.append(targets[orders[turn][places].to(targets.device)])
-            given[turn] += degree
+            edges_dealt[turn] += degree
         features = x.new_full((len(rows), x.size(1)), min(max(0.0, low), high))
         return torch.cat([x, features]), connect(problem.edge_index, rows, x.size(0))
 
     def _orders(self, problem: Problem, count: int) -> list[Int[Tensor, " t"]]:
-        """Positions of the targets by each of the leading eigenvectors, the largest entry first."""
+        """Rank the positions of the targets by each leading eigenvector, largest entry first."""
         from scipy.sparse.csgraph import connected_components  # late, since few attacks need it
         from scipy.sparse.linalg import eigsh
 
         n = problem.x.size(0)
         edge_index, weight = gcn_norm(problem.edge_index.cpu(), num_nodes=n, dtype=torch.float64)
         matrix = to_scipy_sparse_matrix(edge_index, weight, n).tocsr()
-        # Each component has an eigenvalue of 1, so that vectors of several would be any mixture.
+        # Each component has an eigenvalue of 1, so for several components the eigenvectors would
+        # be an arbitrary mixture.
         component = connected_components(matrix, directed=False)[1]
         inside = np.flatnonzero(component == np.bincount(component).argmax())
         matrix = matrix[inside][:, inside]
         count, size = min(count, len(inside)), len(inside)
-        with threadpool_limits(1, user_api="blas"):  # the same bits by any number of threads
+        with threadpool_limits(1, user_api="blas"):  # the same bits for any number of threads
             if count < size - 1:
                 # A fixed start makes the result the same from call to call.
                 start = np.random.default_rng(0).standard_normal(size)

@@ -27,15 +27,15 @@ from robust_diffusion.checks import NonNegative, Positive, Steps
 class FeatureAttack(InjectionAttack):
     """An injection attack that finds the new nodes' features by gradient steps.
 
-    All of them can trade harm for disguise: with `homophily` > 0 they maximise the loss plus that
-    many times the mean similarity of an injected node and its neighbours, the harmonious
-    adversarial objective.
+    These attacks can trade harm for disguise: if `homophily` > 0, they maximise the loss plus
+    `homophily` times the mean similarity of an injected node and its neighbours (the harmonious
+    adversarial objective).
 
     Reference: eq. (HAO), Chen et al. 2022, arXiv:2202.08057.
 
     Attributes:
         start: Features to start from, as far as the limits allow.
-        loss_cap: Cross-entropy from which a target counts as lost; `None` if never.
+        loss_cap: Cap on the cross-entropy of a target; `None` for no cap.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "feature_gradient"})
@@ -82,23 +82,23 @@ class FeatureAttack(InjectionAttack):
     def objective(
         self, problem: Problem, x: Float[Tensor, "m f"], edge_index: Int[Tensor, "2 e"]
     ) -> Float[Tensor, ""]:
-        """Mean loss of the targets on an attacked graph, which the steps raise.
+        """Compute the mean loss of the targets on an attacked graph, which the steps raise.
 
-        An adaptive attack on a defence overrides it, to add what the defence looks at.
+        An adaptive attack on a defence overrides it, to add the quantity that the defence checks.
         """
-        if self.loss == "cross_entropy":  # PyTorch's own mean, by whose bits results were published
+        if self.loss == "cross_entropy":  # PyTorch's mean, since published results have its bits
             return problem.loss(x, edge_index, cap=self.loss_cap)
-        labels = problem.labels  # first, so that a model that does not fit tells
+        labels = problem.labels  # first, so that a model that does not fit the graph raises here
         return LOSSES[self.loss](problem.logits(x, edge_index), labels).mean()
 
     @abstractmethod
     def rule(self, free: Tensor) -> Rule:
-        """The rule of a step on this variable."""
+        """Build the step rule for this variable."""
 
     def disguise(
         self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], num_new: int
     ) -> Callable[[Tensor], Tensor | float]:
-        """The term that HAO adds to the loss, as a function of the newest nodes' features."""
+        """Return the term that HAO adds to the loss, as a function of the newest features."""
         if self.homophily == 0:
             return lambda _: 0.0
         around = neighbourhood(x, edge_index, num_new)
@@ -106,26 +106,26 @@ class FeatureAttack(InjectionAttack):
 
 
 class AdamAttack(FeatureAttack):
-    """One that takes Adam's steps; `learning_rate` is positive."""
+    """A `FeatureAttack` that takes Adam's steps; `learning_rate` is positive."""
 
     def __init__(self, *, learning_rate: Positive = 0.01, **options: Any) -> None:
         super().__init__(**options)
         self.learning_rate = learning_rate
 
     def rule(self, free: Tensor) -> Rule:
-        """Adam."""
+        """Build Adam's step rule."""
         return Adam(free, self.learning_rate)
 
 
 class SignAttack(FeatureAttack):
-    """One that takes steps of one length, `step_size` > 0, along the sign of the gradient."""
+    """A `FeatureAttack` with steps of length `step_size` > 0 along the sign of the gradient."""
 
     def __init__(self, *, step_size: Positive = 0.01, **options: Any) -> None:
         super().__init__(**options)
         self.step_size = step_size
 
     def rule(self, free: Tensor) -> Rule:
-        """Steps of one length."""
+        """Build the rule of sign steps."""
         return Sign(free, self.step_size)
 
 
@@ -133,8 +133,8 @@ class FGSM(SignAttack):
     """Fast gradient sign method on injected features: x <- clamp(x + step_size sign(grad loss)).
 
     Each new node gets edges to uniformly drawn, distinct target nodes. The features start at 0, as
-    far as the limits allow, and take sign steps up the loss of the target nodes. One
-    step is Goodfellow et al.'s method; GRB's takes many and differs from its PGD in the start.
+    far as the limits allow, and take sign steps up the loss of the target nodes. Goodfellow et
+    al.'s method is a single step; GRB's FGSM takes many, and differs from its PGD in the start.
 
     Reference: Goodfellow et al. 2015, arXiv:1412.6572; GRB's injection form, arXiv:2111.04314.
 
@@ -142,7 +142,7 @@ class FGSM(SignAttack):
         step_size: Change of each feature in one step, positive, in normalised units.
         num_steps: Gradient steps on the features, at least 0.
         homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
-        loss: Raised by the steps; see `attacks.losses`. GRB 0.1.0 takes `own_logit`.
+        loss: Loss that the steps raise; see `attacks.losses`. GRB 0.1.0 uses `own_logit`.
 
     Examples:
         >>> from robust_diffusion import FGSM
@@ -156,16 +156,15 @@ class FGSM(SignAttack):
 class PGD(SignAttack):
     """Projected gradient descent on injected features: sign steps from a random start.
 
-    As `FGSM`, but the features start normal of mean 0, their standard deviation a tenth of the
-    largest magnitude that the limits allow.
+    It differs from `FGSM` in the start: the features are drawn from a normal distribution of mean
+    0, whose standard deviation is a tenth of the largest magnitude within the limits.
 
     Reference: Madry et al. 2018, arXiv:1706.06083; GRB's injection form, arXiv:2111.04314.
 
     Args:
-        options: Those of `FGSM`.
+        options: See `FGSM`.
 
-    Deviation: GRB takes a tenth of the upper limit, which is the same where the limits are
-    symmetric.
+    Deviation: GRB uses a tenth of the upper limit, which is the same for symmetric limits.
 
     Examples:
         >>> from robust_diffusion import PGD
@@ -188,7 +187,8 @@ class SPEIT(AdamAttack):
     section "Attack Setup", arXiv:2209.07754.
 
     Args:
-        learning_rate: Adam's, positive. All others but `step_size` are those of `FGSM`.
+        learning_rate: Adam's learning rate, positive. For all other arguments see `FGSM`, except
+            `step_size`.
 
     Examples:
         >>> from robust_diffusion import SPEIT
@@ -202,9 +202,9 @@ class SPEIT(AdamAttack):
 def neighbourhood(
     x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], num_new: int
 ) -> Float[Tensor, "k f"]:
-    """Sum of the neighbours of each new node, r_u = sum over v of x_v / sqrt(d_u d_v).
+    """Sum the neighbours of each new node, r_u = sum over v of x_v / sqrt(d_u d_v).
 
-    The new nodes are numbered from n, and none is joined to another.
+    The new nodes are numbered from n, and no two of them are joined.
 
     Reference: node-centric homophily, arXiv:2202.08057.
     """
@@ -216,14 +216,14 @@ def neighbourhood(
 
 
 def similarity(new: Float[Tensor, "k f"], around: Float[Tensor, "k f"]) -> Float[Tensor, " k"]:
-    """Cosine similarity of each new node and its neighbourhood.
+    """Compute the cosine similarity of each new node and its neighbourhood.
 
-    A new node shorter than a tenth of its neighbourhood counts as that long: at 0, where SPEIT
-    starts, the cosine's gradient is infinite, and one such step would stay in Adam's moments.
+    The length of a new node is at least a tenth of that of its neighbourhood. At 0, where SPEIT
+    starts, the gradient of the cosine is infinite, and one such step would stay in Adam's moments.
     """
     length = around.norm(dim=1).clamp_min(1e-12)
     squared, floor = new.square().sum(1), (0.1 * length).square()
-    # Not the norm's own gradient, which does not exist at 0.
+    # Avoids the gradient of the norm, which does not exist at 0.
     new_length = torch.where(squared > floor, squared, floor).sqrt()
     scale: Tensor = new_length * length
     return (new * around).sum(1) / scale

@@ -1,4 +1,4 @@
-"""Injection by gradient steps, put together from parts."""
+"""Injection by gradient steps, composed of a loss, a start, edges and a step rule."""
 
 from typing import ClassVar
 
@@ -20,27 +20,28 @@ ROUNDS = 4
 
 
 class GradientInjection(InjectionAttack):
-    """Gradient steps on injected features; loss, start, steps and edges are choices.
+    """Gradient steps on injected features, with configurable loss, start, steps and edges.
 
-    Of all steps of a batch and of all restarts, the features are kept at which the model classifies
-    the fewest targets right; with `edges=gradient`, of the steps after the last exchange.
+    The result has the features at which the model classifies the fewest targets correctly, over all
+    steps of a batch and all restarts. With `edges=gradient`, only the steps after the last exchange
+    count.
 
-    Reference: of this project; the choices are those of the attacks that they are named after.
+    Reference: of this project; the options are those of the attacks that they are named after.
 
     Args:
-        loss: Raised by the steps: cross_entropy, masked, logit, margin, tanh_margin, prob_margin
-            or own_logit; see `attacks.losses`.
-        start: Features to start from: zero, uniform, small_normal, real (of nodes of the graph)
-            or runner_up (of nodes of the targets' second best class).
-        edges: `drawn` as by SPEIT; `equal` shares of random targets; targets of one class
-            together (`classes`); by `tdgia`'s defect score; `sequential`, each batch at the
-            targets nearest to being lost; or `equal` shares exchanged by the `gradient` of their
-            weights, as by MetaGIA.
-        rule: Of a step: adam, sign, or halving_sign.
+        loss: Loss that the steps raise: cross_entropy, masked, logit, margin, tanh_margin,
+            prob_margin or own_logit; see `attacks.losses`.
+        start: Features to start from: zero, uniform, small_normal, real (copied from nodes of the
+            graph) or runner_up (copied from nodes of the targets' second best class).
+        edges: `drawn` uniformly, as in SPEIT; `equal` numbers at random targets; grouped by class
+            (`classes`); by the defect score of `tdgia`; `sequential`, each batch at the targets
+            nearest to the decision boundary; or `equal` numbers exchanged by the `gradient` with
+            respect to their weights, as in MetaGIA.
+        rule: Step rule: adam, sign, or halving_sign.
         step_size: Adam's learning rate, or the change of each feature in one step, positive, in
             normalised units.
         num_steps: Gradient steps on the features of each batch, at least 0.
-        restarts: Times that all is done with other random numbers, at least 1.
+        restarts: Number of runs with different random numbers, at least 1; the best one counts.
 
     Examples:
         >>> from robust_diffusion import GradientInjection
@@ -70,12 +71,12 @@ class GradientInjection(InjectionAttack):
         self.steps = StepRule(loss=loss, rule=rule, step_size=step_size)
 
     def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
-        """See `Attack`; fewer if no target is left before."""
+        """See `Attack`; fewer if every target is misclassified before the end."""
         batches = min(BATCHES.get(self.edges, 1), budget.max_injected_nodes)
         return self.restarts * batches * self.num_steps or None
 
     def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
-        """The most harmful of all restarts."""
+        """Return the most harmful graph of all restarts."""
         made = [self._once(problem, budget, generator) for _ in range(self.restarts)]
         return min(made, key=lambda graph: problem.right(*graph))
 
@@ -104,7 +105,7 @@ class GradientInjection(InjectionAttack):
 
 
 def _exchanged(problem: Problem, rows: list[Tensor], x: Tensor) -> list[Tensor]:
-    """Targets of each new node, those of low gradient exchanged for others; see `MetaGIA`."""
+    """Exchange targets of low gradient for others, at each new node; see `MetaGIA`."""
     chosen = torch.stack([torch.isin(problem.targets, row) for row in rows])
     candidates = Candidates(problem, x, problem.edge_index, len(rows), loss_cap=4.0)
     return [problem.targets[row] for row in exchange(candidates, chosen, swap_ratio=0.5)]

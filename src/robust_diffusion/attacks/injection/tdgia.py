@@ -1,4 +1,4 @@
-"""TDGIA."""
+"""TDGIA, topological defective graph injection."""
 
 from itertools import accumulate
 from typing import Literal
@@ -23,27 +23,27 @@ _Variant = Literal["strict", "grb"]
 class TDGIA(AdamAttack):
     """TDGIA: inject nodes in batches at topologically defective targets, then fit features.
 
-    Each batch goes to the targets with the highest score 0.9 s / d + 0.1 s / sqrt(d m), where d
-    is the degree plus 1, m the edges per injected node and s = 2 + the current probability of
-    the class predicted on the clean graph; the targets are spread over the predicted classes.
-    The batch's features descend relu(4 - cross-entropy)^2 through a sine map onto the
+    Each batch is joined to the targets with the highest score 0.9 s / d + 0.1 s / sqrt(d m). Here d
+    is the degree plus 1, m the number of edges per injected node, and s = 2 + the current
+    probability of the class predicted on the clean graph. The targets are spread over the predicted
+    classes. The batch's features descend relu(4 - cross-entropy)^2 through a sine map onto the
     feature range, while earlier batches stay as they are.
 
     Reference: Zou et al. 2021, arXiv:2106.06663; GRB's form, arXiv:2111.04314; section "Attack
     Setup", arXiv:2209.07754.
 
     Args:
-        learning_rate: Adam's, positive.
+        learning_rate: Adam's learning rate, positive.
         num_steps: Gradient steps per batch, at least 0.
-        batch_ratio: Share of the injected nodes that goes in at a time, in (0, 1].
+        batch_ratio: Share of the injected nodes in one batch, in (0, 1].
         variant: `strict` gives every injected node all its edges and stays within the feature
             limits. `grb` is GRB's code: a batch uses each target at most once, which on Cora
             spends 54 % of the edges, and the sine map is scaled by the upper limit alone, which
             leaves the range if the limits are not symmetric.
         homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
 
-    Deviation: arXiv:2202.08057 adds the similarity inside the margin, where it stops once the
-    targets are lost; here it stands beside it.
+    Deviation: arXiv:2202.08057 adds the similarity inside the margin, where it has no effect once
+    the targets are misclassified; here it is a separate term.
 
     Examples:
         >>> from robust_diffusion import TDGIA
@@ -76,7 +76,7 @@ class TDGIA(AdamAttack):
         return max(1, int(budget.max_injected_nodes * self.batch_ratio))
 
     def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
-        """Batch by batch, choose targets, then fit the batch's features."""
+        """Select the targets of each batch, then fit its features."""
         x, edge_index, batch = problem.x, problem.edge_index, self._batch(budget)
         all_degrees = budget.injected_degrees
         for start in range(0, len(all_degrees), batch):
@@ -93,10 +93,10 @@ class TDGIA(AdamAttack):
         return x, edge_index
 
     def _deal(self, order: Tensor, degrees: list[int]) -> list[Tensor]:
-        """Hand the ordered targets out to the new nodes."""
+        """Deal the ordered targets out to the new nodes."""
         if self.variant == "strict":
             return deal(order, degrees)
-        # GRB hands the list out once; the nodes that come after its end get no edge.
+        # GRB deals the list out once; nodes after its end get no edge.
         ends = list(accumulate(degrees))
         return [order[end - count : end] for end, count in zip(ends, degrees, strict=True)]
 

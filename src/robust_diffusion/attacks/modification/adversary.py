@@ -1,4 +1,4 @@
-"""Edges flipped on the fly, against which a model is trained."""
+"""Adversarial training on edges that are flipped on the fly."""
 
 import torch
 from torch import Tensor, nn
@@ -15,22 +15,22 @@ _KEY = "adversary"
 
 @validated("adversary")
 class FlipAdversary:
-    """Edges at the nodes of the train view, flipped by LRBCD against the model as it is by then.
+    """Adversarial training on edge flips that LRBCD finds against the current model.
 
-    The flips last for some epochs and are then searched again. The search goes through the model in
-    eval mode. Degrees of the whole graph, which `fidelity.degree_leak` hands to a training, are
-    left out of attacked passes.
+    LRBCD flips edges at the nodes of the train view, with the model in eval mode. The flips last
+    for `epochs_per_draw` epochs and are then searched again. Attacked passes do not use the degrees
+    of the whole graph that `fidelity.degree_leak` passes to training.
 
     Reference: Gosch et al. 2023, arXiv:2306.15427, which searches in every epoch.
 
     Args:
-        edge_ratio: Flips by the edges at the scored nodes, in (0, 1].
-        local_ratio: Most flips at a node by its edges, in (0, 1], rounded down.
+        edge_ratio: Flips as a share of the edges at the scored nodes, in (0, 1].
+        local_ratio: Most flips at a node as a share of its edges, in (0, 1], rounded down.
         num_steps: Steps of LRBCD per search, at least 1.
         block_size: Pairs that LRBCD draws at a time, at least 1.
         epochs_per_draw: Epochs after which flips are searched again, at least 1;
             with clusters, every batch is searched again.
-        attacked_share: Share of the attacked loss in the loss of training, in (0, 1].
+        attacked_share: Weight of the attacked loss in the training loss, in (0, 1].
 
     Examples:
         >>> from robust_diffusion import GCN, FlipAdversary, fit
@@ -64,12 +64,12 @@ class FlipAdversary:
         self.attacked_share = attacked_share
 
     def against(self, model: nn.Module) -> "FlipAttacker":
-        """A new attacker of a model."""
+        """Create an attacker of a model."""
         return FlipAttacker(self, model)
 
 
 class FlipAttacker:
-    """The edges of the train view that an adversary has flipped."""
+    """State of a `FlipAdversary`: the flipped edges of the train view of a model."""
 
     def __init__(self, options: FlipAdversary, model: nn.Module) -> None:
         self._options, self._model = options, model
@@ -79,7 +79,7 @@ class FlipAttacker:
         self._epochs = 0  # since the last search
 
     def __call__(self, data: Data) -> Data:
-        """The attacked view, whose scored nodes are those of `data`."""
+        """Return the attacked view; the scored nodes are those of `data`."""
         x, edge_index = clean_graph(data)
         known = self._clean is edge_index or (
             self._clean is not None and torch.equal(self._clean, edge_index)
@@ -91,7 +91,7 @@ class FlipAttacker:
         return Data(x=x, edge_index=self._flipped, y=data.y, mask=data.mask)
 
     def _search(self, data: Data) -> Tensor:
-        """Edges of the view after the flips that raise the loss of its scored nodes."""
+        """Return the edges of the view after flips that raise the loss of its scored nodes."""
         options = self._options
         with frozen(self._model):
             try:

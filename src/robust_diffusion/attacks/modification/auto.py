@@ -1,4 +1,4 @@
-"""The strongest modification that this package knows, as one attack."""
+"""`auto` for modifications: an ensemble that estimates the worst case."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -26,35 +26,36 @@ _Choice = Literal["gradient", "margin"]
 _FEATURES: list[tuple[_Choice, LossName]] = list(
     product(("gradient", "margin"), ("logit", "tanh_margin", "masked"))
 )
-"""Choices of the targets whose features move, and losses; see `moved_features`."""
+"""Selection of the targets whose features move, and the loss; see `moved_features`."""
 
 TRIAL = 1 / 8
-"""Share of the steps of a first try."""
+"""Share of the steps that each part takes at first."""
 
 LAST = 2
-"""Parts that go on after a first try."""
+"""Number of parts that continue after that."""
 
 PAIRS = "search: pairs, exchange"
-"""Name of the part that starts from pairs, and of the exchange that it goes on with."""
+"""Name of the part that starts from pairs, and of the exchange that follows it."""
 
 PASSES = 2
-"""Passes of the tournament, at most, by the gradient steps of a part that is never dropped."""
+"""Most passes of the tournament, per step of `num_steps`."""
 
 STALE_PASSES = 1 / 3
-"""Passes without a gain before an exchange of flips stops, by the same."""
+"""Passes without a gain after which an exchange of flips stops, per step of `num_steps`."""
 
 
 class AutoModification(Ensemble):
     """An ensemble of modification attacks: the most harmful graph that any part finds.
 
-    Nothing has to be chosen but the budget. First the flips: GRBCD, through the model and through
-    its adaptive form; a tournament, which finds edges that misclassify both of their ends; and from
-    each of these an exchange, which goes on as long as it finds better flips. All but the first ask
-    for no gradient, and so catch a model that hides its own. Then, on the best flips, features of
-    targets by gradient, and another exchange. All stop where no target is left.
+    Only the budget has to be set. The parts first search for flips: GRBCD, through the model and
+    through its adaptive form; a tournament, which looks for edges that misclassify both ends; and
+    an exchange from each result, which continues as long as it finds better flips. All of these
+    except GRBCD work without gradients, and so catch a model that hides its gradients. On top of
+    the best flips, further parts change features of targets by gradient, and one more exchange
+    follows. The attack stops once every target is misclassified.
 
-    Every part's accuracy is kept in `PerturbedGraph.part_accuracy`. A part whose gradient is
-    missing or not finite is dropped, and named in `given_up`.
+    `PerturbedGraph.part_accuracy` records the accuracy of every part. A part whose gradient is
+    missing or not finite is dropped, and listed in `given_up`.
 
     Reference: in the manner of AutoAttack, Croce and Hein 2020, arXiv:2003.01690; flips as in
     Geisler et al. 2021, arXiv:2110.14038, and Gosch et al. 2023, arXiv:2306.15427.
@@ -84,12 +85,12 @@ class AutoModification(Ensemble):
         return 6 * self.num_steps
 
     def has_budget(self, problem: Problem, budget: Budget) -> bool:
-        """True if an edge may be flipped or a feature changed."""
+        """Return whether an edge may be flipped or a feature changed."""
         changes = budget.max_changed_nodes(problem.targets.numel())
         return max_flips(problem, budget) + changes > 0
 
     def run_parts(self, parts: Parts) -> None:
-        """Flips, then features on the best of them, then flips again."""
+        """Search for flips, then for features on the best flips, then for flips again."""
         most = max_flips(parts.problem, parts.budget)
         changes = parts.budget.max_changed_nodes(parts.problem.targets.numel())
         forms = self._run_gradient(parts) if most else []
@@ -104,29 +105,29 @@ class AutoModification(Ensemble):
                 self._exchange(parts, "search: around the best", parts.graph, search, measured)
 
     def _run_gradient(self, parts: Parts) -> list[Problem]:
-        """Run GRBCD as by itself; return the forms of the model that it could differentiate."""
+        """Run GRBCD through each form of the model; return the forms that have a gradient."""
         attack, draws, forms = GRBCD(num_steps=self.num_steps), parts.generator.get_state(), []
         for form, problem in parts.forms.items():
             generator = torch.Generator()
             generator.set_state(draws)
 
-            def find(problem: Problem = problem, own: torch.Generator = generator) -> Artifact:
-                return _modified(problem.x, *attack.modify(problem, parts.budget, own))
+            def find(problem: Problem = problem, rng: torch.Generator = generator) -> Artifact:
+                return _modified(problem.x, *attack.modify(problem, parts.budget, rng))
 
             if _run(parts, f"{form}: {attack.name}, exchange", problem, find):
                 forms.append(problem)
         return forms
 
     def _run_flips(self, parts: Parts, search: FlipSearch) -> TriedPairs | None:
-        """Flips in pairs, and exchanges from these and from the best by gradient."""
+        """Run the tournament, and exchanges from its result and from the best of GRBCD."""
         judge, starts = parts.judge, {parts.best: parts.graph}
 
         def find() -> Artifact:
             clean = search.judge(judge.edge_index[:, :0])
             measured = search.tournament(clean, PASSES * self.num_steps)
             made = search.matched(clean, measured)
-            found = _modified(judge.x, judge.x, flip(judge.edge_index, made.pairs, len(judge.x)))
-            return Artifact(found.tensors | vars(measured))
+            modified = _modified(judge.x, judge.x, flip(judge.edge_index, made.pairs, len(judge.x)))
+            return Artifact(modified.tensors | vars(measured))
 
         paired = _run(parts, PAIRS, judge, find)
         if paired is None:
@@ -146,7 +147,7 @@ class AutoModification(Ensemble):
         search: FlipSearch,
         measured: TriedPairs,
     ) -> None:
-        """Exchange flips, from a graph on."""
+        """Exchange flips, starting from a graph."""
         judge, (x, edge_index) = parts.judge, start
 
         def find() -> Artifact:
@@ -158,7 +159,7 @@ class AutoModification(Ensemble):
         _run(parts, name, judge, find)
 
     def _run_features(self, parts: Parts) -> None:
-        """Features on top of the best flips."""
+        """Change features on top of the best flips."""
         problem, form = parts.forms[parts.last_form], parts.last_form
         edges = problem.edge_index if parts.graph is None else parts.graph[1]
 
@@ -192,7 +193,7 @@ def _run(
 def _modified(
     clean: Float[Tensor, "n f"], x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]
 ) -> Artifact:
-    """Edges and changed features of a modified graph."""
+    """Pack the edges and changed features of a modified graph."""
     nodes = (x != clean).any(1).nonzero().squeeze(1)
     return Artifact({"nodes": nodes, "features": x[nodes], "edge_index": edge_index})
 
@@ -205,11 +206,12 @@ def moved_features(
     num_steps: int,
     start: Artifact | None = None,
 ) -> Artifact:
-    """Take sign steps up the loss, of halving length; the best is kept by true accuracy.
+    """Take sign steps of halving length up the loss; return the features of lowest accuracy.
 
-    They go on from `start`, what earlier steps by the same found. `by` names the targets whose
-    features change, of the largest first-order gain (`gradient`) or right and nearest to being lost
-    (`margin`); and the loss, see `losses`.
+    `start` is the result of earlier steps with the same `by`, which are continued. `by` is a pair:
+    how to select the targets whose features change, and the loss, see `losses`. The targets have
+    the largest first-order gain (`gradient`), or are correctly classified and closest to the
+    decision boundary (`margin`).
     """
     nodes = start.tensors["nodes"] if start else chosen_nodes(problem, edge_index, budget, *by)
     clean = problem.x[nodes]
@@ -231,7 +233,7 @@ def chosen_nodes(
     choice: _Choice,
     loss: LossName,
 ) -> Int[Tensor, " c"]:
-    """The targets whose features are worth changing, as many as the budget allows."""
+    """Select the targets whose features are worth changing, as many as the budget allows."""
     x, targets = problem.x, problem.targets
     if choice == "margin":
         with torch.no_grad():

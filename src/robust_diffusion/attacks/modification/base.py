@@ -23,11 +23,11 @@ from robust_diffusion.errors import ConfigError
 
 
 class ModificationAttack(Attack):
-    """An attack that changes the graph in place, at the target nodes alone.
+    """An attack that changes existing nodes and edges, only at the target nodes.
 
-    It may change the features of a share of the target nodes, and flip, that is add or remove,
-    undirected edges with at least one end at a target; the number of flips is a share of the
-    edges that touch a target. All other features and edges stay as they are.
+    It may change the features of a share of the target nodes. It may also flip (add or remove)
+    undirected edges with at least one end at a target; the number of flips is limited to a share of
+    the edges that touch a target. All other features and edges stay as they are.
     """
 
     kind: ClassVar[Kind] = "modification"
@@ -38,33 +38,36 @@ class ModificationAttack(Attack):
 
     @abstractmethod
     def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
-        """Features and edges of the modified graph."""
+        """Return features and edges of the modified graph."""
 
 
 def edges_at(
     targets: Int[Tensor, " t"], edge_index: Int[Tensor, "2 e"], num_nodes: int
 ) -> Int[Tensor, "2 u"]:
-    """The undirected edges u < v with at least one end at a target."""
+    """Return the undirected edges u < v with at least one end at a target."""
     src, dst = edge_index
     at_target = membership(targets, num_nodes)
     return edge_index[:, (src < dst) & (at_target[src] | at_target[dst])]
 
 
 def max_flips(problem: Problem, budget: Budget) -> int:
-    """Most undirected edges that a budget lets an attack flip."""
+    """Return the largest number of undirected edges that the budget lets an attack flip."""
     there = edges_at(problem.targets, problem.edge_index, problem.x.size(0))
     return budget.max_flipped_edges(there.size(1))
 
 
 def membership(nodes: Int[Tensor, " t"], num_nodes: int) -> Bool[Tensor, " n"]:
-    """Mask over all nodes of those among `nodes`."""
+    """Return a mask over all nodes that is true at `nodes`."""
     member = torch.zeros(num_nodes, dtype=torch.bool, device=nodes.device)
     member[nodes] = True
     return member
 
 
 def trained_on(problem: Problem) -> Bool[Tensor, " n"]:
-    """Nodes that a poisoned victim is trained on: `data.index_train`, or all but the targets."""
+    """Return a mask of the nodes that a poisoned model is trained on.
+
+    These are `data.index_train`, or all nodes except the targets if it is missing.
+    """
     n, nodes = len(problem.x), problem.data.get("index_train")
     train = ~membership(problem.targets, n) if nodes is None else membership(nodes, n)
     if not 0 < int(train.sum()) < n:
@@ -85,7 +88,7 @@ def glorot(shape: Sequence[int], generator: Generator) -> Float[Tensor, "..."]:
 def flip(
     edge_index: Int[Tensor, "2 e"], pairs: Int[Tensor, "2 p"], num_nodes: int
 ) -> Int[Tensor, "2 e2"]:
-    """Remove those of different pairs that are edges, and add the others, in both directions."""
+    """Flip distinct pairs: remove those that are edges and add the others, in both directions."""
     if not pairs.numel():
         return edge_index
     there, flipped = numbers_of(edge_index, num_nodes), numbers_of(pairs, num_nodes).sort().values
@@ -108,17 +111,17 @@ def pairs_of(numbers: Int[Tensor, " p"], num_nodes: int) -> Int[Tensor, "2 p"]:
 def flipped(
     before: Int[Tensor, "2 e"], after: Int[Tensor, "2 e2"], num_nodes: int
 ) -> Int[Tensor, "2 p"]:
-    """The undirected pairs u < v that are edges of one of two graphs alone."""
+    """Return the undirected pairs u < v that are edges of one of two graphs alone."""
     ids = torch.cat([undirected_edge_numbers(edges, num_nodes) for edges in (before, after)])
     values, counts = torch.unique(ids, return_counts=True)
     return pairs_of(values[counts == 1], num_nodes)
 
 
 def feature_range(clean: Float[Tensor, "c f"], budget: Budget) -> tuple[Tensor, Tensor]:
-    """Smallest and largest value that each of these features may take.
+    """Return the smallest and largest value that each of these features may take.
 
-    Within epsilon of the clean one and within the feature limits, or, if it lies outside them, no
-    further out.
+    A value stays within epsilon of the clean one and within the feature limits. If the clean value
+    lies outside the limits, it may not move further out.
     """
     smallest, largest = budget.limits
     low, high = clean.clamp(max=smallest), clean.clamp(min=largest)
@@ -126,21 +129,22 @@ def feature_range(clean: Float[Tensor, "c f"], budget: Budget) -> tuple[Tensor, 
 
 
 def shuffled(columns: Int[Tensor, "2 u"], generator: Generator) -> Int[Tensor, "2 u"]:
-    """The columns in random order."""
+    """Return the columns in random order."""
     return columns[:, torch.randperm(columns.size(1), generator=generator).to(columns.device)]
 
 
 MAX_LISTED = 2**20
-"""Most pairs that are listed; of more, pairs are drawn until enough fit."""
+"""Most pairs that are enumerated; if there are more, pairs are drawn until enough fit."""
 MAX_ROUNDS = 64
 """Rounds of drawing before fewer pairs are accepted."""
 
 
 @dataclass(frozen=True, eq=False)
 class TargetPairs:
-    """The undirected pairs of different nodes of which at least one is a target, numbered.
+    """Numbered undirected pairs of two nodes, at least one of them a target.
 
-    With the targets put first, these are the first t rows of an upper triangle.
+    If the nodes are ordered with the targets first, these are the first t rows of an upper
+    triangle.
     """
 
     targets: Int[Tensor, " t"]  # nodes under attack, each once
@@ -159,7 +163,7 @@ class TargetPairs:
         return t * (2 * self.num_nodes - t - 1) // 2
 
     def __getitem__(self, numbers: Int[Tensor, " p"]) -> Int[Tensor, "2 p"]:
-        """The pairs of these numbers, in 0..total-1."""
+        """Return the pairs with these numbers, in 0..total-1."""
         t, n = self.targets.numel(), self.num_nodes
         rows = torch.arange(t, device=numbers.device)
         ends = (rows + 1) * (n - 1) - rows * (rows + 1) // 2
@@ -174,9 +178,9 @@ class TargetPairs:
         generator: torch.Generator,
         fits: Callable[[Tensor], Bool[Tensor, " p"]] | None = None,
     ) -> Int[Tensor, "2 p"]:
-        """Draw different pairs that are no edges, uniformly among those that fit.
+        """Draw distinct pairs that are not edges, uniformly among those that fit.
 
-        Fewer come back if there are fewer, or hardly any among many.
+        Returns fewer than `count` pairs if fewer fit, or if fitting pairs are too rare to draw.
         """
         n, device = self.num_nodes, self.targets.device
         taken = undirected_edge_numbers(edge_index, n)
@@ -200,7 +204,7 @@ class TargetPairs:
 
 
 def _first_of_each(numbers: Int[Tensor, " a"]) -> Int[Tensor, " b"]:
-    """The numbers in their order, without repetitions."""
+    """Remove repeated numbers, keeping the order."""
     values, where = numbers.sort(stable=True)
     first = torch.ones_like(values, dtype=torch.bool)
     first[1:] = values[1:] != values[:-1]

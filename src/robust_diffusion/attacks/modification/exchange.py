@@ -1,4 +1,4 @@
-"""Flips found by trials: a pass tries many, and each is credited with what happens around it."""
+"""Search for flips by trial: one pass tries many, and credits each with the effect around it."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
@@ -24,16 +24,16 @@ from robust_diffusion.attacks.regions import Regions, pack
 from robust_diffusion.errors import AttackError
 
 MARGIN_WEIGHT = 0.3
-"""Worth of tanh of a target's margin, where a misclassified target is worth 1."""
+"""Weight of the tanh of a target's margin, relative to 1 for a misclassified target."""
 
 PROPOSED = 200
-"""Flips proposed to a pass, of which it tries those whose regions are disjoint."""
+"""Flips proposed to a pass, which tries those with disjoint regions."""
 
 BLOCK_SIZE = 10_000
-"""Pairs of nodes drawn for a gradient of edges."""
+"""Pairs of nodes drawn for the gradient with respect to edges."""
 
 CANDIDATES = 32
-"""Nodes drawn for the other end of a new edge, of which the best is taken."""
+"""Nodes drawn as candidates for the other end of a new edge; the best one is used."""
 
 REMOVED_SHARE = 1 / 4
 """Share of the random proposals that remove an edge."""
@@ -43,9 +43,9 @@ Pair = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Flips:
-    """Some flips, and how harmful they are."""
+    """A set of flips, and how harmful they are together."""
 
-    pairs: Int[Tensor, "2 p"]  # different pairs u < v
+    pairs: Int[Tensor, "2 p"]  # distinct pairs u < v
     logits: Float[Tensor, "n c"]  # of all nodes
     margins: Float[Tensor, " t"]  # of the targets, above 0 if misclassified
     rank: tuple[int, float]  # smaller is more harmful
@@ -58,23 +58,24 @@ class Flips:
 
 @dataclass(frozen=True, eq=False)
 class TriedPairs:
-    """Pairs of targets that a tournament tried, by what each did to its own ends."""
+    """Pairs of targets that a tournament tried, and the effect of each on its own ends."""
 
     pairs: Int[Tensor, "2 p"]  # positions among the targets
     gain: Float[Tensor, " p"]  # harm to both ends
-    loses_both: Bool[Tensor, " p"]  # both ends were misclassified
+    loses_both: Bool[Tensor, " p"]  # whether both ends were misclassified
 
 
 @dataclass(eq=False)
 class FlipSearch:
-    """A search of flips by forward passes; a gradient of edges may propose some, and is not needed.
+    """A search for flips by forward passes; an edge gradient may propose flips but is optional.
 
-    A change of one edge shifts the targets next to its ends most. If the regions of several flips
-    share no target, one pass tries them all. What a flip does there is a proposal: the flips that
-    are made are judged together, by their own pass, and stay only if the whole is more harmful.
+    A flip mostly affects the targets next to its ends. If the regions of several flips share no
+    target, one pass tries them all. The effect of a flip in its region is only a proposal: a
+    separate pass judges the accepted flips together, and they stay only if the result is more
+    harmful.
     """
 
-    problem: Problem  # the attacked model, which judges
+    problem: Problem  # the attacked model, which judges the flips
     x: Float[Tensor, "n f"]  # features
     most: int  # flips that may be made
     generator: torch.Generator  # CPU generator
@@ -92,8 +93,8 @@ class FlipSearch:
     def tournament(self, start: Flips, most_passes: int) -> TriedPairs:
         """Try new edges among the correctly classified targets of the clean graph.
 
-        Each pass adds one edge at every such target, a perfect matching; as many passes as there
-        are targets try all pairs.
+        Each pass adds a perfect matching, one edge at every such target. All pairs are tried after
+        about as many passes as there are targets.
         """
         problem, n = self.problem, self.x.size(0)
         there, right = numbers_of(problem.edge_index, n), (start.margins <= 0).nonzero().squeeze(1)
@@ -107,10 +108,10 @@ class FlipSearch:
         return TriedPairs(torch.cat(pairs, 1), torch.cat(gains), torch.cat(both))
 
     def matched(self, start: Flips, measured: TriedPairs) -> Flips:
-        """Make edges between pairs of targets that lose both of their ends.
+        """Add edges between pairs of targets if that misclassifies both ends.
 
-        A maximum-weight matching of these pairs is judged as a whole. Pairs that keep an end are
-        banned, and the rest is matched again, until none is.
+        A maximum-weight matching of these pairs is judged as a whole. Pairs with an end that stays
+        correctly classified are removed, and the rest is matched again until no such pair remains.
         """
         best, loses = start, measured.loses_both
         columns, gain = measured.pairs[:, loses].T.tolist(), measured.gain[loses].tolist()
@@ -131,9 +132,9 @@ class FlipSearch:
     def exchange(self, best: Flips, measured: TriedPairs, patience: int) -> Flips:
         """Exchange flips for better ones, until `patience` passes in a row gain nothing.
 
-        A pass makes new flips and gives others back, all in disjoint regions. Those of positive
-        credit fill the rest of the budget; then the best new one replaces the one that is
-        missed least, while the sum of the two is positive.
+        A pass makes new flips and reverts others, all in disjoint regions. New flips of positive
+        credit fill the rest of the budget. After that, the best new flip replaces the flip whose
+        reversal costs least, as long as the sum of their credits is positive.
         """
         stale = step = 0
         regions = self._regions(best)
@@ -151,38 +152,38 @@ class FlipSearch:
         return Regions(flip(edges, flips.pairs, n), self.problem.targets, n)
 
     def _exchanged(self, best: Flips, new: Int[Tensor, "2 p"], regions: Regions) -> Flips:
-        """Return the better of a pass that tries flips, and of one with those that helped."""
+        """Return the better of two passes: one tries all flips, one has those that helped."""
         back = dict.fromkeys(map(tuple, shuffled(best.pairs, self.generator).T.tolist()))
         mixed = zip_longest(map(tuple, new.T.tolist()), back)
         areas = {p: regions.around(p, hops=1) for pair in mixed for p in pair if p is not None}
         order, room = list(areas), self.most - len(back)
         tried = [order[i] for members in pack(list(areas.values()))[:1] for i in members]
-        given = [pair for pair in tried if pair in back]
-        if not room and not given:  # every region meets the first one, as those of one target do
-            given = list(back)[:1]
-        made = [pair for pair in tried if pair not in back][: len(given) + room]
-        trial, credit = self.credited(best, made + given, areas)
-        chosen = helpful(made, given, credit, room)
-        if not chosen:
+        reverted = [pair for pair in tried if pair in back]
+        if not room and not reverted:  # all regions overlap the first, as if there is one target
+            reverted = list(back)[:1]
+        made = [pair for pair in tried if pair not in back][: len(reverted) + room]
+        trial, credit = self.credited(best, made + reverted, areas)
+        accepted = helpful(made, reverted, credit, room)
+        if not accepted:
             return trial
-        after = self.judge(toggled(best.pairs, chosen, self.x.size(0)))
+        after = self.judge(toggled(best.pairs, accepted, self.x.size(0)))
         return min(trial, after, key=lambda flips: flips.rank)
 
     def credited(
         self, best: Flips, tried: Sequence[Pair], areas: Mapping[Pair, Set[int]]
     ) -> tuple[Flips, dict[Pair, float]]:
-        """Make new flips, and give others back, in one pass: the result, and each one's credit."""
+        """Make or revert flips in one pass; return the result and the credit of each flip."""
         trial = self.judge(toggled(best.pairs, tried, self.x.size(0)))
         change = (trial.harm - best.harm).tolist()
         return trial, {pair: sum(change[i] for i in areas[pair]) for pair in tried}
 
     def _proposed(self, best: Flips, measured: TriedPairs, step: int) -> Int[Tensor, "2 p"]:
-        """Propose flips: in turn those of the largest gradient, measured ones, and random ones."""
+        """Propose flips, alternating between the largest gradient, the tournament, and random."""
         n, kind = self.x.size(0), step % 3
         pairs = None
         if kind == 0 and self.forms:
             form = self.forms[step // 3 % len(self.forms)]
-            with suppress(AttackError):  # its gradient may be missing on this graph alone
+            with suppress(AttackError):  # the gradient may be missing on this graph only
                 pairs = by_gradient(form, self.x, best, self.generator)
         elif kind == 1:
             drawn = torch.rand(measured.gain.numel(), generator=self.generator, dtype=torch.float32)
@@ -198,22 +199,22 @@ class FlipSearch:
 def helpful(
     new: Sequence[Pair], back: Sequence[Pair], credit: Mapping[Pair, float], room: int
 ) -> list[Pair]:
-    """Choose new flips that fill the free room, then swaps of a new one for an old one.
+    """Select new flips that fill the rest of the budget, then swaps of an old flip for a new one.
 
-    `credit` is what making a new one, or giving an old one back, added to the harm.
+    `credit` is the harm added by making a new flip or reverting an old one (`back`).
     """
     new, back = (sorted(pairs, key=lambda pair: -credit[pair]) for pairs in (new, back))
-    chosen = [pair for pair in new[:room] if credit[pair] > 0]
-    for made, given in zip(new[room:], back, strict=False):
-        if credit[made] + credit[given] > 0:
-            chosen += [made, given]
-    return chosen
+    accepted = [pair for pair in new[:room] if credit[pair] > 0]
+    for made, reverted in zip(new[room:], back, strict=False):
+        if credit[made] + credit[reverted] > 0:
+            accepted += [made, reverted]
+    return accepted
 
 
 def toggled(
     pairs: Int[Tensor, "2 p"], changed: Sequence[Pair], num_nodes: int
 ) -> Int[Tensor, "2 q"]:
-    """Return the flips after some were made, or given back if they were there."""
+    """Return the flips after toggling some: new ones are added, existing ones are reverted."""
     both = torch.cat([pairs, pairs.new_tensor(changed).reshape(-1, 2).T], 1)
     values, counts = torch.unique(numbers_of(both, num_nodes), return_counts=True)
     return pairs_of(values[counts == 1], num_nodes)
@@ -222,7 +223,7 @@ def toggled(
 def perfect_matchings(nodes: Int[Tensor, " t"]) -> Iterator[Int[Tensor, "2 p"]]:
     """Yield matchings that together hold each pair once, by the circle method.
 
-    Of an odd number of nodes, each matching leaves one out.
+    If the number of nodes is odd, each matching leaves one node out.
     """
     ring = nodes if nodes.numel() % 2 == 0 else torch.cat([nodes, nodes.new_tensor([-1])])
     half = ring.numel() // 2
@@ -245,7 +246,7 @@ def heaviest_matching(weights: Mapping[Pair, float]) -> list[Pair]:
 def by_gradient(
     form: Problem, x: Float[Tensor, "n f"], best: Flips, generator: torch.Generator
 ) -> Int[Tensor, "2 p"]:
-    """Propose the flips of the largest gradient, of a random block of pairs and all edges."""
+    """Propose the flips with the largest gradient among a random block of pairs and all edges."""
     n = x.size(0)
     there = flip(form.edge_index, best.pairs, n)
     block = TargetPairs(form.targets, n).draw_absent(BLOCK_SIZE, there, generator)
@@ -265,16 +266,16 @@ def at_random(
 ) -> Int[Tensor, "2 p"]:
     """Propose flips at the targets closest to being misclassified.
 
-    A new edge leads to a node of the class that the target takes for second best, drawn at random,
-    among the targets, or by similar features, which a defence may ask for; a removed one comes
-    from a node of the same class.
+    A new edge leads to a node of the target's second most likely class. The node is drawn at random
+    from all nodes or from the targets, and in half of the calls similar features are preferred,
+    which a defence may require. A removed edge leads to a node of the same class.
     """
     device, n = x.device, x.size(0)
     right = (best.margins <= 0).nonzero().squeeze(1)
     noise = torch.rand(right.numel(), generator=generator, dtype=torch.float32).to(x)
     order = right[(best.margins[right] * (0.5 + noise)).argsort(descending=True)]
-    chosen = order.repeat(-(-PROPOSED // max(1, order.numel())))[:PROPOSED]
-    nodes, labels = problem.targets[chosen], problem.labels[chosen]
+    positions = order.repeat(-(-PROPOSED // max(1, order.numel())))[:PROPOSED]
+    nodes, labels = problem.targets[positions], problem.labels[positions]
 
     there = flip(problem.edge_index, best.pairs, n)
     second = best.logits[nodes].scatter(1, labels[:, None], -torch.inf).argmax(1)

@@ -1,4 +1,4 @@
-"""A graph from a file."""
+"""An attacked graph read from a file."""
 
 from pathlib import Path
 from typing import ClassVar
@@ -14,20 +14,20 @@ from robust_diffusion.errors import AttackError, ConfigError
 
 
 class GivenGraph(ModificationAttack):
-    """The attacked graph that someone else made of the same clean one, from its file.
+    """An attacked graph of the same clean graph, made elsewhere and read from a file.
 
-    The file is read as `robust-diffusion audit` reads it, and audited and counted as any attack's
-    graph is; nothing in it is run.
+    The file is read as in `robust-diffusion audit`, without executing any code in it. The graph is
+    then audited and its budget counted like that of any attack.
 
     Reference: of this project; cite the source of the graph.
 
     Args:
-        path: `*adj*.npz` or `*adj*.pkl`, n x n, with or without `features*.npy`; must be given.
-        data_dir: Folder that `path` is in, of which runs are no others; `None` for a path as it
-            is, by whose content they are.
+        path: `*adj*.npz` or `*adj*.pkl`, n x n, with or without `features*.npy`; required.
+        data_dir: Folder that `path` is relative to; `None` for a path relative to the working
+            directory.
 
     Raises:
-        ConfigError: No path.
+        ConfigError: `path` is `None`.
 
     Examples:
         >>> from robust_diffusion import GivenGraph
@@ -47,8 +47,9 @@ class GivenGraph(ModificationAttack):
         """Read the file.
 
         Raises:
-            DataError: It is missing, damaged, or of another graph.
-            AttackError: It holds edge weights, further nodes, or no simple undirected graph.
+            DataError: The file is missing, damaged, or belongs to another graph.
+            AttackError: The file has edge weights or more nodes, or its graph is not simple and
+                undirected.
         """
         graph = read_perturbed(self.path, problem.data)
         if graph.kind != "modification":

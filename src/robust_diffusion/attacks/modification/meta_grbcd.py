@@ -1,4 +1,4 @@
-"""GRBCD against training: the gradient of a loss through the training of the attacked model."""
+"""GRBCD as a poisoning attack, with the gradient through the training of the attacked model."""
 
 import copy
 from dataclasses import replace
@@ -21,10 +21,10 @@ from robust_diffusion.models.checked import copy_of
 from robust_diffusion.operators import backend_set
 
 DECAY = (0.9, 0.999)
-"""Decay of Adam's means of the gradient and of its square."""
+"""Decay rates of Adam's means of the gradient and of its square."""
 
 _TINY = 1e-16
-"""Added to the mean square, whose root would have no slope at 0."""
+"""Added to the mean square, whose root has no finite gradient at 0."""
 
 
 class _WithEdges(GRBCDAtTargets):
@@ -46,28 +46,29 @@ class _WithEdges(GRBCDAtTargets):
 
 
 class MetaGRBCD(GRBCD):
-    """GRBCD on a model that is retrained in every step, for victims trained on the result.
+    """GRBCD on a model that is retrained in every step, to poison a model's training.
 
     Each step draws the model's matrices again, trains it for some epochs of Adam on the graph so
-    far, and flips those edges at targets and pairs of a random block that raise the loss most at
-    the nodes that it is not trained on, by the gradient through all of that training. Adaptive: the
-    model may be the victim's own, a flow among them, which runs by `backend=reference` and direct
-    differentiation.
+    far, and computes the gradient of the loss at the nodes that are not trained on, through all of
+    that training. It then flips the pairs that raise this loss most, among the edges at targets and
+    a random block of pairs. The attack is adaptive: the model may be the attacked one, including a
+    flow, which then runs with `backend=reference` and direct differentiation.
 
-    Train nodes are `data.index_train`, which `threat=poisoning` tells, or else all that are no
-    targets; classes are those of `problem.labels`.
+    The train nodes are `data.index_train`, which `threat=poisoning` sets, or all nodes except the
+    targets if it is missing. The classes are those of `problem.labels`.
 
     Reference: Zügner and Günnemann 2019, arXiv:1902.08412, through any model as Mujkanovic et al.
     2022, arXiv:2301.13694, on the blocks of GRBCD, Geisler et al. 2021, arXiv:2110.14038.
 
     Args:
-        num_epochs: Of each training, at least 1. Memory grows with it.
-        training_rate: Adam's in each training, above 0.
-        block_size: Pairs drawn at a time beside the edges, at least 1. Memory grows with it.
-        num_steps: Steps, at least 1; no more are taken than there are flips.
-        loss: What the flips raise (see `GRBCD`).
+        num_epochs: Epochs of each training, at least 1. Memory grows with it.
+        training_rate: Adam's learning rate in each training, above 0.
+        block_size: Pairs drawn at a time in addition to the edges, at least 1. Memory grows with
+            it.
+        num_steps: Steps, at least 1; the attack takes at most one step per flip.
+        loss: Loss that the flips raise; see `GRBCD`.
 
-    Deviation: Vectors and numbers, such as biases, start as the passed model has them.
+    Deviation: Vectors and scalars, such as biases, start with the values of the passed model.
 
     Examples:
         >>> from robust_diffusion import MetaGRBCD
@@ -92,11 +93,11 @@ class MetaGRBCD(GRBCD):
         self.training_rate = training_rate
 
     def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
-        """See `Attack`; each step trains the model again."""
+        """See `Attack`; each step retrains the model."""
         return self.num_steps * (self.num_epochs + 1)
 
     def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
-        """Run GRBCD on the model as its training leaves it."""
+        """Run GRBCD through the training of the model."""
         if not isinstance(problem.model, nn.Module) or not problem.takes_weights:
             raise AttackError(
                 f"attack={self.name}: the model takes no edge weights; attack a surrogate that does"
@@ -108,14 +109,14 @@ class MetaGRBCD(GRBCD):
         return super().modify(replace(problem, model=trained, data=data), budget, generator)
 
     def scored(self, problem: Problem) -> Int[Tensor, " s"]:
-        """Nodes that are not trained on."""
+        """Return the nodes that are not trained on."""
         return (~trained_on(problem)).nonzero().squeeze(1)
 
 
 class Trained(nn.Module):
-    """A model as some epochs on the graph that it is given leave it, differentiable through them.
+    """A model that each call trains on the graph it receives, differentiable through training.
 
-    Each training by Adam starts from matrices that the generator draws.
+    The training runs Adam for some epochs, from matrices that the generator draws.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Trained(nn.Module):
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
     ) -> Float[Tensor, "n c"]:
-        """Logits after the training."""
+        """Return the logits after training."""
         weighs = edge_weight is not None and edge_weight.requires_grad and torch.is_grad_enabled()
         known = self.train_mask
         with torch.enable_grad(), backend_set("reference"):
@@ -159,7 +160,7 @@ class Trained(nn.Module):
         return logits if weighs else logits.detach()
 
     def _drawn(self) -> dict[str, Tensor]:
-        """Parameters before the training: matrices by Glorot's rule, all else as it was."""
+        """Return the parameters before training: matrices by Glorot's rule, others unchanged."""
         with torch.no_grad():
             for parameter in self.model.parameters():
                 if parameter.ndim > 1:
@@ -168,7 +169,8 @@ class Trained(nn.Module):
                 for normed in getattr(module, "parametrizations", {}).values():
                     if not hasattr(normed[0], "_u"):  # no spectral norm
                         continue
-                    u, _, v = torch.linalg.svd(normed.original)  # what a spectral norm divides by
+                    # A spectral norm divides by the singular value that u and v estimate.
+                    u, _, v = torch.linalg.svd(normed.original)
                     normed[0]._u.copy_(u[:, 0])
                     normed[0]._v.copy_(v[0])
         return {name: p.detach().requires_grad_() for name, p in self.model.named_parameters()}

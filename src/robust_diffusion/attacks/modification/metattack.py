@@ -25,28 +25,28 @@ LossOf = Literal["self", "train"]
 
 
 class Metattack(ModificationAttack):
-    """Metattack: flips of highest meta-gradient, one at a time, for victims trained on the result.
+    """Metattack: flips of highest meta-gradient, one at a time, to poison a model's training.
 
-    The surrogate is linear, Z = Â Â X W with Â = D^-1/2 (A + I) D^-1/2, and trained by gradient
-    descent with momentum on the cross-entropy of the train nodes. The meta-gradient is that of the
-    attack's loss by A, through all steps of that training. Each flip is the pair that raises the
-    loss most to first order; none adds a self-loop, takes a node's last edge or is undone later.
-    Features stay.
+    The surrogate is linear, Z = Â Â X W with Â = D^-1/2 (A + I) D^-1/2. It is trained by gradient
+    descent with momentum on the cross-entropy of the train nodes. The meta-gradient is the gradient
+    of the attack's loss with respect to A, through all steps of that training. Each flip is the
+    pair that raises the loss most to first order. No flip adds a self-loop, removes the last edge
+    of a node, or is undone later. The features stay as they are.
 
-    Train nodes are `data.index_train`, which `threat=poisoning` tells, or else all that are no
-    targets; classes are those of `problem.labels`.
+    The train nodes are `data.index_train`, which `threat=poisoning` sets, or all nodes except the
+    targets if it is missing. The classes are those of `problem.labels`.
 
     Reference: Zügner and Günnemann 2019, arXiv:1902.08412.
 
     Args:
-        loss: On which nodes it is raised: `self`, those that are not trained on, by their
-            predicted classes (Meta-Self); or `train`, those that are (Meta-Train).
+        loss: Nodes at which the loss is raised: `self` for the nodes that are not trained on, with
+            their predicted classes (Meta-Self); `train` for the train nodes (Meta-Train).
         num_epochs: Steps of the surrogate's training, at least 1.
-        learning_rate: Of these steps, above 0.
-        momentum: Of these steps, in 0..1.
+        learning_rate: Learning rate of that training, above 0.
+        momentum: Momentum of that training, in 0..1.
 
-    Deviation: The authors' surrogate has two factors W1 W2, and they also test that the degrees
-    keep to their power law, which is left out here. Memory is that of a few n x n matrices.
+    Deviation: The authors' surrogate has two factors W1 W2. They also test that the degrees still
+    follow their power law, which is omitted here. The attack needs memory for a few n x n matrices.
 
     Examples:
         >>> from robust_diffusion import Metattack
@@ -107,13 +107,13 @@ class Metattack(ModificationAttack):
         train: Bool[Tensor, " n"],
         weight: Float[Tensor, "f c"],
     ) -> Float[Tensor, "n n"]:
-        """Slope of the attack's loss, after the training, along both directions of each pair.
+        """Compute the gradient of the attack's loss, after training, summed over both directions.
 
         Args:
             x: Features.
             edge_index: Edges, both directions.
-            labels: Classes that the surrogate is trained on, and driven away from.
-            train: Nodes that it is trained on.
+            labels: Classes that the surrogate is trained on and then driven away from.
+            train: Mask of the train nodes.
             weight: W before the training.
         """
         n, nodes = len(x), torch.arange(len(x), device=x.device)
@@ -133,7 +133,7 @@ class Metattack(ModificationAttack):
         at_z = residual * scored[:, None] / scored.sum()
         a_at_z = a @ at_z
         (at_smooth,) = torch.autograd.grad(weight, smooth, x.T @ (a @ a_at_z))
-        # dL/dÂ: of Z = Â Â H, and of the rows of Â Â X that are trained on, as Q = dL/d(Â Â X) X^T.
+        # dL/dÂ through Z = Â Â H, and through the trained rows of Â Â X with Q = dL/d(Â Â X) X^T.
         slope = torch.cat([at_z, a_at_z], 1) @ torch.cat([once, hidden], 1).T
         q = at_smooth @ x.T
         slope[rows] += (a @ q.T).T
@@ -141,7 +141,7 @@ class Metattack(ModificationAttack):
         place[rows] = torch.arange(len(rows), device=x.device)
         known = train[dst]
         slope.index_add_(0, src[known], values[known, None] * q[place[dst[known]]])
-        # dL/dA, since Â depends on it by the degrees, too.
+        # dL/dA: Â depends on A also through the degrees.
         by_edge = slope[src, dst] * values
         by_degree = torch.zeros_like(degree).index_add_(0, src, by_edge).index_add_(0, dst, by_edge)
         by_degree /= -2 * degree
@@ -153,10 +153,10 @@ class Metattack(ModificationAttack):
     def trained(
         self, smooth: Float[Tensor, "t f"], classes: Float[Tensor, "t c"], weight: Tensor
     ) -> Float[Tensor, "f c"]:
-        """W after the training on smoothed features, with a gradient by these.
+        """Return W after training on smoothed features, differentiable in these.
 
-        Each step adds to W a combination of the rows of S = `smooth`, so that W = W0 - S^T C, and
-        the training is one of C by the t x t matrix S S^T.
+        Each step adds a combination of the rows of S = `smooth` to W. So W = W0 - S^T C, and it is
+        enough to train C with the t x t matrix S S^T.
         """
         start, kernel = smooth @ weight, smooth @ smooth.T
         moved, step = torch.zeros_like(classes), torch.zeros_like(classes)

@@ -1,4 +1,4 @@
-"""PGD, as a modification attack."""
+"""PGD as a modification attack."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
@@ -27,21 +27,22 @@ _Variant = Literal["ball", "step"]
 class PGDModification(ModificationAttack):
     """PGD: remove random edges of the targets, then raise the loss by some targets' features.
 
-    The edges are drawn among those that touch a target; none is removed that is the last of one
-    of its ends, so fewer than the budget allows may go. The features of a random share of the
-    targets then take sign steps up the cross-entropy of all targets. A feature ends within the
-    feature limits, or, if it lies outside them, no further out.
+    The edges are drawn among those that touch a target. The last edge of a node is never removed,
+    so fewer edges than the budget allows may be removed. The features of a random share of the
+    targets then take sign steps up the cross-entropy of all targets. A feature stays within the
+    feature limits; if its clean value lies outside them, it may not move further out.
 
     Reference: section "Modification Attacks", arXiv:2209.07754; GRB's PGD, arXiv:2111.04314.
 
     Args:
         step_size: Change of each feature in one step of `ball`, positive, in normalised units.
         num_steps: Gradient steps on the features, at least 0.
-        variant: `ball` keeps each feature within epsilon of the clean one, as the paper reads.
-            `step` is GRB's code, and `unbounded` says so: epsilon is the length of each step, and
-            nothing but the feature limits bounds the sum of all steps; nodes are drawn with
-            replacement, so that fewer change than the budget allows; an edge between two targets
-            is listed twice, removed and put back; and the edge ratio is of all edges of the graph.
+        variant: `ball` keeps each feature within epsilon of the clean one, as the paper states.
+            `step` is GRB's code, and `unbounded` declares its differences: epsilon is the length
+            of each step, and only the feature limits bound the sum of all steps; nodes are drawn
+            with replacement, so fewer change than the budget allows; an edge between two targets
+            is listed twice, so it is removed and put back; and the edge ratio counts all edges of
+            the graph.
 
     Examples:
         >>> from robust_diffusion import PGDModification
@@ -61,7 +62,7 @@ class PGDModification(ModificationAttack):
 
     @property
     def unbounded(self) -> Mapping[Waivable, str]:
-        """Limits that GRB's code reads in another way than the paper."""
+        """Limits that GRB's code interprets differently from the paper."""
         if self.variant == "ball":
             return {}
         return {"epsilon": "length of a step", "edge_ratio": "share of all edges"}
@@ -114,10 +115,10 @@ class PGDModification(ModificationAttack):
 def _removed_in_turn(
     listed: Int[Tensor, "2 u"], degrees: Int[Tensor, " n"], most: int
 ) -> Int[Tensor, "2 r"]:
-    """Flip edges in turn, at most this many and isolating no node; return those that are gone."""
+    """Flip edges one by one, at most `most` and isolating no node; return the removed edges."""
     left, flips = degrees.tolist(), 0
     gone: dict[tuple[int, int], None] = {}
-    # One by one: whether an edge can go depends on those that went before.
+    # One by one, since whether an edge can be removed depends on earlier removals.
     for u, v in listed.T.tolist():
         if flips == most:
             break

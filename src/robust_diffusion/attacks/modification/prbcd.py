@@ -1,4 +1,4 @@
-"""PRBCD and GRBCD, over PyG's implementation, and LRBCD and LGRBCD with limits of each node."""
+"""PRBCD and GRBCD, based on PyG's implementation, and LRBCD and LGRBCD with limits per node."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -29,14 +29,14 @@ Loss = Literal["prob_margin", "tanh_margin", "margin", "masked"]
 
 
 TOO_FEW = ("Sampling random block", "The search space size", "selected index k out of range")
-"""Errors of PyG's attacks and of `topk` about a block of fewer pairs than a step flips."""
+"""Errors of PyG's attacks and of `topk` for a block with fewer pairs than a step flips."""
 
 REPEATED = 64
-"""Largest block, as a multiple of all pairs; it holds each of them."""
+"""Largest block, as a multiple of all pairs; a block this large holds every pair."""
 
 
 class _AtTargets:
-    """Numbers the pairs that PyG's attacks draw from."""
+    """Mixin that makes PyG's attacks draw from the pairs at targets."""
 
     pairs: TargetPairs
 
@@ -51,7 +51,7 @@ class PRBCDAtTargets(_AtTargets, PRBCDAttack):  # type: ignore[misc]
     """PyG's PRBCD on the pairs at targets."""
 
     def _project(self, budget: int, values: Tensor, eps: float = 1e-7) -> Tensor:
-        # Each step of its bisection asks for a number, which a GPU would be waited for.
+        # On the CPU, since each step of the bisection reads a number, which would sync a GPU.
         return super()._project(budget, values.cpu(), eps).to(values.device)  # type: ignore[no-any-return]
 
 
@@ -60,9 +60,9 @@ class GRBCDAtTargets(_AtTargets, GRBCDAttack):  # type: ignore[misc]
 
 
 class BlockCoordinateAttack(ModificationAttack):
-    """Flips chosen by the gradient with respect to a random block of pairs of nodes.
+    """Flips selected by the gradient with respect to a random block of pairs of nodes.
 
-    Only pairs of which at least one node is a target are drawn. The features stay.
+    Only pairs with at least one target are drawn. The features stay as they are.
 
     Deviation: The authors draw among all pairs of nodes.
     """
@@ -70,7 +70,7 @@ class BlockCoordinateAttack(ModificationAttack):
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "edge_gradient"})
     changes_features: ClassVar[bool] = False
     implementation: ClassVar[Any]
-    local_ratio: float = 1.0  # most flips at a node by its edges, in attacks that limit them
+    local_ratio: float = 1.0  # most flips at a node as a share of its edges; 1 for no limit
 
     def __init__(
         self, *, block_size: Count = 50_000, num_steps: SomeSteps = 125, loss: Loss = "masked"
@@ -80,7 +80,7 @@ class BlockCoordinateAttack(ModificationAttack):
         self.loss = loss
 
     def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
-        """Hand the problem to PyG's attack."""
+        """Pass the problem to PyG's attack."""
         x, edge_index = problem.x, problem.edge_index
         pairs = TargetPairs(problem.targets, x.size(0))
         # PyG's attack searches more pairs than it flips.
@@ -109,16 +109,16 @@ class BlockCoordinateAttack(ModificationAttack):
         return x, edges
 
     def scored(self, problem: Problem) -> Int[Tensor, " s"]:
-        """Nodes whose loss the flips raise: the targets."""
+        """Return the nodes whose loss the flips raise: the targets."""
         return problem.targets
 
     def build(self, model: nn.Module, **options: Any) -> Any:
-        """PyG's attack on this model, which gives log-probabilities."""
+        """Build PyG's attack on this model, which returns log-probabilities."""
         options |= {"epochs": self.num_steps, "loss": self.loss, "log": False}
         return self.implementation(model, self.block_size, **options)
 
     def _check_model(self, problem: Problem) -> None:
-        """Refuse a model without a finite gradient in the edge weights, before PyG trips on it."""
+        """Reject a model without a finite edge gradient, which PyG would fail on later."""
         problem.check_edge_weights()
         weight = problem.x.new_ones(problem.edge_index.size(1), requires_grad=True)
         loss = problem.loss(problem.x, problem.edge_index, weight)
@@ -126,7 +126,7 @@ class BlockCoordinateAttack(ModificationAttack):
         check_finite(slope.isfinite().all(), attack=self.name, wrt="edge weights")
 
     def _watched(self, loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """The loss, looked at: PyG's attack keeps the best of its losses, and none beats a NaN."""
+        """Wrap the loss in a check for NaN, which PyG's attack would otherwise keep as the best."""
 
         def watched(*arguments: Any) -> Tensor:
             value = loss(*arguments)
@@ -139,9 +139,9 @@ class BlockCoordinateAttack(ModificationAttack):
 class PRBCD(BlockCoordinateAttack):
     """Projected randomized block coordinate descent on the edges.
 
-    The flips of a random block of pairs are relaxed to weights in [0, 1], take gradient steps
-    projected onto the budget, and pairs of low weight are redrawn; at the end flips are sampled
-    from the weights, and the most harmful sample is kept.
+    The flips of a random block of pairs are relaxed to weights in [0, 1]. The weights take gradient
+    steps projected onto the budget, and pairs of low weight are redrawn. At the end, flips are
+    sampled from the weights, and the most harmful sample is returned.
 
     Reference: algorithm 1, Geisler et al. 2021, arXiv:2110.14038.
 
@@ -149,9 +149,9 @@ class PRBCD(BlockCoordinateAttack):
         block_size: Pairs drawn at a time, with repetitions, at least 1.
         num_steps: Gradient steps, at least 1.
         resampling_ratio: Share of the steps that redraw pairs, in (0, 1].
-        learning_rate: Scaled by flips per node, positive; the authors take 100, PyG 1000.
-        loss: What the flips raise: `prob_margin` | `tanh_margin` | `margin` | `masked`, the
-            last the cross-entropy of those targets that are still right.
+        learning_rate: Scaled by flips per node, positive; the authors use 100, PyG 1000.
+        loss: Loss that the flips raise: `prob_margin` | `tanh_margin` | `margin` | `masked`, the
+            last being the cross-entropy of the targets that are still correctly classified.
 
     Examples:
         >>> from robust_diffusion import PRBCD
@@ -175,11 +175,11 @@ class PRBCD(BlockCoordinateAttack):
         self.learning_rate = learning_rate
 
     def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
-        """See `Attack`; PyG's PRBCD measures the graph after each step, and samples at the end."""
+        """See `Attack`; PyG's PRBCD evaluates the graph after each step, and samples at the end."""
         return 2 * self.num_steps + int(self.implementation.coeffs["max_final_samples"])
 
     def build(self, model: nn.Module, **options: Any) -> Any:
-        """PyG's PRBCD on the model."""
+        """Build PyG's PRBCD on the model."""
         resampling = max(1, round(self.num_steps * self.resampling_ratio))
         options |= {"epochs_resampling": resampling, "lr": self.learning_rate}
         return super().build(model, **options)
@@ -188,16 +188,16 @@ class PRBCD(BlockCoordinateAttack):
 class GRBCD(BlockCoordinateAttack):
     """Greedy randomized block coordinate descent on the edges.
 
-    In each step, those pairs of a random block whose flip has the highest gradient are flipped,
-    as many as spend the budget evenly over the steps.
+    Each step flips the pairs of a random block with the highest gradient. Their number spreads the
+    budget evenly over the steps.
 
     Reference: algorithm 2, Geisler et al. 2021, arXiv:2110.14038.
 
     Args:
         block_size: Pairs drawn at a time, with repetitions, at least 1.
-        num_steps: Steps, at least 1; no more are taken than there are flips.
-        loss: What the flips raise: `prob_margin` | `tanh_margin` | `margin` | `masked`, the
-            last the cross-entropy of those targets that are still right.
+        num_steps: Steps, at least 1; the attack takes at most one step per flip.
+        loss: Loss that the flips raise: `prob_margin` | `tanh_margin` | `margin` | `masked`, the
+            last being the cross-entropy of the targets that are still correctly classified.
 
     Examples:
         >>> from robust_diffusion import GRBCD
@@ -211,7 +211,10 @@ class GRBCD(BlockCoordinateAttack):
 
 @contextmanager
 def single_precision(like: Tensor) -> Iterator[None]:
-    """Draws that name no type are of float32, as a tensor is; of another they are the caller's."""
+    """Make float32 the default data type within the context if `like` is of that type.
+
+    PyG draws without a data type; the draws must not depend on the caller's default.
+    """
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32 if like.dtype == torch.float32 else before)
     try:
@@ -221,20 +224,20 @@ def single_precision(like: Tensor) -> Iterator[None]:
 
 
 class LogProbabilities(nn.Module):
-    """The log-probabilities that PyG's losses expect, of the attacked model."""
+    """The attacked model, returning the log-probabilities that PyG's losses expect."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__()
         self.model, self.problem = problem.model, problem
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
-        """Log-probabilities of every node."""
+        """Return the log-probabilities of every node."""
         # PyG keeps its weights in single precision.
         return F.log_softmax(self.problem.logits_of_all(x, edge_index, edge_weight.to(x.dtype)), 1)
 
 
 def local_limits(problem: Problem, ratio: float) -> Int[Tensor, " n"]:
-    """Most flips at each node: this share of its edges, rounded down."""
+    """Return the most flips at each node: a share of its edges, rounded down."""
     share = Fraction(str(ratio))  # exact in decimals
     degrees: Tensor = degree(problem.edge_index[0], problem.x.size(0), dtype=torch.long)
     return degrees * share.numerator // share.denominator
@@ -246,9 +249,9 @@ def within_limits(
     limits: Int[Tensor, " n"],
     worth: Float[Tensor, " p"],
 ) -> Float[Tensor, " p"]:
-    """Cut weights in 0..1, so that those at no node sum to more than its limit.
+    """Reduce weights in 0..1 until their sum at every node is within its limit.
 
-    The room at the nodes is given to pairs of the largest `worth` first.
+    Pairs with the largest `worth` are served first.
     """
     room = limits.tolist()
     cut = weights.tolist()
@@ -264,23 +267,23 @@ def within_limits(
 def best_within_limits(
     pairs: Int[Tensor, "2 p"], scores: Float[Tensor, " p"], limits: Int[Tensor, " n"], most: int
 ) -> Int[Tensor, " c"]:
-    """Columns of the pairs with the highest scores, no node over its limit."""
+    """Return the columns of the pairs with the highest scores, with no node over its limit."""
     room = limits.tolist()
     order = scores.argsort(descending=True, stable=True)
     order = order[(limits[pairs[:, order]] > 0).all(0)]
-    chosen: list[int] = []
+    columns: list[int] = []
     for column, (u, v) in zip(order.tolist(), pairs[:, order].T.tolist(), strict=True):
-        if len(chosen) == most:
+        if len(columns) == most:
             break
         if room[u] > 0 and room[v] > 0:
-            chosen.append(column)
+            columns.append(column)
             room[u] -= 1
             room[v] -= 1
-    return order.new_tensor(chosen)
+    return order.new_tensor(columns)
 
 
 class LocalPRBCD(PRBCDAtTargets):
-    """PyG's PRBCD with limits of each node."""
+    """PyG's PRBCD with a limit per node."""
 
     limits: Int[Tensor, " n"]
 
@@ -288,7 +291,7 @@ class LocalPRBCD(PRBCDAtTargets):
 
     def _project(self, budget: int, values: Tensor, eps: float = 1e-7) -> Tensor:
         local = self._within(self.block_edge_index, values.clamp(0, 1), values)
-        self.relaxed = super()._project(budget, local, eps)  # which makes no weight larger
+        self.relaxed = super()._project(budget, local, eps)  # never makes a weight larger
         return self.relaxed
 
     def _sample_final_edges(self, *arguments: Any, **further: Any) -> Any:
@@ -298,44 +301,45 @@ class LocalPRBCD(PRBCDAtTargets):
     def _get_modified_adj(
         self, edge_index: Tensor, edge_weight: Tensor, pairs: Tensor, weights: Tensor
     ) -> Any:
-        if not weights.requires_grad:  # a sample; relaxed weights have been projected
+        if not weights.requires_grad:  # a sample; relaxed weights are already projected
             weights = self._within(pairs, weights, self.relaxed)
         return super()._get_modified_adj(edge_index, edge_weight, pairs, weights)
 
     def _within(self, pairs: Tensor, weights: Tensor, worth: Tensor) -> Tensor:
-        large = weights > self.coeffs["eps"]  # others stay, as pairs that may be taken up
+        large = weights > self.coeffs["eps"]  # the others stay, so that they can still grow
         cut = weights.clone()
         cut[large] = within_limits(pairs[:, large], weights[large], self.limits, worth[large])
         return cut
 
 
 class LocalGRBCD(GRBCDAtTargets):
-    """PyG's GRBCD with limits of each node."""
+    """PyG's GRBCD with a limit per node."""
 
     limits: Int[Tensor, " n"]
 
     def _update(self, step_size: int, gradient: Tensor, *rest: Any, **further: Any) -> Any:
         pairs = self.block_edge_index
-        chosen = best_within_limits(pairs, gradient, self.limits, step_size)
-        ends = pairs[:, chosen].flatten()
+        columns = best_within_limits(pairs, gradient, self.limits, step_size)
+        ends = pairs[:, columns].flatten()
         self.limits = self.limits.index_add(0, ends, -torch.ones_like(ends))
         only = torch.full_like(gradient, -torch.inf)
-        only[chosen] = gradient[chosen]
-        return super()._update(chosen.numel(), only, *rest, **further)
+        only[columns] = gradient[columns]
+        return super()._update(columns.numel(), only, *rest, **further)
 
 
 class LRBCD(PRBCD):
-    """PRBCD that flips at most a share of each node's edges at that node.
+    """PRBCD with a limit per node: at most a share of each node's edges is flipped at that node.
 
-    The limits are the attack's own, and keep it from spending all on few nodes: what is declared
-    and audited is the budget of all flips. Before PRBCD's projection onto that, relaxed weights are
-    cut, from the largest down, at nodes that have too much; so are samples at the end.
+    The limits keep the attack from spending the budget on few nodes. They belong to the attack;
+    only the budget of all flips is declared and audited. Relaxed weights are reduced to the limits,
+    the largest first, before PRBCD projects them onto the budget, and so are the samples at the
+    end.
 
     Reference: Gosch et al. 2023, arXiv:2306.15427, on Geisler et al. 2021, arXiv:2110.14038.
 
     Args:
-        local_ratio: Most flips at a node by its edges, in (0, 1], rounded down. All others are
-            those of `PRBCD`.
+        local_ratio: Most flips at a node as a share of its edges, in (0, 1], rounded down. For
+            all other arguments see `PRBCD`.
 
     Examples:
         >>> from robust_diffusion import LRBCD
@@ -352,12 +356,13 @@ class LRBCD(PRBCD):
 
 
 class LGRBCD(GRBCD):
-    """GRBCD that flips at most a share of each node's edges at that node; see `LRBCD`.
+    """GRBCD with a limit per node: at most a share of each node's edges; see `LRBCD`.
 
     Reference: Gosch et al. 2023, arXiv:2306.15427, on Geisler et al. 2021, arXiv:2110.14038.
 
     Args:
-        local_ratio: See `LRBCD`. All others are those of `GRBCD`.
+        local_ratio: Most flips at a node as a share of its edges, in (0, 1], rounded down. For
+            all other arguments see `GRBCD`.
 
     Examples:
         >>> from robust_diffusion import LGRBCD

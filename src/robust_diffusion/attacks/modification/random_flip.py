@@ -1,4 +1,4 @@
-"""Random flips, with regard to classes or without: DICE and RandomFlip."""
+"""Random flips of edges, with or without regard to classes: DICE and RandomFlip."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -19,7 +19,7 @@ from robust_diffusion.checks import Share
 
 
 class _RandomFlips(ModificationAttack):
-    """Edges at the targets removed and added at random; additions spend what removals cannot."""
+    """Random removals and additions at the targets; additions spend what removals cannot."""
 
     needs: ClassVar[frozenset[Need]] = frozenset()
     changes_features: ClassVar[bool] = False
@@ -32,7 +32,7 @@ class _RandomFlips(ModificationAttack):
         num_removed: Callable[[int], int],
         may_add: Callable[[Tensor], Bool[Tensor, " p"]] | None = None,
     ) -> FeaturesAndEdges:
-        """Remove this number of the flips; of pairs that may be added, edges are not removed."""
+        """Remove `num_removed(flips)` edges and add the rest; edges that `may_add` accepts stay."""
         x, edge_index, n = problem.x, problem.edge_index, problem.x.size(0)
         there = edges_at(problem.targets, edge_index, n)
         flips = budget.max_flipped_edges(there.size(1))
@@ -47,15 +47,15 @@ class _RandomFlips(ModificationAttack):
 class RandomFlip(_RandomFlips):
     """Random flips: edges at the targets removed and added at random.
 
-    Removed edges are drawn uniformly among those that touch a target, added ones uniformly among
-    the pairs of nodes that are none and include at least one target. The features stay, and
-    the model is not looked at: the control beside every modification attack.
+    Removed edges are drawn uniformly among those that touch a target, and added edges uniformly
+    among the absent pairs with at least one target. The features stay as they are. The model is
+    never evaluated, so this is the control for every modification attack.
 
     Reference: of this project.
 
     Args:
-        add_ratio: Share of the flips that add an edge, in 0..1. Flips drawn uniformly among all
-            pairs would next to never remove one.
+        add_ratio: Share of the flips that add an edge, in 0..1. It is set explicitly because flips
+            drawn uniformly among all pairs would almost never remove an edge.
 
     Examples:
         >>> from robust_diffusion import RandomFlip
@@ -78,17 +78,17 @@ class RandomFlip(_RandomFlips):
 class DICE(_RandomFlips):
     """DICE: delete edges inside a class, connect nodes of different classes.
 
-    Deleted edges are drawn uniformly among those that touch a target and join two nodes of one
-    class, added ones uniformly among the pairs of different classes with at least one node that is
-    a target. What the deletions cannot spend, the additions do. The features stay.
+    Deleted edges are drawn uniformly among those that touch a target and join two nodes of the same
+    class, and added edges uniformly among the pairs of different classes with at least one target.
+    Additions spend what deletions cannot. The features stay as they are.
 
     Reference: Waniek et al. 2018, arXiv:1608.00375; GRB's form, arXiv:2111.04314.
 
     Args:
         delete_ratio: Share of the flips that delete, in 0..1.
 
-    Deviation: GRB lists as pairs to connect only that of the i-th target and node i, and leaves
-    unspent what it cannot delete.
+    Deviation: GRB only considers connecting the i-th target with node i, and leaves the flips
+    unspent that it cannot use for deletions.
 
     Examples:
         >>> from robust_diffusion import DICE

@@ -1,4 +1,4 @@
-"""Sources of graphs: a function per file layout, which returns a checked `Data`, features raw."""
+"""Sources of graphs: one function per file layout, which returns a checked `Data`, features raw."""
 
 from typing import TYPE_CHECKING
 
@@ -15,5 +15,5 @@ if TYPE_CHECKING:
     from robust_diffusion.data.sources.custom import write_grb as write_grb
     from robust_diffusion.data.sources.synthetic import citation_like_graph as citation_like_graph
 
-if not TYPE_CHECKING:  # where a checker would take any name for one of the package
+if not TYPE_CHECKING:  # type checkers would otherwise accept any name as an attribute
     __getattr__ = lazy_attributes(__name__)

@@ -1,4 +1,4 @@
-"""Graphs of benchmarks: one npz file each, and the Planetoid citation graphs in their own files."""
+"""Graphs of benchmarks: npz files, and the Planetoid citation graphs in their own format."""
 
 import json
 from itertools import chain
@@ -27,9 +27,9 @@ DEFENSE_TEST = "unit_test.npz"
 def load_shchur(folder: DatasetFolder, *, split_seed: int = 0) -> Data:
     """Read one npz file of CSR adjacency, CSR features and labels, and split by degree.
 
-    The edges are directed as stored, and symmetrised. Features stay as they are stored, which
-    for Coauthor is word counts: PyG's loader turns them into 0 and 1, which gives another
-    feature range than the published one.
+    The edges are directed as stored, and symmetrised. Features stay as stored. For Coauthor these
+    are word counts; PyG's loader turns them into 0 and 1, which gives another feature range than
+    the published one.
 
     Reference: Shchur et al. 2018, arXiv:1811.05868.
     """
@@ -46,18 +46,18 @@ def load_prognn(folder: DatasetFolder, name: str) -> Data:
     """Read `<name>.npz`, a largest connected component, and the split of Pro-GNN.
 
     `<name>.npz` holds CSR adjacency, CSR features and labels; `<name>_prognn_splits.json` the node
-    numbers idx_train, idx_val and idx_test. All files of the folder are verified, those of the
-    poisoned graphs too, which `GivenGraph` reads.
+    numbers idx_train, idx_val and idx_test. All files of the folder are verified, including those
+    of the poisoned graphs, which `GivenGraph` reads.
 
-    Reference: Jin et al. 2020, arXiv:2005.10203; components and poisoned graphs as of Zügner and
+    Reference: Jin et al. 2020, arXiv:2005.10203; components and poisoned graphs from Zügner and
     Günnemann 2019, arXiv:1902.08412.
     """
     paths = {file: folder.file(file) for file in folder.names}
     path, split_path = paths[f"{name}.npz"], paths[f"{name}_prognn_splits.json"]
     adjacency, features, labels, _ = read_graph(path)
     with reading(split_path):
-        held = json.loads(split_path.read_text(encoding="utf-8"))
-        splits = {part: held[f"idx_{part}"] for part in _PARTS}
+        indices = json.loads(split_path.read_text(encoding="utf-8"))
+        splits = {part: indices[f"idx_{part}"] for part in _PARTS}
     graph = build_graph(adjacency, features, labels, splits, where=path)
     folder.keep_hashes()
     return graph
@@ -67,12 +67,12 @@ def load_prognn(folder: DatasetFolder, name: str) -> Data:
 def load_heterophilous(folder: DatasetFolder, name: str, *, split: Natural = 0) -> Data:
     """Read `<name>.npz`: node_features, node_labels, edges and masks of ten splits.
 
-    Reference: Platonov et al. 2023, arXiv:2302.11640, who took near duplicates out of chameleon and
-    squirrel; actor and texas as of Pei et al. 2020, arXiv:2002.05287.
+    Reference: Platonov et al. 2023, arXiv:2302.11640, who removed near duplicates from chameleon
+    and squirrel; actor and texas from Pei et al. 2020, arXiv:2002.05287.
 
     Args:
-        folder: Has the file.
-        name: Of the file.
+        folder: Folder with the file.
+        name: Name of the file, without suffix.
         split: Number of the split, in 0..9.
     """
     path = folder.file(f"{name}.npz")
@@ -95,15 +95,14 @@ def load_heterophilous(folder: DatasetFolder, name: str, *, split: Natural = 0) 
 def load_defense_test(folder: DatasetFolder, name: str, *, split: Natural = 0) -> Data:
     """Read a graph of `unit_test.npz` with one of its five splits.
 
-    Below the name of the graph, the file holds `dataset/adjacency`, e x 2, each edge once;
-    `dataset/features`, the places of the ones; `dataset/labels`; and node numbers,
-    `splits/<split>/train`, `val` and `test`, 10, 10 and 80 %. Its perturbations are read by
-    `unit_test`.
+    Under the name of the graph, the file has `dataset/adjacency`, e x 2, with each edge once;
+    `dataset/features`, the positions of the ones; `dataset/labels`; and node numbers
+    `splits/<split>/train`, `val` and `test` (10, 10 and 80 %). `unit_test` reads its perturbations.
 
     Reference: Mujkanovic et al. 2022, arXiv:2301.13694.
 
     Args:
-        folder: Has the file.
+        folder: Folder with the file.
         name: `cora_ml` or `citeseer`.
         split: Number of the split, in 0..4.
     """
@@ -134,8 +133,8 @@ PARTS = ("tx", "allx", "ty", "ally", "graph", "test.index")
 def load_planetoid(folder: DatasetFolder, name: str, *, split_seed: int = 0) -> Data:
     """Read `ind.<name>.{tx,allx,ty,ally,graph,test.index}` and split by degree.
 
-    PyG's loader reads the same files, but runs code that their pickles name; here only arrays are
-    admitted.
+    PyG's loader reads the same files, but executes code that their pickles name; here, only arrays
+    are admitted.
 
     Reference: Yang et al. 2016, arXiv:1603.08861; "we use [...] PubMed", arXiv:2209.07754.
     """
@@ -145,8 +144,8 @@ def load_planetoid(folder: DatasetFolder, name: str, *, split_seed: int = 0) -> 
     known_y, test_y = (_one_hot(paths[part]) for part in ("ally", "ty"))
     test_index = _test_index(paths["test.index"])
     first, n = known_x.shape[0], int(test_index.max()) + 1
-    # Test rows come in the order of test.index, from the first node after the known ones; Citeseer
-    # names some nodes in no file, which get zero features and, as everywhere, class 0.
+    # Test rows are in the order of test.index, starting after the known nodes. Some nodes of
+    # Citeseer are in no file; as in other loaders, they get zero features and class 0.
     fits = (
         test_index.min() == first == known_y.shape[0]
         and test_index.size == test_x.shape[0] == test_y.shape[0]

@@ -1,4 +1,4 @@
-"""A user's own graph, as one file or in the file layout of the Graph Robustness Benchmark."""
+"""Custom graphs, as a single file or in the file layout of the Graph Robustness Benchmark."""
 
 import io
 from collections.abc import Collection, Mapping
@@ -49,8 +49,9 @@ def load_grb(
     Reference: Zheng et al. 2021, Graph Robustness Benchmark, arXiv:2111.04314.
 
     Args:
-        folder: Where the files are.
-        split_seed: Draws a split of GRB's kind, see `degree_split`; `None` for GRB's own.
+        folder: Folder with the files.
+        split_seed: Seed of a split drawn as in GRB, see `degree_split`; `None` for the split in
+            the files.
         doubles: See `build_graph`; only for graphs without published results.
     """
     paths = {name: folder.file(name) for name in FILES}
@@ -72,14 +73,14 @@ def load_grb(
 
 
 def write_grb(graph: Data, folder: Path, *, overwrite: bool = False) -> None:
-    """Write a graph as GRB keeps its datasets: the files that `load_grb` reads.
+    """Write a graph in GRB's file layout, which `load_grb` reads.
 
     In GRB, `Dataset(name="grb-cora", data_dir=folder, feat_norm="arctan")` reads any such folder.
 
     Args:
-        graph: x, y, edge_index and its `index_<split>`; features as they are to be read, so raw.
-        folder: Made if need be.
-        overwrite: Write over files of these names.
+        graph: `Data` with x, y, edge_index and `index_<split>`; features should be raw.
+        folder: Folder of the files, created if it does not exist.
+        overwrite: Overwrite existing files.
     """
     there = [name for name in FILES if (folder / name).exists()]
     if there and not overwrite:
@@ -89,16 +90,16 @@ def write_grb(graph: Data, folder: Path, *, overwrite: bool = False) -> None:
     assert graph.edge_index is not None
     row, col = graph.edge_index.numpy()
     ones, size = np.ones(row.size, dtype=np.float32), (graph.num_nodes, graph.num_nodes)
-    # A matrix and not an array, whose operators have another meaning in GRB's code.
+    # A matrix instead of an array, whose operators would have another meaning in GRB's code.
     adjacency = sp.csr_matrix((ones, (row, col)), shape=size)
     index = {key: graph[key].numpy() for key in (f"index_{s}" for s in SPLITS) if key in graph}
     arrays = {"features": {"data": graph.x.numpy()}, "labels": {"data": graph.y.numpy()}}
     content = io.BytesIO()
     sp.save_npz(content, adjacency)
     write_whole(folder / "adj.npz", content.getvalue(), option="folder")
-    for name, held in (arrays | {"index": index}).items():
+    for name, content_by_name in (arrays | {"index": index}).items():
         content = io.BytesIO()
-        np.savez_compressed(content, **held)
+        np.savez_compressed(content, **content_by_name)
         write_whole(folder / f"{name}.npz", content.getvalue(), option="folder")
 
 
@@ -111,7 +112,7 @@ _READ = (
     *(*_FEATURES, *LABELS, *_EDGES, "edge_weight"),
     *(f"{kind}_{part}" for kind in ("adj", "attr") for part in ("indices", "indptr", "shape")),
 )
-"""Names of the arrays that are read, apart from those of a split."""
+"""Names of the arrays that are read, except for those of a split."""
 
 SNIPPETS = (".csv", ".edgelist", ".gml", ".gpickle", ".graphml", ".mat", ".pickle", ".pkl")
 """Formats that docs/formats.md converts."""
@@ -120,32 +121,35 @@ SNIPPETS = (".csv", ".edgelist", ".gml", ".gpickle", ".graphml", ".mat", ".pickl
 def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
     """Read a folder in GRB's layout, or one `.npz` or `.pt` file.
 
-    A file holds features, n x f, as `features` or `x`; `labels` (or `y`), n; and the edges as
-    `edge_index`, 2 x e. Features and edges may be CSR matrices: `attr_data`, `attr_indices`,
-    `attr_indptr`, `attr_shape`, and `adj_data` and so on. An entry of weight 0, there or in
-    `edge_weight`, e, is no edge. A split is `train_mask`, `val_mask` and
-    `test_mask`, or node numbers in `train_idx`, `index_train` or `idx_train` and so on, with or
-    without those of `test_easy`, `test_medium` and `test_hard`; without one, nodes are split by
-    degree as GRB does. Nodes of label -1 are in no part. Other arrays are named in a warning;
-    those that are pickled are not unpickled.
-    A `.npz` file of the GraphData collection (`adj_matrix`, `node_attr`, `node_label`) is read,
-    too; if its sparse matrices are pickled, they are read as data.
-    A `.pt` file holds a dictionary of tensors, as `torch.save(data.to_dict(), path)` writes it from
-    a PyG `Data`.
+    A file has these arrays:
+
+    - `features` or `x`, n x f; `labels` or `y`, n; and `edge_index`, 2 x e.
+    - Features and edges may be CSR matrices instead: `attr_data`, `attr_indices`, `attr_indptr`,
+      `attr_shape`, and `adj_data` and so on. Entries of weight 0, there or in `edge_weight`, are
+      not edges.
+    - An optional split: `train_mask`, `val_mask` and `test_mask`, or node numbers in `train_idx`,
+      `index_train` or `idx_train` and so on, optionally also of `test_easy`, `test_medium` and
+      `test_hard`. Without a split, nodes are split by degree as in GRB. Nodes with label -1 are in
+      no part.
+
+    Other arrays are listed in a warning, and never unpickled. A `.npz` file of the GraphData
+    collection (`adj_matrix`, `node_attr`, `node_label`) is also supported; if its sparse matrices
+    are pickled, they are read as plain data. A `.pt` file contains a dictionary of tensors, as
+    written by `torch.save(data.to_dict(), path)` from a PyG `Data`.
 
     Args:
         path: Folder or file.
-        split_seed: Seed of the degree split, if there is no other.
+        split_seed: Seed of the split by degree, if the file has no split.
 
     Raises:
-        ConfigError: No path.
-        DataError: A file is missing, damaged, or does not hold what it should.
+        ConfigError: `path` is `None`.
+        DataError: A file is missing, damaged, or has other contents.
     """
     if path is None:
         raise ConfigError(
             "dataset.source.path=null: name a folder in GRB's layout, a .npz or a .pt file"
         )
-    path = Path(str(path))  # a file may be named 3
+    path = Path(str(path))  # Hydra reads a file name such as 3 as a number
     if any((path / name).exists() for name in FILES):
         return load_grb(LocalFolder(path), doubles=True)
     if path.is_dir() or path.suffix not in (".npz", ".pt"):
@@ -155,9 +159,9 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
             f"{path}: expected a folder in GRB's layout, which is {', '.join(FILES)}, a .npz or a "
             f".pt file; {remedy}"
         )
-    adjacency, features, labels, held = read_graph(path)
+    adjacency, features, labels, members = read_graph(path)
     num_nodes = features.shape[0] if features.ndim else 0
-    splits = split_of(held, num_nodes, where=f"{path}: ")
+    splits = split_of(members, num_nodes, where=f"{path}: ")
     graph = build_graph(adjacency, features, labels, splits, where=path, doubles=True)
     return graph if splits else split_by_degree(graph, split_seed, where=path)
 
@@ -166,21 +170,23 @@ def read_graph(path: Path) -> tuple[sp.sparray, NDArray[Any], NDArray[Any], Arra
     """Read one `.npz` or `.pt` file as described in `load_custom`.
 
     Returns:
-        Adjacency, dense features, labels, and all that the file holds, by name.
+        Adjacency, dense features, labels, and all contents of the file by name.
     """
-    held = _read_tensors(path) if path.suffix == ".pt" else _read_arrays(path)
-    arrays = {k: value for k, value in held.items() if isinstance(value, np.ndarray | sp.csr_array)}
+    members = _read_tensors(path) if path.suffix == ".pt" else _read_arrays(path)
+    arrays = {
+        k: value for k, value in members.items() if isinstance(value, np.ndarray | sp.csr_array)
+    }
     name = _one_of(_FEATURES, arrays, path, "add features, such as node degrees, n x 1")
     sparse = name == "attr_data"
     features = dense(pick_csr(arrays, "attr", path), path) if sparse else arrays[name]
     labels = arrays[_one_of(LABELS, arrays, path, "add labels, a class number per node")]
     adjacency = _adjacency(arrays, path, num_nodes=features.shape[0] if features.ndim else 0)
     log_unread(arrays, _READ, where=str(path))
-    return adjacency, features, labels, held
+    return adjacency, features, labels, members
 
 
 def _read_arrays(path: Path) -> dict[str, Any]:
-    """Return the members of an npz file, its pickled sparse matrices dense, the adjacency apart."""
+    """Read the members of an npz file; pickled sparse matrices become dense, except adjacencies."""
     return {
         key: dense(value, f"{path}: {key}") if sp.issparse(value) and key not in _EDGES else value
         for key, value in read_objects(path, {*_READ, *SPLIT_NAMES}).items()
@@ -191,16 +197,16 @@ def _read_tensors(path: Path) -> dict[str, Any]:
     stored = read_torch(path)
     if not isinstance(stored, Mapping):
         raise DataError(f"{path}: holds a {type(stored).__name__}, no dictionary; {TO_WRITE}")
-    held = {str(key): value for key, value in stored.items()}
-    for key, tensor in held.items():
+    tensors = {str(key): value for key, value in stored.items()}
+    for key, tensor in tensors.items():
         if isinstance(tensor, Tensor):
             with reading(f"{path}: {key}", "use a dense tensor of float32 or int64"):
-                held[key] = tensor.detach().numpy()
-    return held
+                tensors[key] = tensor.detach().numpy()
+    return tensors
 
 
 def _one_of(names: Collection[str], arrays: Arrays, path: Path, remedy: str) -> str:
-    """Return the one of some names that a file holds."""
+    """Return the only one of some names that a file has."""
     present = [name for name in names if name in arrays]
     if not present:
         raise DataError(

@@ -1,4 +1,4 @@
-"""A seeded citation-like graph, so that everything runs without any data file."""
+"""A seeded citation-like graph, for runs without data files."""
 
 from typing import Annotated
 
@@ -28,9 +28,9 @@ def citation_like_graph(
 ) -> Data:
     """Draw a degree-corrected stochastic block model with class-dependent Gaussian features.
 
-    Size, degrees, class shares and homophily are about those of GRB's Cora, and the features
-    alone classify about as well as Cora's do. No choice was made by looking at any flow, defence
-    or attack.
+    Size, degrees, class shares and homophily are similar to those of GRB's Cora, and a classifier
+    on the features alone is about as accurate as on Cora. The parameters were set without regard to
+    any flow, defence or attack.
 
     Reference: Karrer and Newman 2011, arXiv:1008.3926.
 
@@ -72,7 +72,7 @@ def _edges(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Draw the ends of each edge with probability proportional to a node's propensity."""
     propensity = generator.pareto(degree_exponent - 1, labels.size) + 1
-    # Nodes grouped by class, so that a draw within a class is a draw within one interval.
+    # Nodes are grouped by class, so that a draw within a class is a draw from an interval.
     grouped = np.argsort(labels, kind="stable")
     cumulative = np.concatenate([[0.0], np.cumsum(propensity[grouped])])
     bounds = np.searchsorted(labels[grouped], np.arange(labels.max() + 2))
@@ -83,13 +83,13 @@ def _edges(
         return grouped[np.minimum(index, labels.size - 1)]
 
     total = cumulative[-1]
-    # Every node cites once before the well-connected cite again, so that few nodes are isolated.
+    # Every node cites once before well-connected nodes cite again, so that few are isolated.
     once = generator.permutation(labels.size)[:num_edges]
     again = node_at(generator.uniform(0, total, num_edges - once.size))
     source = np.concatenate([once, again])
     own_low, own_high = low[labels[source]], high[labels[source]]
     inside = own_low + generator.uniform(size=num_edges) * (own_high - own_low)
-    # A position outside the class: draw on the line with the class cut out, then shift past it.
+    # For a position outside the class, draw with its interval cut out, and then shift past it.
     outside = generator.uniform(size=num_edges) * (total - (own_high - own_low))
     outside = np.where(outside >= own_low, outside + (own_high - own_low), outside)
     within = generator.uniform(size=num_edges) < homophily

@@ -1,4 +1,4 @@
-"""Builds the C++ kernels with the user's compiler, once per machine, and keeps the library."""
+"""Build of the C++ kernels by the user's compiler; the library is cached per machine."""
 
 import ctypes
 import hashlib
@@ -21,11 +21,11 @@ from robust_diffusion.system.portable import are_libraries_pinned
 SOURCES = Path(__file__).with_name("native")
 
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
-# NaN and infinity keep their meaning.
+# These leave NaN and infinity intact, unlike -ffast-math.
 ARITHMETIC = ("-fno-math-errno", "-fno-trapping-math")
 
 _TIMEOUT = 300
-"""Seconds after which a compiler is stopped."""
+"""Seconds after which the compiler is stopped."""
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class BuildError(RobustDiffusionError):
 
 @cache
 def load_library(real: str) -> ctypes.CDLL:
-    """The kernels for `float` or `double`, built if this machine has not built them yet.
+    """Load the kernels for `float` or `double`, building them if this machine has not yet.
 
     Raises:
         BuildError: There is no compiler, or it failed.
@@ -44,7 +44,7 @@ def load_library(real: str) -> ctypes.CDLL:
     compiler = _compiler()
     path = cache_folder() / f"kernels-{real}-{_identity(compiler)}.so"
     try:
-        if not path.is_file():  # what is there may be in a folder that cannot be written
+        if not path.is_file():  # before the lock: the folder may be read-only
             path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{path}.lock"):
                 if not path.is_file():
@@ -55,28 +55,28 @@ def load_library(real: str) -> ctypes.CDLL:
 
 
 def cache_folder() -> Path:
-    """Folder of built kernels: `ROBUST_DIFFUSION_CACHE`, or the user's cache folder."""
-    import pooch  # late, since it is needed once in a process
+    """Return the folder of built kernels: `ROBUST_DIFFUSION_CACHE`, or the user's cache folder."""
+    import pooch  # late, since few processes need it
 
     return Path(os.environ.get("ROBUST_DIFFUSION_CACHE") or pooch.os_cache("robust_diffusion"))
 
 
 def _compiler() -> tuple[str, ...]:
-    """The compiler's command, with the options that CXX has."""
+    """Return the compiler's command, including options from CXX."""
     if named := shlex.split(os.environ.get("CXX", "")):
         if shutil.which(named[0]) is None:
             raise BuildError(f"CXX={shlex.join(named)}: no such compiler; name another or unset it")
         return tuple(named)
     for name in ("c++", "g++", "clang++"):
-        if found := shutil.which(name):
-            return (found,)
+        if path := shutil.which(name):
+            return (path,)
     raise BuildError("no C++ compiler found (c++, g++, clang++, or one named by CXX)")
 
 
 def _identity(compiler: Sequence[str]) -> str:
-    """A hash of all that shapes the library: source, flags, compiler and instruction set."""
-    # The predefined macros tell both the compiler's version and what this processor can do, so
-    # that a cache shared between machines serves none of them another's instructions.
+    """Return a hash of the library's inputs: source, flags, compiler and instruction set."""
+    # The predefined macros identify the compiler's version and the processor's instruction set, so
+    # that machines sharing a cache never load a library built for another processor.
     macros = _run(*compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull)
     digest = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
@@ -88,13 +88,13 @@ def _identity(compiler: Sequence[str]) -> str:
 def _compile(compiler: Sequence[str], real: str, path: Path) -> None:
     start = time.perf_counter()
     source = str(SOURCES / "kernels.cpp")
-    with written_whole(path, locked=True) as part:  # so that no one loads half a library
+    with written_whole(path, locked=True) as part:  # so that no process loads half a library
         _run(*compiler, *FLAGS, *_arithmetic(), f"-DREAL={real}", source, "-o", str(part))
     log.info("kernels for %s built in %.1f s: %s", real, time.perf_counter() - start, path)
 
 
 def _arithmetic() -> tuple[str, ...]:
-    # Which sums are contracted with products, compilers choose by what the processor is best at.
+    # Otherwise the compiler contracts sums with products depending on the processor.
     contract, alike = ("off", 1) if are_libraries_pinned() else ("fast", 0)
     return (*ARITHMETIC, f"-ffp-contract={contract}", f"-DROUND_ALIKE={alike}")
 

@@ -23,10 +23,10 @@ from robust_diffusion.operators.kernels.pure import (
 )
 
 PADDING = 16
-"""Node features come in multiples of this many numbers; what is missing is filled with 0."""
+"""Node features are padded with 0 to a multiple of this many numbers."""
 
 HEADS = frozenset([1, 2, 4, 8])
-"""Numbers of heads that there are kernels for."""
+"""Numbers of heads for which there are kernels."""
 
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
@@ -44,7 +44,7 @@ _ARGUMENTS = {  # of each function in native/kernels.cpp: p for a pointer, i for
 
 
 class _Argument:
-    """A pointer to a kernel: that of a tensor, a structure or an array, an address, or null."""
+    """Pointer argument of a kernel: to a tensor, a structure or an array, an address, or null."""
 
     @staticmethod
     def from_param(value: Any) -> Any:
@@ -94,7 +94,7 @@ class KernelOptions(ctypes.Structure):
 
 
 class CompiledKernels(Kernels):
-    """Sums over edges in C++, single pass and without tensors of e x d entries."""
+    """Sums over edges in C++, in a single pass and without tensors of e x d entries."""
 
     name = "compiled"
     heads_last = True
@@ -102,11 +102,11 @@ class CompiledKernels(Kernels):
     def __init__(self) -> None:
         self._libraries: dict[torch.dtype, ctypes.CDLL] = {}
         self._structures: WeakKeyDictionary[EdgeIndexes, Edges] = WeakKeyDictionary()
-        # Built when this backend is chosen, not in the first epoch; float64 only when asked for.
+        # Built when this backend is selected, not in the first epoch; float64 only on demand.
         self._library(torch.float32)
 
     def dots(self, x: Tensor, y: Tensor, graph: Graph) -> Tensor:
-        """<x_u, y_v> of every edge."""
+        """Return <x_u, y_v> of every edge."""
         library = self._library(x.dtype)
         check_sizes(graph, (x, y))
         x, y = _padded(x), _padded(y)
@@ -116,7 +116,7 @@ class CompiledKernels(Kernels):
         return out
 
     def softmax(self, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
-        """exp(s) / sum of w exp(s) over each row."""
+        """Return exp(s) / sum of w exp(s) over each row."""
         check_sizes(graph, (), (scores, weight))
         relative = scores.clone()
         library = self._library(scores.dtype)
@@ -124,7 +124,7 @@ class CompiledKernels(Kernels):
         return relative
 
     def attend(self, projected: Tensor, weight: Tensor, graph: Graph) -> Attended:
-        """Attention; `relative` is [e, h]."""
+        """Return the attention; `relative` is [e, h]."""
         library = self._library(projected.dtype)
         check_sizes(graph, (projected,), (weight,))
         heads = projected.size(3)
@@ -139,7 +139,7 @@ class CompiledKernels(Kernels):
     def attend_backward(
         self, grad: Tensor, attended: Attended, *, with_weight: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Gradients by the projections and by the weights."""
+        """Return the gradients by the projections and by the weights."""
         projected, weight, graph = attended.projected, attended.weight, attended.graph
         library = self._library(projected.dtype)
         padded = _padded(projected.flatten(2))
@@ -153,7 +153,7 @@ class CompiledKernels(Kernels):
     def diffuse(
         self, z: Tensor, projected: Tensor, weight: Tensor, graph: Graph, modulation: Modulation
     ) -> tuple[Tensor, Diffused]:
-        """Two passes over the edges: up to the gradient norms, then the rest."""
+        """Diffuse in two passes over the edges: up to the gradient norms, then the rest."""
         library = self._library(z.dtype)
         check_sizes(graph, (z, projected), (weight,))
         channels, heads = z.size(1), projected.size(3)
@@ -174,7 +174,7 @@ class CompiledKernels(Kernels):
     def diffuse_backward(
         self, grad: Tensor, diffused: Diffused, *, with_weight: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Four passes over the edges; between each two, a value of every node is completed."""
+        """Differentiate in four passes over the edges; each completes a value of every node."""
         attended = diffused.attended
         projected, weight, graph = attended.projected, attended.weight, attended.graph
         channels, library = diffused.z.size(1), self._library(diffused.z.dtype)
@@ -191,7 +191,7 @@ class CompiledKernels(Kernels):
     def spectral(
         self, matrices: Tensors, left: Tensors, right: Tensors, *, iterate: bool
     ) -> tuple[Tensor, Tensor]:
-        """All matrices in one call."""
+        """Divide matrices by their largest singular values, all in one call."""
         library = self._library(matrices[0].dtype)
         normalized = matrices[0].new_empty(len(matrices), *matrices[0].shape)
         sigma = normalized.new_empty(len(matrices))
@@ -202,7 +202,7 @@ class CompiledKernels(Kernels):
     def spectral_backward(
         self, grad: Tensor, normalized: Tensor, left: Tensor, right: Tensor, sigma: Tensor
     ) -> Tensor:
-        """All matrices in one call."""
+        """Return the gradients by the matrices, all in one call."""
         gradient = torch.empty_like(normalized)
         tensors = grad, normalized, left, right, sigma, gradient
         self._library(grad.dtype).spectral_backward(*normalized.shape, *tensors)
@@ -214,11 +214,11 @@ class CompiledKernels(Kernels):
         return self._libraries[dtype]
 
     def _edges(self, graph: Graph) -> Edges:
-        """The edges as the C++ side sees them."""
+        """Return the edges as the structure that C++ reads."""
         edges = self._structures.get(graph.indexes)
         if edges is None:
-            check_edges(graph.edge_index, graph.num_nodes)  # pointers would lead out of the tensors
-            compact = graph.indexes.compact()  # kept alive by the indexes themselves
+            check_edges(graph.edge_index, graph.num_nodes)  # else pointers could leave the tensors
+            compact = graph.indexes.compact()  # the indexes themselves keep it alive
             by_dst = compact.rowptr, compact.src, compact.dst
             by_src = compact.colptr, compact.dst_by_source, compact.order_by_source
             edges = Edges(graph.num_nodes, *map(address, (*by_dst, *by_src)))
@@ -249,18 +249,18 @@ def _padded(x: Tensor) -> Tensor:
 
 def _without_padding(padded: Tensor, projected: Tensor) -> Tensor:
     width, heads = projected.shape[2:]
-    kept: Tensor = padded[:, :, : width * heads]
-    return kept.view(*kept.shape[:2], width, heads)
+    trimmed: Tensor = padded[:, :, : width * heads]
+    return trimmed.view(*trimmed.shape[:2], width, heads)
 
 
 def _sides(padded: Tensor) -> tuple[int, int, int]:
-    """Addresses of keys and queries, and the distance from one node's to the next's."""
+    """Return the addresses of keys and queries, and the stride between nodes."""
     key, channels = padded.data_ptr(), padded.size(2)
     return key, key + channels * padded.element_size(), 2 * channels
 
 
 def load_kernels(dtype: torch.dtype) -> ctypes.CDLL:
-    """The kernels for one type of number, float32 or float64, ready to be called.
+    """Load the kernels for float32 or float64, with the types of their arguments.
 
     Raises:
         BuildError: They are not built and cannot be.
@@ -275,10 +275,10 @@ def load_kernels(dtype: torch.dtype) -> ctypes.CDLL:
 
 
 def pointers(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
-    """The addresses of several tensors, as an array."""
+    """Return the addresses of several tensors as an array."""
     return (_POINTER * len(tensors))(*map(address, tensors))
 
 
 def address(tensor: Tensor) -> int:
-    """Address of a tensor's first number."""
+    """Return the address of a tensor's first number."""
     return tensor.data_ptr()

@@ -1,4 +1,4 @@
-"""What every backend computes, and kernels in PyTorch alone, over edges sorted by destination."""
+"""Kernels in PyTorch alone, over edges sorted by destination; the interface of every backend."""
 
 import math
 import warnings
@@ -15,10 +15,10 @@ from robust_diffusion.errors import DataError
 from robust_diffusion.operators.graph import CompactIndexes, Graph, multiply
 
 MAX_EXPONENT = 35.0
-"""Largest exponent of an edge of weight 0 above the largest score of an edge that is there.
+"""Largest exponent of an edge of weight 0, relative to the highest score of edges of other weights.
 
-In the gradient by its weight two such exponentials are multiplied, one of A and one of B; their
-product has to stay finite in single precision.
+The gradient by its weight multiplies two such exponentials, one of A and one of B; their product
+has to stay finite in single precision.
 """
 
 
@@ -29,13 +29,13 @@ class Modulation:
     left: float  # exponent of the gradient norm at the destination
     right: float  # exponent of the gradient norm at the source
     residual: bool  # the gradient norm of the authors' code, |A z - z|, instead of the text's
-    floor: float  # lower bound, positive; of what, see `operators.gradient_norm`
+    floor: float  # lower bound, positive; see `operators.gradient_norm`
     ceiling: float  # upper bound of the same; infinity for none
 
 
 @dataclass(frozen=True, eq=False)
 class Attended:
-    """Attention of every edge, and what its derivative needs."""
+    """Attention of every edge, and the tensors that its derivative needs."""
 
     projected: Float[Tensor, "n 2 x y"]  # keys and queries
     weight: Float[Tensor, " e"]  # of the edges
@@ -57,7 +57,7 @@ class Diffused:
 
 
 def check_sizes(graph: Graph, nodes: Sequence[Tensor], edges: Sequence[Tensor] = ()) -> None:
-    """Refuse values of other numbers of nodes or edges: pointers would lead out of the tensors."""
+    """Raise a `DataError` for values of another size, whose pointers would leave the tensors."""
     for values, size in ((nodes, graph.num_nodes), (edges, graph.num_edges)):
         for value in values:
             if value.size(0) != size:
@@ -66,27 +66,27 @@ def check_sizes(graph: Graph, nodes: Sequence[Tensor], edges: Sequence[Tensor] =
 
 
 HARMLESS = 50.0
-"""Scores of up to this size need no peak subtracted before they are exponentiated."""
+"""Absolute score below which no peak need be subtracted before exponentiation."""
 
 SMALLEST_LENGTH = 1e-12
 """Smallest divisor of a vector, as in `torch.nn.functional.normalize`."""
 
 CHUNK = 4096
-"""Edges whose features are held at once: what stays in cache needs no new memory pages."""
+"""Number of edges whose features are in memory at once; they fit into the processor's cache."""
 
 
 Tensors = Sequence[Tensor]
 
 
 class Kernels:
-    """Sums over edges by the sparse operators that PyTorch has, without autograd.
+    """Sums over edges by PyTorch's sparse operators, without autograd; other backends inherit.
 
-    All tensors are contiguous: of nodes `z`, `x`, `y` and gradients [n, d], and `projected`
-    [n, 2, h, c], keys and queries of h heads; of edges `weight` [e] and `scores` [e, h].
-    `with_weight` asks for the gradient by the weights, too. Another backend is a subclass.
+    All tensors are contiguous. Nodes have `z`, `x`, `y` and gradients [n, d], and `projected`
+    [n, 2, h, c], the keys and queries of h heads; edges have `weight` [e] and `scores` [e, h].
+    `with_weight` requests the gradient by the weights, too.
 
-    Heads are copies of the graph in one batch, so that one call does all of them. Where no edge
-    has a weight, `None` stands for the weights, and nothing is multiplied by 1.
+    Heads are copies of the graph in one batch, so that one call computes all of them. In an
+    unweighted graph `None` replaces the weights, and nothing is multiplied by 1.
     """
 
     name = "torch"
@@ -94,16 +94,16 @@ class Kernels:
     """Order of the indices of projections: [n, 2, c, h] if true."""
 
     def dots(self, x: Tensor, y: Tensor, graph: Graph) -> Tensor:
-        """<x_u, y_v> of every edge v -> u, [e]."""
+        """Return <x_u, y_v> of every edge v -> u, [e]."""
         return dots(x, y, graph.indexes.compact())
 
     def softmax(self, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
-        """exp(s) / sum of w exp(s) over the edges that arrive at a node: the softmax over w."""
+        """Return exp(s) / sum of w exp(s) over the edges that arrive at a node: softmax over w."""
         weights = None if graph.unweighted else weight[:, None]
         return _normalize(scores.clone(), weights, graph.indexes.compact())
 
     def attend(self, projected: Tensor, weight: Tensor, graph: Graph) -> Attended:
-        """Mean over heads of the softmax of <key_u, query_v> / sqrt(c).
+        """Return the mean over heads of the softmax of <key_u, query_v> / sqrt(c).
 
         `relative` is in blocks of e edges, one per head.
         """
@@ -119,7 +119,7 @@ class Kernels:
     def attend_backward(
         self, grad: Tensor, attended: Attended, *, with_weight: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Gradients by the projections and by the weights."""
+        """Return the gradients by the projections and by the weights."""
         projected, weight, graph = attended.projected, attended.weight, attended.graph
         heads, width = projected.shape[2:]
         indexes = graph.indexes.compact(heads)
@@ -139,7 +139,7 @@ class Kernels:
     def diffuse(
         self, z: Tensor, projected: Tensor, weight: Tensor, graph: Graph, modulation: Modulation
     ) -> tuple[Tensor, Diffused]:
-        """Sum over v of A_uv B_uv (z_v - z_u), [n, d]."""
+        """Return the sum over v of A_uv B_uv (z_v - z_u), [n, d], and values for its derivative."""
         indexes = graph.indexes.compact()
         weights = None if graph.unweighted else weight
         attended = self.attend(projected, weight, graph)
@@ -161,7 +161,7 @@ class Kernels:
     def diffuse_backward(
         self, grad: Tensor, diffused: Diffused, *, with_weight: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Gradients by the features, by the projections and by the weights."""
+        """Return the gradients by the features, by the projections and by the weights."""
         z, modulation, norm = diffused.z, diffused.modulation, diffused.norm
         attention, weight = diffused.attended.attention, diffused.attended.weight
         graph = diffused.attended.graph
@@ -172,8 +172,8 @@ class Kernels:
         flow = attention * softmax
         # Through the diffusion.
         d_flow = dots(grad, z, indexes).sub_((grad * z).sum(1).index_select(0, indexes.dst))
-        # Along a loop nothing flows. Rounding would leave more than 0, and what multiplies that can
-        # be huge: e^70 for the weight of an edge of weight 0.
+        # Nothing flows along a loop. Rounding would leave more than 0, and its factor can be huge:
+        # e^70 for the weight of an edge of weight 0.
         is_loop = indexes.src == indexes.dst
         d_flow.masked_fill_(is_loop, 0.0)
         d_z = multiply(flow, grad, indexes, transposed=True)
@@ -209,16 +209,16 @@ class Kernels:
     def spectral(
         self, matrices: Tensors, left: Tensors, right: Tensors, *, iterate: bool
     ) -> tuple[Tensor, Tensor]:
-        """Matrices of one shape divided by their largest singular values [k], and these.
+        """Return matrices divided by their largest singular values, and these values [k].
 
-        `left` and `right`, [a] and [d] each, estimate the singular vectors; with `iterate` they are
-        improved first, in place, by one step of the power iteration.
+        `left` and `right`, [a] and [d] each, estimate the singular vectors; with `iterate` one step
+        of the power iteration improves them first, in place.
         """
         lengths = []
         for matrix, u, v in zip(matrices, left, right, strict=True):
             if iterate:
                 _to_unit_length(torch.mv(matrix, v, out=u))
-                # u^T W v is the length of W^T u for the v that is made of it.
+                # With v = W^T u / |W^T u|, u^T W v is the length of W^T u.
                 lengths.append(_to_unit_length(torch.mv(matrix.T, u, out=v)))
             else:
                 lengths.append(torch.dot(u, torch.mv(matrix, v)))
@@ -228,7 +228,7 @@ class Kernels:
     def spectral_backward(
         self, grad: Tensor, normalized: Tensor, left: Tensor, right: Tensor, sigma: Tensor
     ) -> Tensor:
-        """Gradients by the matrices, the singular vectors taken as constants."""
+        """Return the gradients by the matrices, the singular vectors taken as constants."""
         along = (grad * normalized).sum((1, 2))
         outer = left[:, :, None] * (along[:, None] * right)[:, None, :]
         gradient: Tensor = (grad - outer).div_(sigma[:, None, None])
@@ -243,7 +243,7 @@ def _to_unit_length(vector: Tensor) -> Tensor:
 
 
 def _by_head(projected: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys and queries as features of the graph's copies, one per head."""
+    """Return the keys and queries as features of the graph's copies, one per head."""
     keys, queries = projected.permute(1, 2, 0, 3).contiguous().flatten(1, 2)
     return keys, queries
 
@@ -257,12 +257,12 @@ def _weighted(values: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def _emphasis(weight: Tensor | None) -> Tensor | None:
-    """The part of the weights that B counts in its numerator: what is above 1."""
+    """Return the weights in the numerator of B, at least 1."""
     return None if weight is None else weight.clamp_min(1)
 
 
 def _distance_gradient(grad: Tensor, z: Tensor, indexes: CompactIndexes) -> Tensor:
-    """Half the gradient by z of the sum of grad |z_v - z_u|^2."""
+    """Return half the gradient by z of the sum of grad |z_v - z_u|^2."""
     degree = row_sum(grad, indexes) + row_sum(grad, indexes, transposed=True)
     neighbours = multiply(grad, z, indexes)
     neighbours += multiply(grad, z, indexes, transposed=True)
@@ -284,9 +284,9 @@ def _normalize(scores: Tensor, weight: Tensor | None, indexes: CompactIndexes) -
 
 
 def _harmless(scores: Tensor) -> bool:
-    """True if the exponential of no score overflows or vanishes, so that no peak need be found.
+    """Return whether no exponential overflows or vanishes, so that no peak need be computed.
 
-    On a GPU, to ask would take longer than to find the peaks.
+    On a GPU, the check would take longer than computing the peaks.
     """
     if scores.device.type != "cpu" or scores.numel() == 0:
         return False
@@ -297,7 +297,7 @@ def _harmless(scores: Tensor) -> bool:
 def _centred(
     relative: Tensor, along: Tensor, weight: Tensor | None, indexes: CompactIndexes
 ) -> Tensor:
-    """Gradient of a softmax by its scores, over w; `along` is relative times its own gradient."""
+    """Return a softmax's gradient by its scores, over w; `along` is relative times its gradient."""
     mean = row_sum(_weighted(along, weight), indexes)
     return torch.addcmul(along, relative, mean.index_select(0, indexes.dst), value=-1)
 
@@ -312,7 +312,7 @@ def _modulation_scores(norm: Tensor, modulation: Modulation, indexes: CompactInd
 def _norm_gradient(
     d_scores: Tensor, norm: Tensor, modulation: Modulation, indexes: CompactIndexes
 ) -> Tensor:
-    """Gradient by g of scores g_u^left g_v^right."""
+    """Return the gradient by g of scores g_u^left g_v^right."""
     left, right = norm.pow(modulation.left), norm.pow(modulation.right)
     by_right = row_sum(d_scores * left.index_select(0, indexes.dst), indexes, transposed=True)
     d_norm = by_right.mul_(right).mul_(modulation.right)
@@ -331,14 +331,14 @@ def row_sum(values: Tensor, indexes: CompactIndexes, *, transposed: bool = False
 
 
 def row_max(values: Tensor, indexes: CompactIndexes) -> Tensor:
-    """Largest value of the edges that arrive at each node; -infinity where none does."""
+    """Return the largest value of the edges that arrive at each node; -infinity where none does."""
     return torch.segment_reduce(
         values, "max", offsets=indexes.rowptr, initial=-torch.inf, unsafe=True
     )
 
 
 def dots(x: Tensor, y: Tensor, indexes: CompactIndexes, *, scale: float = 1.0) -> Tensor:
-    """`scale` times <x_u, y_v> of every edge v -> u."""
+    """Return `scale` times <x_u, y_v> of every edge v -> u."""
     if x.device.type != "cpu":
         product = x.index_select(0, indexes.dst).mul_(y.index_select(0, indexes.src))
         return product.sum(1).mul_(scale)
@@ -351,7 +351,7 @@ def dots(x: Tensor, y: Tensor, indexes: CompactIndexes, *, scale: float = 1.0) -
 
 
 def _pattern(indexes: CompactIndexes, dtype: torch.dtype) -> Tensor:
-    """A sparse matrix of this structure, its entries 0."""
+    """Return a sparse matrix of this structure, its entries 0."""
     if dtype not in indexes.patterns:
         n = indexes.rowptr.numel() - 1
         zeros = torch.zeros(indexes.src.numel(), dtype=dtype, device=indexes.src.device)
@@ -364,12 +364,12 @@ def _pattern(indexes: CompactIndexes, dtype: torch.dtype) -> Tensor:
 
 
 def squared_distances(z: Tensor, indexes: CompactIndexes) -> Tensor:
-    """|z_v - z_u|^2, from the differences: expanding the square would cancel where z is smooth."""
+    """Return |z_v - z_u|^2; it is not expanded, which would cancel where z is smooth."""
     if z.device.type != "cpu":
         difference = z.index_select(0, indexes.src).sub_(z.index_select(0, indexes.dst))
         return difference.square_().sum(1)
     # z_v - z_u as a sum over two entries, of weights 1 and -1: one operator instead of three, in
-    # stretches that stay in the cache.
+    # chunks that stay in the cache.
     pointers, signs = _pairs(z.dtype, z.device)
     distances = z.new_empty(indexes.src.numel())
     for first in range(0, distances.numel(), CHUNK):

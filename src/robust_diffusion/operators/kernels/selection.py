@@ -1,4 +1,4 @@
-"""Choice of the backend that computes the sums over edges, one for the whole process."""
+"""Selection of the backend that computes the sums over edges, one for the whole process."""
 
 import logging
 import os
@@ -25,20 +25,20 @@ _FLOATS = (torch.float32, torch.float64)
 
 class _Setting:
     asked: Backend = "auto"
-    effective: str | None = None  # not known before it is first needed
+    effective: str | None = None  # resolved on first use
 
 
 def set_backend(name: Backend) -> str:
-    """Choose what computes the sums over edges, in this process and from now on.
+    """Set the backend that computes the sums over edges for the rest of the process.
 
     All backends give the same numbers up to rounding.
 
     Args:
         name: `compiled` (C++, built with the user's compiler when first used), `torch` (PyTorch
             alone, derivatives by hand), `triton` (kernels for CUDA devices), `reference` (operator
-            by operator as the equations are written, differentiable any number of times), or
-            `auto`: on a CPU compiled where it can be built, on CUDA triton where it can run, and
-            else torch.
+            by operator as in the equations, differentiable any number of times), or `auto`:
+            compiled on a CPU where it can be built, triton on CUDA where it can run, and torch
+            otherwise.
 
     Returns:
         The backend in effect.
@@ -56,14 +56,14 @@ def set_backend(name: Backend) -> str:
             ) from error
     if name == "triton":
         _triton()
-    if name != _Setting.asked:  # else a sweep would try, and warn, in each of its runs
+    if name != _Setting.asked:  # otherwise a sweep would try, and warn, in every run
         _Setting.asked, _Setting.effective = name, None
     return current_backend()
 
 
 @contextmanager
 def backend_set(name: Backend) -> Iterator[None]:
-    """Within it, another backend is in effect."""
+    """Use another backend within the context."""
     before = _Setting.asked, _Setting.effective
     set_backend(name)
     try:
@@ -73,10 +73,10 @@ def backend_set(name: Backend) -> Iterator[None]:
 
 
 def current_backend(device: str | None = None) -> str:
-    """The backend in effect, on a type of device if one is named.
+    """Return the backend in effect, for a type of device if one is named.
 
-    On other devices than theirs, `torch` replaces `compiled` (CPU) and `triton` (CUDA); on CUDA,
-    `auto` and `compiled` are `triton` where it can run.
+    `torch` replaces `compiled` on devices other than the CPU, and `triton` on devices other than
+    CUDA; on CUDA, `auto` and `compiled` mean `triton` where it can run.
     """
     if device == "cuda" and _Setting.asked in ("auto", "compiled"):
         return "triton" if _triton_runs() else "torch"
@@ -92,8 +92,8 @@ def current_backend(device: str | None = None) -> str:
 def kernels_for(*tensors: Tensor, heads: int = 1) -> Kernels | None:
     """Return the kernels of the active backend for this device, type and number of heads.
 
-    `None` where only the equations as they are written will do: under `reference`, for numbers of
-    other than 32 or 64 bits, and for those of mixed types, which autocast makes of them.
+    `None` asks for the equations as written: under `reference`, for numbers of other than 32 or 64
+    bits, and for mixed types or autocast.
     """
     dtype, device = tensors[0].dtype, tensors[0].device.type
     backend = current_backend(device)
@@ -122,7 +122,10 @@ def _triton() -> Kernels:
 
 @cache
 def _triton_runs() -> bool:
-    """True if a kernel can be compiled and launched: Triton needs a C compiler and a recent GPU."""
+    """Return whether a kernel can be compiled and launched.
+
+    Triton needs a C compiler and a recent GPU.
+    """
     if _interpreted():
         return False
     try:
@@ -137,7 +140,7 @@ def _triton_runs() -> bool:
 
 
 def _interpreted() -> bool:
-    """True if Triton's interpreter runs the kernels, on any device."""
+    """Return whether Triton's interpreter runs the kernels, on any device."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 

@@ -1,4 +1,4 @@
-"""Kernels in Triton, for CUDA devices; imported only when `backend=triton` asks for them.
+"""Kernels in Triton, for CUDA devices; imported only when the Triton backend is used.
 
 One program sums one row of the graph, in blocks of edges, so that each value is written once and
 always summed in the same order. u is the destination and v the source of an edge e, w its weight,
@@ -48,7 +48,7 @@ def _row(pointers):
 @triton.jit
 @no_type_check
 def _block(first, end, E: tl.constexpr):
-    """Return the entries of a block, and which of them there are."""
+    """Return the entries of a block, and a mask of those that exist."""
     e = first + tl.arange(0, E)
     return e.to(tl.int64), e < end
 
@@ -168,7 +168,7 @@ def _attend(
     TINY: tl.constexpr, NORM: tl.constexpr,
     E: tl.constexpr, H: tl.constexpr, C: tl.constexpr, D: tl.constexpr,
 ):
-    """Attention of a row, and its gradient norm."""
+    """Compute the attention of a row, and its gradient norm."""
     u, begin, end = _row(rowptr)
     key = _load_side(projected, u, u >= 0, 0, heads, width, H, C) * SCALE
     total = tl.zeros([H], weight.dtype.element_ty)
@@ -219,7 +219,7 @@ def _diffuse(
     rowptr, src, weight, z, channels, attention, norm, modulation, out,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, TINY: tl.constexpr, E: tl.constexpr, D: tl.constexpr,
 ):
-    """Softmax of B, and the flow along A B."""
+    """Compute the softmax of B, and the flow along A B."""
     u, begin, end = _row(rowptr)
     left = _power(tl.load(norm + u), LEFT)
     z_u = _load(z, u, u >= 0, channels, D)
@@ -251,7 +251,7 @@ def _diffuse_backward(
     flow, inflow, d_z, d_attention, d_modulation, d_norm, d_weight,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, E: tl.constexpr, D: tl.constexpr,
 ):
-    """Gradients by A and by the scores of B; d_z holds the sum of A (z_v - z_u) for later."""
+    """Compute gradients by A and by the scores of B; store the sum of A (z_v - z_u) in d_z."""
     u, begin, end = _row(rowptr)
     at, mask = _places(u, u >= 0, channels, D)
     z_u, d_out_u = tl.load(z + at, mask, 0.0), tl.load(d_out + at, mask, 0.0)
@@ -317,7 +317,7 @@ def _attend_backward(
     CEILING: tl.constexpr, ROOT: tl.constexpr, NORM: tl.constexpr,
     E: tl.constexpr, H: tl.constexpr, C: tl.constexpr, D: tl.constexpr,
 ):
-    """Gradients by the norm and, through it, by A; by the scores of A and the keys."""
+    """Compute gradients by the norm and, through it, by A; by the scores of A and the keys."""
     u, begin, end = _row(rowptr)
     if NORM != 0:
         d_g2 = _through_norm(
@@ -371,7 +371,7 @@ def _pull_back(
     FLOOR: tl.constexpr, CEILING: tl.constexpr, NORM: tl.constexpr,
     E: tl.constexpr, H: tl.constexpr, C: tl.constexpr, D: tl.constexpr,
 ):
-    """Gradients by the queries and features of v, over the edges that leave it."""
+    """Compute gradients by the queries and features of v, over the edges that leave it."""
     v, begin, end = _row(colptr)
     d_query = tl.zeros([H, C], projected.dtype.element_ty)
     if NORM != 0:
@@ -410,7 +410,7 @@ def _spectral(
     matrix, left, right, normalized, sigma, rows, columns,
     ITERATE: tl.constexpr, R: tl.constexpr, D: tl.constexpr,
 ):
-    """W / sigma in two passes over W: the new v is W^T W v up to its length."""
+    """Compute W / sigma in two passes over W: the new v is W^T W v up to its length."""
     column = tl.arange(0, D)
     v = tl.load(right + column, column < columns, 0.0)
     squared = tl.zeros([R], v.dtype)
@@ -463,7 +463,7 @@ def _spectral_backward(
 
 
 def launch(kernel: Any, programs: int, arguments: dict[str, Any]) -> None:
-    """Run a kernel on those of the arguments that it has; the others of its own are None."""
+    """Run a kernel on the arguments that it declares; those that are absent are None."""
     values = {name: arguments.get(name) for name in kernel.arg_names}
     device = next(value for value in values.values() if isinstance(value, Tensor))
     if programs:
@@ -481,7 +481,7 @@ class TritonKernels(Kernels):
     name = "triton"
 
     def dots(self, x: Tensor, y: Tensor, graph: Graph) -> Tensor:
-        """<x_u, y_v> of every edge."""
+        """Return <x_u, y_v> of every edge."""
         check_sizes(graph, (x, y))
         out = x.new_empty(graph.num_edges)
         block = {"E": MOST_EDGES, "D": min(256, triton.next_power_of_2(x.size(1)))}
@@ -490,7 +490,7 @@ class TritonKernels(Kernels):
         return out
 
     def softmax(self, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
-        """exp(s) / sum of w exp(s) over each row."""
+        """Return exp(s) / sum of w exp(s) over each row."""
         check_sizes(graph, (), (scores, weight))
         relative, heads = torch.empty_like(scores), scores.size(1)
         arguments = {"scores": scores, "weight": weight, "relative": relative, "heads": heads}
@@ -500,13 +500,13 @@ class TritonKernels(Kernels):
         return relative
 
     def attend(self, projected: Tensor, weight: Tensor, graph: Graph) -> Attended:
-        """Attention; `relative` is [e, h]."""
+        """Return the attention; `relative` is [e, h]."""
         return _attended(_arguments(projected, weight, graph), graph)
 
     def attend_backward(
         self, grad: Tensor, attended: Attended, *, with_weight: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Gradients by the projections and by the weights."""
+        """Return the gradients by the projections and by the weights."""
         projected, weight, graph = attended.projected, attended.weight, attended.graph
         arguments = _arguments(projected, weight, graph) | vars(attended)
         arguments |= {"d_attention": grad, "d_scores": torch.empty_like(attended.relative)}
@@ -519,7 +519,7 @@ class TritonKernels(Kernels):
     def diffuse(
         self, z: Tensor, projected: Tensor, weight: Tensor, graph: Graph, modulation: Modulation
     ) -> tuple[Tensor, Diffused]:
-        """Two launches: up to the gradient norms, then the rest."""
+        """Diffuse in two launches: up to the gradient norms, then the rest."""
         arguments = _arguments(projected, weight, graph, z, modulation)
         difference = torch.empty_like(z if modulation.residual else weight)
         norm, relative = weight.new_empty(graph.num_nodes), torch.empty_like(weight)
@@ -532,7 +532,7 @@ class TritonKernels(Kernels):
     def diffuse_backward(
         self, grad: Tensor, diffused: Diffused, *, with_weight: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Three launches; between each two, a value of every node is completed."""
+        """Differentiate in three launches; each completes a value of every node."""
         attended, z = diffused.attended, diffused.z
         projected, weight, graph = attended.projected, attended.weight, attended.graph
         arguments = _arguments(projected, weight, graph, z, diffused.modulation) | vars(attended)
@@ -554,7 +554,7 @@ class TritonKernels(Kernels):
     def spectral(
         self, matrices: Tensors, left: Tensors, right: Tensors, *, iterate: bool
     ) -> tuple[Tensor, Tensor]:
-        """One launch per matrix."""
+        """Divide matrices by their largest singular values, in one launch per matrix."""
         normalized = matrices[0].new_empty(len(matrices), *matrices[0].shape)
         sigma = normalized.new_empty(len(matrices))
         names = "matrix", "left", "right", "normalized", "sigma"
@@ -566,7 +566,7 @@ class TritonKernels(Kernels):
     def spectral_backward(
         self, grad: Tensor, normalized: Tensor, left: Tensor, right: Tensor, sigma: Tensor
     ) -> Tensor:
-        """One launch for all matrices."""
+        """Return the gradients by the matrices, in one launch for all of them."""
         gradient = torch.empty_like(normalized)
         arguments: dict[str, Any] = {
             "grad": grad,
@@ -595,7 +595,7 @@ def _arguments(
     z: Tensor | None = None,
     modulation: Modulation | None = None,
 ) -> dict[str, Any]:
-    """Return what the kernels of attention and diffusion read, by name."""
+    """Return the arguments of the attention and diffusion kernels, by name."""
     check_sizes(graph, [x for x in (projected, z) if x is not None], (weight,))
     heads, width = projected.shape[2:]
     channels = 0 if z is None else z.size(1)

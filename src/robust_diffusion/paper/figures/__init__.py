@@ -3,4 +3,4 @@
 from pathlib import Path
 
 FIGURES = Path("outputs/figures")
-"""Folder that figures are drawn into, unless another is named."""
+"""Default folder of figures."""

@@ -1,4 +1,4 @@
-"""The paper's figures of trained models: t-SNE of layers, and flows far beyond their period."""
+"""The paper's figures of trained models: t-SNE of layers, and long-time stability of flows."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -46,7 +46,7 @@ IN_NAME = ("dataset", "fidelity", "seed", "scale")
 """Options in the names of a figure's files."""
 
 _GRAPHS = 20
-"""Random parts of the clean and of the attacked graph, by which an NFE detector is judged."""
+"""Number of random parts of the clean and the attacked graph that test an NFE detector."""
 
 _TSNE = (
     "t-SNE of the last hidden representation after diffusion, coloured by class{}. The darker the "
@@ -75,10 +75,10 @@ class BuiltFigure(NamedTuple):
 
 
 class Options(NamedTuple):
-    """Options of drawing.
+    """Options of a figure.
 
-    Attention A(Z) is what the paper's captions name, and comparable between flows: the weights
-    that arrive at a node sum to 1, the carried weights A * B to about 1 / degree.
+    The paper's captions name the attention A(Z), which is comparable between flows: the weights
+    that arrive at a node sum to 1, while the carried weights A * B sum to about 1 / degree.
     """
 
     layer: int | None = None  # negative from the end; `None` for -2, or 0 of `stability`
@@ -95,7 +95,7 @@ class FigureRun(NamedTuple):
 
 
 Measured = tuple[dict[str, Any], Any, list[dict[str, Any]]]
-"""Description of a panel for JSON, what is drawn, and rows of the printed numbers."""
+"""A panel's description for JSON, the object to draw, and rows of numbers to print."""
 
 
 def _flows(*names: str) -> dict[str, str]:
@@ -132,7 +132,8 @@ def build_figure(
 ) -> BuiltFigure:
     """Train the model of each panel under the overrides of a run, and draw them.
 
-    The stem ends in a hash if an override that it does not name, or an option, is not the default.
+    The stem ends in a hash if an option, or an override that the stem does not name, differs from
+    its default.
     """
     options = options or Options()
     check_value("--max-nodes", options.max_nodes, Annotated[int, Ge(4)])
@@ -157,7 +158,7 @@ def build_figure(
         repr(([run_id(_plain(run.cfg)) for run in by_title.values()], drawn))
         for by_title, drawn in ((runs, options), (named, Options()))
     )
-    if identity != of_name:  # else it would take the place of another figure
+    if identity != of_name:  # otherwise it would overwrite another figure
         stem += f"-{sha256(identity.encode()).hexdigest()[:8]}"
     measure = _followed if name == "stability" else partial(_panel, note=spec.note)
     measured = [measure(title, run, options) for title, run in runs.items()]
@@ -176,8 +177,8 @@ def build_figure(
 def panel_runs(name: str, overrides: Sequence[str]) -> dict[str, FigureRun]:
     """Return the run of each panel, by its title, under the user's overrides.
 
-    `flow=a,b,c` replaces the panels of a figure that shows one per flow. An option that differs
-    between the panels is refused.
+    `flow=a,b,c` replaces the panels of a figure that shows one per flow. It is an error to override
+    an option that differs between the panels.
     """
     panels, rest = SPECS[name].panels, list(overrides)
     if all(arg.startswith("flow=") for arg in panels.values()):
@@ -188,7 +189,7 @@ def panel_runs(name: str, overrides: Sequence[str]) -> dict[str, FigureRun]:
     for compared in (arg.partition("=")[0] for arg in panels.values()):
         if compared in keys:
             raise ConfigError(f"{compared}: is what figure {name} compares; drop it")
-    # All composed first, so that a mistyped option of the last panel costs no training.
+    # All are composed first, so that a mistyped option of the last panel costs no training.
     default = ("dataset=cora", "logger=none", SPECS[name].default)
     return {title: FigureRun(*composed([*default, arg, *rest])) for title, arg in panels.items()}
 
@@ -199,7 +200,7 @@ def _plain(cfg: DictConfig) -> dict[str, Any]:
 
 
 def train(title: str, run: FigureRun) -> tuple[TrainedModel, GraphDataModule, dict[str, Any]]:
-    """Return a panel's model, trained as a run's or cached, its graph, and both described."""
+    """Return a panel's model, trained as in a run or cached, its graph, and a description."""
     cfg, choices = run
     set_up_process(cfg.threads, cfg.backend)
     datamodule = instantiate(cfg.data)
@@ -250,10 +251,10 @@ def observe(
     *,
     layer: int | None = None,
 ) -> tuple[int, Float[Tensor, "n d"], pd.DataFrame]:
-    """Observe one layer of a trained stack of graph neural PDEs; leaves it in eval mode.
+    """Observe one layer of a trained stack of graph neural PDEs, and leave it in eval mode.
 
-    A negative layer counts from the end. The default is the last hidden one, or the only one: the
-    state of the last is the logits, and the paper's figures are about the attention between
+    A negative layer counts from the end. The default is the last hidden layer, or the only one: the
+    last layer's state is the logits, and the paper's figures show the attention between
     representations.
 
     Returns:
@@ -274,7 +275,7 @@ def observe(
     flow, seen = watched.flow, dict[str, Any]()
     with (
         torch.no_grad(),
-        # The flow's own argument, since a guard may have pruned it and a flow may have prepared it.
+        # The graph that the flow received, which a guard may have pruned and the flow prepared.
         flow.register_forward_hook(lambda *args: seen.update(args[2]), with_kwargs=True),
         watched.register_forward_hook(lambda _, __, output: seen.update(z=output[0])),
     ):
@@ -290,7 +291,7 @@ def observe(
 def undirected(edges: pd.DataFrame, nodes: Int[ndarray, " k"]) -> pd.DataFrame:
     """Return each edge between two of the nodes once, with the mean weights of its directions.
 
-    The index holds the places of its ends among the nodes.
+    The index holds the positions of its ends among the nodes.
     """
     ends = np.stack([pd.Index(nodes).get_indexer(edges[end]) for end in ("src", "dst")])
     inside, (a, b) = ends.min(0) >= 0, np.sort(ends, axis=0)
@@ -363,8 +364,10 @@ def _followed(title: str, run: FigureRun, options: Options) -> Measured:
     model, graph, cfg = trained.model.eval(), datamodule.view("test"), run.cfg
     budget, attacked = instantiate(cfg.budget), dict[Any, PerturbedGraph]()
     for name, config in cfg.attacks.items():
-        chosen = instantiate(config)
-        attacked[name] = attack(model, datamodule, budget, chosen, labels="true", seed=cfg.seed)
+        attack_method = instantiate(config)
+        attacked[name] = attack(
+            model, datamodule, budget, attack_method, labels="true", seed=cfg.seed
+        )
     layer, graphs = options.layer or 0, (graph, attacked[name])
     clean, moved = (motion(model, view.x, view.edge_index, layer=layer) for view in graphs)
     stats = {name: detection(model, graph, perturbed) for name, perturbed in attacked.items()}
@@ -382,8 +385,8 @@ def detection(model: nn.Module, clean: Data, attacked: PerturbedGraph) -> dict[s
     """Detect an attacked graph by an adaptive solver's effort.
 
     Returns:
-        `clean` and `attacked`, mean NFE over random parts of each graph, and `auc`, of the
-        detector that takes the graph of more evaluations for the attacked one.
+        `clean` and `attacked`, the mean NFE over random parts of each graph, and `auc` of the
+        detector that takes the graph with more evaluations for the attacked one.
     """
     solver, n = Solver("dopri5", rtol=1e-4, atol=1e-4), clean.x.size(0)
     low, high = (

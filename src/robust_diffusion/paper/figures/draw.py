@@ -1,4 +1,4 @@
-"""Looks of models, drawings of graphs, charts of tables and of states, and files of figures."""
+"""Drawing: the looks of models, graphs, charts of tables and of states, and figure files."""
 
 import csv
 import io
@@ -87,7 +87,7 @@ class Look(NamedTuple):
 
 with Path(__file__).with_name("looks.csv").open(newline="", encoding="utf-8") as _file:
     LOOKS = {row.pop("name"): Look(**row) for row in csv.DictReader(_file)}
-"""Models by the option that names them, or their flow, and test graphs by the attack."""
+"""Looks of models by the option that names them or their flow, and of test graphs by the attack."""
 
 _BY_LABEL = {look.label: look for look in LOOKS.values()}
 
@@ -132,7 +132,7 @@ def draw_panels(panels: Sequence[Panel], weight_name: str, *, smoke: bool = Fals
         scale.set_clim(0, 1)
         bar = figure.colorbar(scale, ax=row, fraction=0.04, pad=0.01, aspect=25)
         values = np.quantile(ordered, QUANTILES)
-        # One that is negligible beside the largest is 0.
+        # Weights that are negligible beside the largest count as 0.
         texts = ["0" if value < values[-1] / 1000 else f"{value:.2g}" for value in values]
         bar.set_ticks(QUANTILES, labels=texts, fontsize=6.5)
         bar.ax.set_title(weight_name, fontsize=7, loc="left")
@@ -147,7 +147,7 @@ def draw_panels(panels: Sequence[Panel], weight_name: str, *, smoke: bool = Fals
 def _draw_graph(
     axes: Axes, panel: Panel, ordered: Float[ndarray, " _"], classes: Int[ndarray, " c"]
 ) -> None:
-    # The share of all weights that are smaller, ties half.
+    # The share of all weights that are smaller; ties count half.
     ends = [np.searchsorted(ordered, panel.weight, side) for side in ("left", "right")]
     darkness = np.mean(ends, axis=0) / ordered.size
     order = np.argsort(darkness, kind="stable")  # the dark ones on top
@@ -289,9 +289,9 @@ def _periods(counted: Runs) -> pd.DataFrame:
                 groups.setdefault((record["dataset"], attack, str(model), end), []).append(record)
     points = []
     for (dataset, attack, model, end), runs in sorted(groups.items(), key=lambda item: item[0][3]):
-        # One setting of each point, and each seed once.
-        chosen = [record["accuracy"] for record in select(runs, {}, attack).finished.values()]
-        means = 100 * pd.DataFrame(chosen).mean()
+        # One setting per point, and every seed once.
+        accuracies = [record["accuracy"] for record in select(runs, {}, attack).finished.values()]
+        means = 100 * pd.DataFrame(accuracies).mean()
         place = {"x": means[CLEAN], "y": means[attack], "error": None}
         panel = f"{label_of('dataset', dataset)}, {label_of('attack', attack)}"
         note = "" if end < 0 else f"{end:g}"
@@ -304,7 +304,7 @@ def draw_stability(
 ) -> Figure:
     """Draw one panel per quantity over time, one line per flow, on logarithmic axes.
 
-    A quantity that is 0 in all flows at all times has a line of text in place of a panel.
+    A quantity that is 0 in all flows at all times is replaced by a line of text.
     """
     states = pd.concat([pd.DataFrame(rows).assign(series=title) for title, rows in flows.items()])
     states = states.reindex(columns=["series", "t", *STATES])
