@@ -87,9 +87,8 @@ def evaluate_run(
     """Train a victim, attack according to the threat model, and test on all graphs.
 
     Under evasion, the victim is trained once, on the clean graph; under poisoning, it is also
-    trained from scratch on each attacked graph. The random state is reset from the seed for each
-    model, attack and test. All victims of one seed therefore face the same attacked graphs, which
-    are shared through the cache.
+    trained from scratch on each attacked graph. The seed resets the random state before each model,
+    attack and test, so all victims of one seed face the same attacked graphs, shared by the cache.
 
     Args:
         train: Training with the graph, the cache and the seed.
