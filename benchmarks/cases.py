@@ -52,7 +52,7 @@ def _epoch(dataset: str, repeat: int) -> dict[str, Any]:
 
 
 def words(repeat: int) -> dict[str, Any]:
-    """Measure one training epoch on bags of words, with `Fit`'s prepared and with plain features."""
+    """Measure one training epoch on bags of words, with features prepared by `Fit` or plain."""
     return {name: _words(name, max(3, repeat // 3)) for name in BAGS_OF_WORDS}
 
 

@@ -21,7 +21,7 @@ HIDDEN, HEADS_WIDTH, LAYERS, EVALUATIONS = 64, 64, 3, 4
 """Width, total width of the heads, layers, and evaluations of the right-hand side per step."""
 
 FORWARD, BACKWARD = 3, 6
-"""Passes over the edges per evaluation: scores, gradient norm and diffusion; backward, the gradients
+"""Passes over the edges per evaluation: scores, gradient norm and diffusion; backward, gradients
 of keys, queries, weights and features through each of them."""
 
 
