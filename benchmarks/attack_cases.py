@@ -1,4 +1,4 @@
-"""Attacks, measured: cases of `cases.py`."""
+"""Benchmark cases of attacks and certificates, for `cases.py`."""
 
 from functools import partial
 from typing import Any
@@ -21,13 +21,13 @@ from robust_diffusion.operators import FixedRows, set_backend
 BACKENDS = ("torch", "compiled")
 TWO_STEPS = Solver("implicit_adams", num_steps=2)
 BUDGET = Budget(50, 50, (-0.94, 0.94))
-"""That of the paper on Cora."""
+"""The paper's budget on Cora."""
 EPOCHS = 150
-"""Far enough that an attack has something to lose."""
+"""Enough training for an attack to have accuracy to reduce."""
 
 
 def white_box(repeat: int) -> dict[str, Any]:
-    """White-box SPEIT through Beltrami on Cora, 100 steps, 50 nodes x 50 edges, in seconds."""
+    """Measure white-box SPEIT through Beltrami on Cora, 100 steps, 50 nodes x 50 edges."""
     datamodule = load("cora")
     graph, targets = datamodule.graph, datamodule.target_nodes
     known = Data(x=graph.x, edge_index=graph.edge_index)
@@ -50,7 +50,7 @@ def white_box(repeat: int) -> dict[str, Any]:
 
 
 def auto(repeat: int) -> dict[str, Any]:
-    """`attack=auto` and one of its gradient ascents, white box, on a trained Beltrami on Cora."""
+    """Measure white-box `auto` and one of its gradient ascents on a trained Beltrami, on Cora."""
     datamodule = load("cora")
     set_backend("auto")
     model = network(datamodule, TWO_STEPS, hidden_channels=128, num_layers=4)
@@ -77,7 +77,7 @@ def auto(repeat: int) -> dict[str, Any]:
 
 
 def rows(repeat: int) -> dict[str, Any]:
-    """SPEIT on Coauthor, 20 steps: rows that stay kept apart, and all put together in each step."""
+    """Measure SPEIT on Coauthor, 20 steps: fixed rows separate, or concatenated in each step."""
     datamodule = load("coauthor")
     graph, targets = datamodule.graph, datamodule.target_nodes
     known = Data(x=graph.x, edge_index=graph.edge_index)
@@ -101,7 +101,7 @@ def rows(repeat: int) -> dict[str, Any]:
 
 
 def votes(repeat: int) -> dict[str, Any]:
-    """A hundred draws of a certificate on Cora, as `certify` counts them and by whole graphs."""
+    """Measure 100 samples of a certificate on Cora, as in `certify` and on whole graphs."""
     datamodule = load("cora")
     x, edges = datamodule.graph.x, datamodule.graph.edge_index
     torch.manual_seed(0)

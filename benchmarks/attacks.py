@@ -1,12 +1,11 @@
-"""Time of SPEIT and TDGIA against a straightforward implementation in GRB's manner.
+"""Time of SPEIT and TDGIA against a straightforward implementation in the style of GRB.
 
     ROBUST_DIFFUSION_DATA=... python benchmarks/attacks.py    # Cora, 50 nodes x 50 edges
     python benchmarks/attacks.py --million                    # 1 million nodes, 10 million edges
 
-Both attack the same trained GCN, whose accuracy after either attack is printed. The runs alternate,
-and medians are printed: of the time on the clock and, in brackets, of the time that the CPU spent
-on it, which other programs do not add to. `--million` runs in a process of its own, whose peak
-memory counts.
+Both attack the same trained GCN, and its accuracy after each attack is printed. The runs alternate.
+The table shows medians of wall time and, in brackets, of CPU time, to which other programs do not
+add. `--million` runs in a separate process, since it measures peak memory.
 """
 
 import argparse
@@ -33,13 +32,13 @@ from robust_diffusion.models import GCN
 
 BUDGET = Budget(50, 50, (-0.94, 0.94))
 TARGETS = {"speit": 2, "tdgia": 10, "tdgia, strict": 10}
-"""How many times faster than the yardstick an attack is to be."""
+"""Required speed-up of each attack over the yardstick."""
 
 LIMIT_GIB = 16.0
 
 
 def load(dataset: str) -> tuple[Data, torch.Tensor]:
-    """A graph with normalised features, and its easy test nodes."""
+    """Load a graph with normalised features, and its easy test nodes."""
     from hydra import compose, initialize_config_dir
     from hydra.utils import instantiate
 
@@ -51,7 +50,7 @@ def load(dataset: str) -> tuple[Data, torch.Tensor]:
 
 
 def train(graph: Data, epochs: int) -> GCN:
-    """A GCN of the surrogate's size that knows the train nodes."""
+    """Train a GCN of the surrogate's size."""
     torch.manual_seed(0)
     model = GCN(graph.num_features, 64, graph.num_classes, num_layers=3)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -65,14 +64,14 @@ def train(graph: Data, epochs: int) -> GCN:
 
 
 def accuracy(model: GCN, x: torch.Tensor, edge_index: torch.Tensor, graph: Data) -> float:
-    """Of the attacked model at the easy test nodes, in %."""
+    """Compute the accuracy of a model at the easy test nodes, in %."""
     with torch.no_grad():
         hit = model(x, edge_index).argmax(1)[: graph.num_nodes] == graph.y
     return 100 * float(hit[graph.index_test_easy].double().mean())
 
 
 def compare(dataset: str, steps: int, repeat: int, epochs: int) -> None:
-    """Run yardstick and package by turns and print a table."""
+    """Run yardstick and package in turn, and print a table."""
     graph, targets = load(dataset)
     model = train(graph, epochs)
     matrices, biases = ([p for p in model.parameters() if p.ndim == d] for d in (2, 1))
@@ -136,7 +135,7 @@ def compare(dataset: str, steps: int, repeat: int, epochs: int) -> None:
 
 
 def million(nodes: int, edges: int, features: int) -> dict[str, float]:
-    """SPEIT on a generated graph, in this process; seconds and peak GiB."""
+    """Run SPEIT on a generated graph in this process, and return seconds and peak GiB."""
     from robust_diffusion.data import GraphDataModule
     from robust_diffusion.data.sources import citation_like_graph
 
@@ -167,7 +166,7 @@ def million(nodes: int, edges: int, features: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure what the command line asks for and print a Markdown table."""
+    """Measure what the command line selects, and print a Markdown table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""What is measured: each case returns plain numbers for the record."""
+"""Benchmark cases; each returns plain numbers for the results file."""
 
 import copy
 import tempfile
@@ -38,7 +38,7 @@ BACKENDS = ("torch", "compiled")
 
 
 def epoch(repeat: int) -> dict[str, Any]:
-    """One training epoch with validation, of every program, and the floor."""
+    """Measure one training epoch with validation for every program, and the floor."""
     return {name: _epoch(name, repeat) for name in DATASETS}
 
 
@@ -52,7 +52,7 @@ def _epoch(dataset: str, repeat: int) -> dict[str, Any]:
 
 
 def words(repeat: int) -> dict[str, Any]:
-    """One training epoch on bags of words, features as `Fit` prepares them and plain."""
+    """Measure one training epoch on bags of words, with features prepared by `Fit` or plain."""
     return {name: _words(name, max(3, repeat // 3)) for name in BAGS_OF_WORDS}
 
 
@@ -62,7 +62,7 @@ def _words(dataset: str, repeat: int) -> dict[str, Any]:
 
 
 def guard(repeat: int) -> dict[str, Any]:
-    """One training epoch of GNNGuard on bags of words, prepared as `Fit` does and plain."""
+    """Measure one training epoch of GNNGuard on bags of words, with prepared and plain features."""
     return {name: _guard(name, max(3, repeat // 3)) for name in BAGS_OF_WORDS}
 
 
@@ -89,13 +89,13 @@ def _prepared_and_plain(
 
 
 def gin(repeat: int) -> dict[str, Any]:
-    """One training epoch of GIN, its neighbours summed after the first Linear and before it."""
+    """Measure one training epoch of GIN that sums neighbours after or before the first Linear."""
     runs = partial(_written_two_ways, GIN, GINConv, sums_first, names=("after", "before"))
     return {name: runs(name, max(3, repeat // 3)) for name in (*DATASETS, *BAGS_OF_WORDS)}
 
 
 def sage(repeat: int) -> dict[str, Any]:
-    """One training epoch of GraphSAGE, its projection pooled in parts and as a whole."""
+    """Measure one training epoch of GraphSAGE that pools the projection in parts or as a whole."""
     runs = partial(_written_two_ways, GraphSAGE, SAGEConv, pools_whole, names=("parts", "whole"))
     return {name: runs(name, max(3, repeat // 3)) for name in ("amazon_computer", *BAGS_OF_WORDS)}
 
@@ -109,7 +109,7 @@ def _written_two_ways(
     *,
     names: tuple[str, str],
 ) -> dict[str, Any]:
-    """An epoch with the package's layers, and with the same ones computed in another way."""
+    """Measure an epoch with the package's layers, and with another implementation of them."""
     datamodule = load(dataset)
     views = [copy.copy(datamodule.view(role)) for role in ("train", "val")]
     for view in views:
@@ -126,7 +126,7 @@ def _written_two_ways(
 
 
 def _check_same(datamodule: GraphDataModule) -> None:
-    """Refuse to compare programs that compute different things."""
+    """Check that all programs compute the same logits."""
     view = datamodule.view("val")
     logits = {}
     for name in PROGRAMS:
@@ -139,7 +139,7 @@ def _check_same(datamodule: GraphDataModule) -> None:
 
 
 def memory(repeat: int) -> dict[str, Any]:
-    """Megabytes by which three epochs make a fresh process grow."""
+    """Measure by how many MB three epochs make a fresh process grow."""
     measured = partial(in_own_process, "networks.py")
     return {
         name: {
@@ -152,7 +152,7 @@ def memory(repeat: int) -> dict[str, Any]:
 
 
 def training(repeat: int) -> dict[str, Any]:
-    """550 epochs on Cora through Lightning, with its bar, metrics and checkpoints, in seconds."""
+    """Measure 550 epochs on Cora in Lightning, with progress bar, metrics and checkpoints."""
     datamodule = load("cora")
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         trainer = instantiate(compose("config", ["trainer=cpu"]).trainer)
@@ -167,7 +167,7 @@ def training(repeat: int) -> dict[str, Any]:
 
 
 def dopri5(repeat: int) -> dict[str, Any]:
-    """A training epoch with dopri5, in the package's loop and in torchdiffeq's."""
+    """Measure a training epoch with dopri5, in the package's loop and in torchdiffeq's."""
     datamodule = load("cora")
     tolerance = {"rtol": 1e-4, "atol": 1e-6}
     runs = {YARDSTICK: program(YARDSTICK, datamodule, ONE_STEP, method="dopri5", **tolerance)}
@@ -180,57 +180,57 @@ def dopri5(repeat: int) -> dict[str, Any]:
 
 
 def seeds(repeat: int) -> dict[str, Any]:
-    """Seconds of a sweep over seeds, one after the other and in two processes."""
+    """Measure a sweep over seeds, sequential and in two processes."""
     return {str(count): in_own_process("sweep.py", str(count)) for count in (5,)}
 
 
 def portable(repeat: int) -> dict[str, Any]:
-    """One training epoch as it is and with portable arithmetic, processes that take turns."""
+    """Measure one training epoch with default and portable arithmetic, in alternating processes."""
     return {"cora": _portable("cora", str(max(3, repeat // 3)))}
 
 
 def _portable(dataset: str, repeat: str) -> dict[str, Any]:
-    found: dict[str, list[float]] = defaultdict(list)
+    seconds_by_name: dict[str, list[float]] = defaultdict(list)
     for _ in range(3):
         for arithmetic, environment in (("default", {}), ("portable", PORTABLE)):
             measured = in_own_process("portable.py", dataset, repeat, environment=environment)
             for name, seconds in measured.items():
-                found[f"{name}, {arithmetic}"] += seconds
-    return {name: summary(seconds) for name, seconds in found.items()}
+                seconds_by_name[f"{name}, {arithmetic}"] += seconds
+    return {name: summary(seconds) for name, seconds in seconds_by_name.items()}
 
 
 def scaling(repeat: int) -> dict[str, Any]:
-    """Time and memory of an epoch against the number of edges, and their exponents."""
+    """Measure time and memory of an epoch against the number of edges, with their exponents."""
     return in_own_process("scaling.py")
 
 
 def threads(repeat: int) -> dict[str, Any]:
-    """An epoch on Amazon Computer, and a step on 3 million edges, on one and on two threads."""
+    """Measure an epoch on Amazon Computer and a step on 3 million edges, with 1 and 2 threads."""
     rounds = {"amazon_computer": max(3, repeat // 3), "3000000": max(2, repeat // 4)}
     return {of: in_own_process("steps.py", "threads", of, str(n)) for of, n in rounds.items()}
 
 
 def freed(repeat: int) -> dict[str, Any]:
-    """A step on 3 million edges, in processes that keep or give back the memory that they free."""
+    """Measure a step on 3 million edges in processes that keep or return freed memory."""
     measured = partial(in_own_process, "steps.py")
     rounds = str(max(2, repeat // 4))
     return {of: measured(of, "3000000", rounds)["step"] for of in ("given_back", "kept")}
 
 
 def growth(repeat: int) -> dict[str, Any]:
-    """Time and memory of an epoch by the compiled kernels, from where the exponent is fitted."""
+    """Measure `scaling` for the compiled kernels, at the sizes to which the exponent is fitted."""
     return in_own_process("scaling.py", "compiled")  # type: ignore[no-any-return]
 
 
 def loading(repeat: int) -> dict[str, Any]:
-    """Loading, normalising and splitting a graph: median seconds and the peak of the process."""
+    """Measure loading, normalising and splitting a graph: median seconds and peak memory."""
     arguments = {name: [f"--dataset={name}"] for name in ("amazon_computer", "coauthor")}
     arguments["generated"] = ["--nodes=1000000", "--edges=10000000"]
     return {name: _loading(given, max(1, repeat // 5)) for name, given in arguments.items()}
 
 
 def _loading(arguments: list[str], repeat: int) -> dict[str, float]:
-    # The first reads the files from the disk and does not count.
+    # The first run is dropped, since it reads the files from disk.
     _, *runs = [in_own_process("loading.py", *arguments) for _ in range(1 + repeat)]
     return {
         "seconds": median(run["seconds"] for run in runs),

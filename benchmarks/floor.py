@@ -1,7 +1,7 @@
-"""The least time an epoch could take: its dense products and its sums over edges, nothing else.
+"""Lower bound on the time of an epoch: only its dense products and its sums over edges.
 
-An epoch is counted as the equations need it: forward and backward on the train view and forward on
-the validation view. Each is timed on its own at the shapes that occur, as fast as PyTorch does it.
+An epoch consists of forward and backward on the train view and forward on the validation view. Each
+operation is timed separately, at the shapes that occur, with the fastest form in PyTorch.
 """
 
 import time
@@ -18,29 +18,29 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.operators import Graph
 
 HIDDEN, HEADS_WIDTH, LAYERS, EVALUATIONS = 64, 64, 3, 4
-"""Width, width of all heads, layers, and evaluations of the right-hand side in one step."""
+"""Width, total width of the heads, layers, and evaluations of the right-hand side per step."""
 
 FORWARD, BACKWARD = 3, 6
-"""Passes over the edges of one evaluation: scores, gradient norm and diffusion; backward, those to
-keys, queries, weights and features through each of them."""
+"""Passes over the edges per evaluation: scores, gradient norm and diffusion; backward, gradients
+of keys, queries, weights and features through each of them."""
 
 
 def floor_seconds(datamodule: GraphDataModule) -> float:
-    """Seconds of the dense products and the sparse sums of one epoch."""
+    """Measure the seconds of the dense products and the sparse sums of one epoch."""
     train, val = datamodule.view("train"), datamodule.view("val")
     sparse = _sparse(train, FORWARD + BACKWARD) + _sparse(val, FORWARD)
     return dense_seconds(datamodule) + sparse
 
 
 def dense_seconds(datamodule: GraphDataModule) -> float:
-    """Seconds of the dense products of one epoch."""
+    """Measure the seconds of the dense products of one epoch."""
     widths = [datamodule.num_features, *[HIDDEN] * (LAYERS - 1), datamodule.num_classes]
     train, val = datamodule.view("train"), datamodule.view("val")
     return _dense(train, widths, products=3) + _dense(val, widths, products=1)
 
 
 def _dense(view: Data, widths: list[int], products: int) -> float:
-    """The layers' products and the projections to keys and queries; backward are two more each."""
+    """Measure the products of layers, keys and queries; each has two more in the backward pass."""
     n = view.num_nodes
     total = 0.0
     for before, after in pairwise(widths):
@@ -72,6 +72,6 @@ def _sparse(view: Data, passes: int) -> float:
 
 
 def _median(run: object) -> float:
-    # The processor's time, which no other program lengthens.
+    # CPU time, which other programs do not lengthen.
     seconds = by_turns({"run": run}, repeat=9, clock=time.process_time)  # type: ignore[dict-item]
     return median(seconds["run"])

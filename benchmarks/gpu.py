@@ -3,8 +3,8 @@
     ROBUST_DIFFUSION_DATA=... python benchmarks/gpu.py            # about three minutes
     python benchmarks/gpu.py --only epoch,attack                  # a part of it
 
-Programs that are compared take turns. A time ends when the card has finished. Without a card
-everything runs small on the CPU, to try it, and nothing is written.
+Programs that are compared take turns. Times include the wait until the GPU has finished. Without a
+GPU, everything runs at a small size on the CPU, as a test, and nothing is written.
 """
 
 import argparse
@@ -49,7 +49,7 @@ Built = tuple[GraphDataModule, nn.Module]
 
 
 def build(dataset: str, flow: str, fidelity: str) -> Built:
-    """A network of three layers of 64 channels and its graph, as the command line builds them."""
+    """Build a network of three layers of 64 channels and its graph, as the command line does."""
     size = ("model.num_layers=3", "model.hidden_channels=64", "download=false")
     named = (f"dataset={dataset}", f"flow={flow}", f"fidelity={fidelity}")
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
@@ -63,18 +63,18 @@ def build(dataset: str, flow: str, fidelity: str) -> Built:
 
 
 def views(datamodule: GraphDataModule) -> tuple[Data, Data]:
-    """The graphs of training and validation, on the card."""
+    """Return the graphs of training and validation, on the GPU."""
     return datamodule.view("train").to(DEVICE), datamodule.view("val").to(DEVICE)
 
 
 def finished() -> None:
-    """Wait until the card has done all that it was asked."""
+    """Wait until the GPU has finished."""
     if ON_CARD:
         torch.cuda.synchronize()
 
 
 def program(built: Built, backend: str) -> Callable[[], None]:
-    """An epoch under a backend, with a first one behind it."""
+    """Return a function that runs one epoch under a backend."""
     datamodule, model = built
     epoch = epoch_of(model, *views(datamodule))
 
@@ -88,7 +88,7 @@ def program(built: Built, backend: str) -> Callable[[], None]:
 
 
 def epochs() -> dict[str, Any]:
-    """Milliseconds of an epoch, with validation, and peak memory in MB."""
+    """Measure an epoch with validation: milliseconds, and peak memory in MB."""
     found: dict[str, Any] = {}
     for dataset, flows in FLOWS.items():
         for flow in flows:
@@ -108,14 +108,14 @@ def _programs(dataset: str, flow: str, fidelity: str) -> dict[str, Any]:
 
 
 def measured(runs: dict[str, Callable[[], None]]) -> dict[str, Any]:
-    """Milliseconds and peak memory of programs that take turns."""
+    """Measure milliseconds and peak memory of programs that take turns."""
     peaks = {name: _peak(run) for name, run in runs.items()}
     seconds = by_turns(runs, repeat=REPEAT, warm_up=2)
     return {name: summary(of) | {"peak_mb": peaks[name]} for name, of in seconds.items()}
 
 
 def foreign() -> dict[str, Any]:
-    """An epoch of Beltrami by one step against the same in PyG's and torchdiffeq's operators."""
+    """Measure an epoch of Beltrami with one step against the same in PyG and torchdiffeq."""
     found = {}
     for dataset in FLOWS:
         datamodule, _ = build(dataset, "beltrami", "paper")
@@ -129,7 +129,7 @@ def foreign() -> dict[str, Any]:
 
 
 def _peak(run: Callable[[], None]) -> float:
-    """Megabytes by which the card's memory grows in a second call."""
+    """Measure by how many MB GPU memory grows in a second call."""
     run()
     if not ON_CARD:
         return 0.0
@@ -140,7 +140,7 @@ def _peak(run: Callable[[], None]) -> float:
 
 
 def fits() -> dict[str, Any]:
-    """Milliseconds of an epoch of a fit: Lightning, metrics and checkpoints included."""
+    """Measure milliseconds per epoch of a fit, including Lightning, metrics and checkpoints."""
     found = {}
     trainer = partial(pl.Trainer, accelerator="gpu" if ON_CARD else "cpu")
     options = {"num_sanity_val_steps": 0, "enable_model_summary": False, "log_every_n_steps": 1}
@@ -168,7 +168,7 @@ def fits() -> dict[str, Any]:
 
 
 def attacks() -> dict[str, Any]:
-    """Seconds and accuracy of the worst case on published models, under each backend."""
+    """Measure seconds and worst-case accuracy of attacks on published models."""
     found = {}
     nodes = 50 if ON_CARD else 1
     data = open_dataset("cora")
@@ -192,7 +192,7 @@ def attacks() -> dict[str, Any]:
 
 
 def launches() -> dict[str, Any]:
-    """Kernels that an epoch of Beltrami launches on Cora, and waits of the host."""
+    """Count the kernel launches and host syncs of an epoch of Beltrami on Cora."""
     found = {}
     datamodule, _ = build("cora", "beltrami", "paper")
     networks = {
@@ -239,7 +239,7 @@ CASES = {
 
 
 def main() -> None:
-    """Measure, and record what was measured on a card."""
+    """Measure, and record the results if there is a GPU."""
     parser = argparse.ArgumentParser(description="Measure on a GPU.")
     parser.add_argument("--only", default=",".join(CASES), help=f"of {', '.join(CASES)}")
     names = parser.parse_args().only.split(",")
@@ -250,7 +250,7 @@ def main() -> None:
     recorded: dict[str, Any] = {}
     slug = re.sub(r"[^a-z0-9]+", "-", str(described["card"]).lower()).strip("-")
     path = Path(os.environ.get("OUT", RESULTS)) / f"{slug}.json"
-    for before in (RESULTS / path.name, path):  # the other parts stay
+    for before in (RESULTS / path.name, path):  # keeps the results of other parts
         if before.is_file():
             recorded = json.loads(before.read_text())
     recorded["machine"] = described

@@ -1,9 +1,9 @@
-"""SPEIT and TDGIA as one would first write them, in the manner of GRB: the yardstick of speed.
+"""Straightforward SPEIT and TDGIA in the style of GRB: the yardstick of speed.
 
 The adjacency is a scipy matrix to which edges are appended one by one; scores and the choice of
-targets are loops over nodes in Python; whenever the graph has changed, it is normalised in scipy
-and turned into a torch sparse tensor of coordinates, which is what the model multiplies by. Weights
-of the attacked model get gradients that no one reads. It shares no code with the package.
+targets are Python loops over nodes. Whenever the graph changes, it is normalised in scipy and
+converted to a torch sparse COO tensor, with which the model multiplies. The weights of the attacked
+model get gradients that are never read. No code is shared with the package.
 """
 
 import numpy as np
@@ -15,11 +15,11 @@ from torch_geometric.data import Data
 
 
 class CoordinateGCN(nn.Module):
-    """A GCN that is given its normalised adjacency.
+    """GCN that takes the normalised adjacency as an argument.
 
     Args:
-        weights: One per layer, out x in.
-        biases: One per layer.
+        weights: Weight of each layer, out x in.
+        biases: Bias of each layer.
     """
 
     def __init__(self, weights: list[Tensor], biases: list[Tensor]) -> None:
@@ -28,7 +28,7 @@ class CoordinateGCN(nn.Module):
         self.biases = nn.ParameterList(bias.detach().clone() for bias in biases)
 
     def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
-        """Logits of every node."""
+        """Return the logits of every node."""
         last = len(self.weights) - 1
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = torch.sparse.mm(adjacency, F.linear(x, weight)) + bias
@@ -37,14 +37,14 @@ class CoordinateGCN(nn.Module):
 
 
 def to_scipy(graph: Data) -> sp.csr_matrix:
-    """The graph's adjacency matrix."""
+    """Return the adjacency matrix of a graph."""
     row, col = graph.edge_index.numpy()
     ones = np.ones(row.size, dtype=np.float32)
     return sp.csr_matrix((ones, (row, col)), shape=(graph.num_nodes, graph.num_nodes))
 
 
 def normalized(adjacency: sp.spmatrix) -> Tensor:
-    """D^{-1/2} (A + I) D^{-1/2} as a torch sparse tensor."""
+    """Return D^{-1/2} (A + I) D^{-1/2} as a torch sparse tensor."""
     with_loops = sp.coo_matrix(sp.eye(adjacency.shape[0]) + adjacency)
     degree = np.asarray(with_loops.sum(1)).flatten()
     scale = sp.diags(np.power(degree, -0.5))
@@ -55,7 +55,7 @@ def normalized(adjacency: sp.spmatrix) -> Tensor:
 
 
 def with_edges(adjacency: sp.spmatrix, edges: list[tuple[int, int]], new: int) -> sp.coo_matrix:
-    """The matrix grown by new nodes and their edges, in both directions."""
+    """Extend the matrix by new nodes and their edges, in both directions."""
     n = adjacency.shape[0]
     row, col, data = [], [], []
     for u, v in edges:
@@ -69,7 +69,7 @@ def with_edges(adjacency: sp.spmatrix, edges: list[tuple[int, int]], new: int) -
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> float:
-    """Share of the labels that are predicted."""
+    """Return the share of labels that are predicted correctly."""
     return float((logits.argmax(1) == labels).float().mean())
 
 
@@ -84,7 +84,7 @@ def speit(
     steps: int,
     seed: int,
 ) -> tuple[Tensor, sp.coo_matrix]:
-    """Random targets for each new node, then Adam on the features."""
+    """Draw random targets for each new node, then run Adam on the features."""
     generator = np.random.default_rng(seed)
     adjacency, x = to_scipy(graph), graph.x
     labels = model(x, normalized(adjacency)).argmax(1)
@@ -125,7 +125,7 @@ def tdgia(
     steps: int,
     seed: int,
 ) -> tuple[Tensor, sp.coo_matrix]:
-    """A fifth of the nodes at a time: targets by topological defect, then Adam on the features."""
+    """Inject a fifth of the nodes at a time at defective targets, and run Adam on the features."""
     generator = np.random.default_rng(seed)
     torch.manual_seed(seed)
     adjacency, x = to_scipy(graph), graph.x
@@ -151,7 +151,7 @@ def _defective(
     first_new: int,
     generator: np.random.Generator,
 ) -> list[tuple[int, int]]:
-    """Edges from the new nodes to the targets of highest score, spread over the classes."""
+    """Return edges from the new nodes to the targets of highest score, spread over the classes."""
     degree = np.asarray(adjacency.sum(axis=0))[0] + 1.0
     scores = np.zeros(len(targets))
     for i, node in enumerate(targets):
@@ -187,7 +187,7 @@ def _fitted(
     limits: tuple[float, float],
     steps: int,
 ) -> Tensor:
-    """Features of the newest nodes, through a sine map; earlier ones stay as they are."""
+    """Fit the features of the newest nodes through a sine map; earlier ones stay unchanged."""
     high = limits[1]
     earlier = torch.tensor(np.arcsin((x[n:] / high).numpy()))
     tensor = normalized(adjacency)

@@ -1,12 +1,12 @@
-"""A large drawn graph, end to end: cut, train by clusters, attack, evaluate; one line of JSON.
+"""A large random graph end to end: cut, train on clusters, attack, evaluate.
 
     python benchmarks/large.py --nodes=2000000 --edges=10000000
     python benchmarks/large.py --dataset=coauthor --epochs=100
 
-Seconds of each part, accuracies, and the peak memory of the whole process, also written to
-`results/large.json`. A GCN is trained as the surrogate of SPEIT, and Beltrami, or GRAND, is its
-victim. With a dataset the same model is trained on the full batch as well, for what clusters cost
-in accuracy.
+Prints one line of JSON with the seconds of each part, accuracies, and the peak memory of the
+process, and writes it to `results/large.json`. The surrogate of SPEIT is a GCN; the victim is
+Beltrami or GRAND. With a dataset, the same model is also trained on the full batch, to show what
+clusters cost in accuracy.
 """
 
 import argparse
@@ -35,11 +35,11 @@ from robust_diffusion.training import Fit
 RESULTS = Path(__file__).with_name("results") / "large.json"
 
 EDGES_PER_NODE = 20
-"""Of each injected node."""
+"""Edges of each injected node."""
 
 
 def main() -> None:
-    """Measure, and print what it took."""
+    """Measure, print and record the results."""
     parser = argparse.ArgumentParser(description="Train, attack and evaluate one large graph.")
     parser.add_argument("--dataset", help="this dataset= option")
     parser.add_argument("--nodes", type=int, default=2_000_000, help="else of a drawn graph")
@@ -109,7 +109,7 @@ def _measured(datamodule: GraphDataModule, given: argparse.Namespace) -> dict[st
 
 
 class _Clock:
-    """Seconds of each part, told as they pass."""
+    """Stopwatch that prints and stores the seconds of each part."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

@@ -1,6 +1,6 @@
-"""What an epoch of Beltrami (3 x 64, one step) launches on a GPU, counted on a pretended one.
+"""Launches of an epoch of Beltrami (3 x 64, one step) on a GPU, counted on a simulated one.
 
-Operators that compute are counted, and each Triton kernel, which is not run; some of PyTorch's
+Counts operators that compute, and Triton kernels, which are not executed. Some of PyTorch's
 operators launch several kernels. The counts are the same on every graph.
 
 python benchmarks/launches.py
@@ -35,7 +35,7 @@ RENAME = {"_unsafe_view", "lift_fresh", "detach"}
 
 
 class Launches(TorchDispatchMode):
-    """Counts operators that compute on the pretended GPU."""
+    """Counter of operators that compute on the simulated GPU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Launches(TorchDispatchMode):
 
 
 def count(backend: Any) -> Counter[str]:
-    """Launches of one epoch under a backend, after one that looks at the graph."""
+    """Count the launches of an epoch under a backend, after one that prepares the graph."""
     set_backend(backend)
     torch.manual_seed(0)
     along = torch.arange(NODES)

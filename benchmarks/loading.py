@@ -3,7 +3,7 @@
     ROBUST_DIFFUSION_DATA=... python benchmarks/loading.py --dataset=coauthor
     python benchmarks/loading.py --nodes=1000000 --edges=10000000
 
-The peak is that of the whole process, so each measurement has one of its own.
+The peak is that of the whole process, so each measurement needs a separate process.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from robust_diffusion.data.sources import citation_like_graph
 
 
 def main() -> None:
-    """Load the graph and print what it took."""
+    """Load the graph, and print seconds and peak memory."""
     parser = argparse.ArgumentParser(description="Measure the loading of one graph.")
     parser.add_argument("--dataset", default="synthetic", help="this dataset= option")
     parser.add_argument("--nodes", type=int, default=0, help="instead, draw a graph of that size")

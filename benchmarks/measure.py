@@ -1,4 +1,4 @@
-"""How the benchmarks measure: by turns, medians, and memory in a process of its own."""
+"""Measurement of time (in turn, as medians) and of memory (in a separate process)."""
 
 import json
 import os
@@ -23,13 +23,16 @@ def by_turns(
     warm_up: int = 2,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds of each run, all of them taking turns so that a busy machine slows all alike.
+    """Time functions in turn, so that a busy machine slows all of them equally.
 
     Args:
-        runs: What to time, by name.
-        repeat: Rounds that count.
-        warm_up: Rounds before that do not.
-        clock: `time.process_time` for that of the processor, which waits for no one.
+        runs: Name -> function to time.
+        repeat: Number of timed rounds.
+        warm_up: Number of rounds before them that are not timed.
+        clock: Clock in seconds; `time.process_time` measures CPU time, without waits.
+
+    Returns:
+        Name -> seconds of each timed round.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(warm_up + repeat):
@@ -42,16 +45,16 @@ def by_turns(
 
 
 def summary(seconds: list[float]) -> dict[str, float]:
-    """Median and quartiles, in ms."""
+    """Return the median and quartiles, in ms."""
     low, _, high = quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
     return {"median_ms": 1e3 * median(seconds), "q1_ms": 1e3 * low, "q3_ms": 1e3 * high}
 
 
 class PeakGrowth:
-    """Megabytes by which this process's memory grew at most, within a `with` block (Linux)."""
+    """Peak growth of this process's memory in a `with` block, in MB (Linux)."""
 
     def __enter__(self) -> "PeakGrowth":
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         self._before = _status("VmRSS")
         return self
 
@@ -62,12 +65,12 @@ class PeakGrowth:
 def in_own_process(
     script: str, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> Any:
-    """Run a script of this folder that prints one JSON line last, and return that.
+    """Run a script of this folder in a new process, and return its last line, parsed as JSON.
 
     Args:
-        script: Name of its file.
-        arguments: Of its command line.
-        environment: Variables that it gets besides ours.
+        script: File name of the script.
+        arguments: Command-line arguments.
+        environment: Environment variables to add to those of this process.
     """
     command = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
     result = subprocess.run(
@@ -81,7 +84,7 @@ def in_own_process(
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """Describe the machine and software on which the results depend."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {

@@ -1,4 +1,4 @@
-"""The networks that the benchmarks train, built from the package and from the yardstick."""
+"""Networks that the benchmarks train, built from the package and from the yardstick."""
 
 import argparse
 import json
@@ -27,7 +27,7 @@ ONE_STEP = Solver("implicit_adams", num_steps=1)
 
 
 def load(dataset: str) -> GraphDataModule:
-    """A dataset as the experiments split it."""
+    """Load a dataset with the split of the experiments."""
     from hydra import compose, initialize_config_dir
     from hydra.utils import instantiate
 
@@ -40,7 +40,7 @@ def load(dataset: str) -> GraphDataModule:
 def network(
     datamodule: GraphDataModule, solver: Solver, *, hidden_channels: int = 64, num_layers: int = 3
 ) -> GraphPDE:
-    """The package's Beltrami network, from one and the same seed."""
+    """Build the package's Beltrami network, always with the same seed."""
     torch.manual_seed(0)
     return GraphPDE(
         datamodule.num_features,
@@ -53,7 +53,7 @@ def network(
 
 
 def straightforward(datamodule: GraphDataModule, ours: GraphPDE, **solver: float | str) -> Net:
-    """The yardstick with the weights of `ours`."""
+    """Build the yardstick with the weights of `ours`."""
     widths = [datamodule.num_features, 64, 64, datamodule.num_classes]
     flow = partial(BeltramiFlow, heads=4, attention_channels=64, floor=FLOOR)
     net = Net(widths, flow, **solver)
@@ -62,9 +62,9 @@ def straightforward(datamodule: GraphDataModule, ours: GraphPDE, **solver: float
 
 
 def epoch_of(model: nn.Module, train: Data, val: Data) -> Callable[[], torch.Tensor]:
-    """One training step and one validation, as a function that returns the logits of the latter."""
+    """Return a function that trains for one step, validates, and returns the validation logits."""
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    nodes = train.mask.nonzero().squeeze(1)  # once, since a GPU waits to count them
+    nodes = train.mask.nonzero().squeeze(1)  # once, since this is a host sync on a GPU
     labels = train.y[nodes]
 
     def epoch() -> torch.Tensor:
@@ -83,13 +83,13 @@ def epoch_of(model: nn.Module, train: Data, val: Data) -> Callable[[], torch.Ten
 def build(
     name: str, datamodule: GraphDataModule, solver: Solver, **options: float | str
 ) -> nn.Module:
-    """The network of one of `PROGRAMS`, the same whichever.
+    """Build the network of one of `PROGRAMS`; all have the same weights.
 
     Args:
-        name: Of the program.
+        name: Name of the program.
         datamodule: The graph.
-        solver: Of the package's network.
-        options: The same solver for the yardstick, in torchdiffeq's words.
+        solver: Solver of the package's network.
+        options: The same solver as torchdiffeq's options, for the yardstick.
     """
     model = network(datamodule, solver)
     return straightforward(datamodule, model, **options) if name == YARDSTICK else model
@@ -103,14 +103,14 @@ def program(
     whole: bool = False,
     **options: float | str,
 ) -> Callable[[], torch.Tensor]:
-    """An epoch of one of `PROGRAMS`; arguments are those of `build`.
+    """Return a function that runs one epoch of one of `PROGRAMS`.
 
     Args:
-        name: Of the program.
+        name: Name of the program.
         datamodule: The graph.
-        solver: Of the package's network.
-        whole: Train on the whole graph, not on the views of the inductive setting.
-        options: The same solver for the yardstick.
+        solver: Solver of the package's network.
+        whole: Train on the whole graph instead of the inductive views.
+        options: The same solver as torchdiffeq's options, for the yardstick.
     """
     train, val = (datamodule.view("test" if whole else role) for role in ("train", "val"))
     epoch = epoch_of(build(name, datamodule, solver, **options), train, val)

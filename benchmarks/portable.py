@@ -1,4 +1,4 @@
-"""Seconds of one training epoch of several networks, under the arithmetic that is in effect."""
+"""Seconds of one training epoch of several networks, under the arithmetic in effect."""
 
 import json
 import sys

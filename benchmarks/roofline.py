@@ -1,9 +1,9 @@
-"""What an epoch of Beltrami must move through memory, against the memory's measured bandwidth.
+"""Memory traffic of an epoch of Beltrami, against the measured bandwidth.
 
 Counted for each evaluation of the right-hand side by the compiled kernels, in single precision:
 arrays of n x 64 numbers, values and indices of e edges, and rows of 64 numbers fetched for an edge.
-`streamed` counts each array once per pass, as if what edges fetch were always in cache; `fetched`
-adds every row that an edge fetches, as if it never were. What memory must serve lies between.
+`streamed` counts each array once per pass, as if all rows that edges fetch were in cache; `fetched`
+adds every row that an edge fetches, as if none were. The actual traffic lies in between.
 """
 
 import time
@@ -20,10 +20,10 @@ from networks import ONE_STEP, load, program
 from torch_geometric.data import Data
 
 NUMBER = 4
-"""Bytes."""
+"""Bytes of a number in single precision."""
 
 TRIAD = 2**25
-"""Numbers of each of three arrays: 134 MB, more than caches hold."""
+"""Length of each of three arrays: 134 MB, more than caches hold."""
 
 ARRAYS_FORWARD = 3 + 2 + 1 + 2 + 10
 """Projection to keys and queries, scores, gradient norm, diffusion, and the sums of rk4."""
@@ -36,7 +36,7 @@ EDGES_FORWARD, EDGES_BACKWARD = 11, 30
 
 
 def roofline(repeat: int) -> dict[str, Any]:
-    """Bytes of an epoch, the bandwidth of a triad by turns with it, and its dense products."""
+    """Measure an epoch in turn with a triad for bandwidth, and compute its bytes and products."""
     first, second, out = (torch.ones(TRIAD) for _ in range(3))
     measured: dict[str, Any] = {}
     for name in ("cora", "amazon_computer"):
@@ -58,7 +58,7 @@ def roofline(repeat: int) -> dict[str, Any]:
 
 
 def _bytes(train: Data, val: Data, of: Callable[[Data, bool], int]) -> int:
-    """Forward and backward on the train view, forward on the validation view."""
+    """Sum the bytes of forward and backward on the train view, and forward for validation."""
     return NUMBER * (of(train, False) + of(train, True) + of(val, False))  # noqa: FBT003
 
 
@@ -67,7 +67,7 @@ def _streamed(view: Data, backward: bool) -> int:
     if backward:
         arrays, edges = ARRAYS_BACKWARD, EDGES_BACKWARD
     evaluation = arrays * HIDDEN * view.num_nodes + edges * _edges(view)
-    # LayerNorm and Linear of the input: features read twice and written once, or as often again.
+    # LayerNorm and Linear of the input: features are read twice and written once, also backward.
     return LAYERS * EVALUATIONS * evaluation + 3 * view.num_nodes * view.num_features
 
 
@@ -78,5 +78,5 @@ def _fetched(view: Data, backward: bool) -> int:
 
 
 def _edges(view: Data) -> int:
-    """Edges, self-loops included."""
+    """Count the edges, including self-loops."""
     return int(view.num_edges) + int(view.num_nodes)

@@ -1,7 +1,7 @@
 """Time and memory of a training step against the number of edges, 10 thousand to 10 million.
 
 python benchmarks/scaling.py                    # all
-python benchmarks/scaling.py compiled           # this backend, from where the exponent is fitted
+python benchmarks/scaling.py compiled           # this backend, at the sizes of the fit
 python benchmarks/scaling.py compiled 3000000   # one point
 """
 
@@ -26,13 +26,13 @@ EDGES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 DEGREE, WIDTH, CLASSES = 10, 64, 10
 BACKENDS = ("torch", "compiled")
 FIT_FROM = 300_000
-"""Edges from which on the exponent is fitted: below, the graph fits in cache."""
+"""Fewest edges in the fit of the exponent; smaller graphs fit in cache."""
 
 PLOT = Path(__file__).with_name("results") / "scaling.svg"
 
 
 def main() -> None:
-    """Measure each point in a process of its own, plot, and print one line of JSON."""
+    """Measure each point in a separate process, plot, and print one line of JSON."""
     if len(sys.argv) > 2:
         print(json.dumps(_measure(sys.argv[1], int(sys.argv[2]))))
         return
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def _measure(backend: str, edges: int) -> dict[str, Any]:
-    """One Beltrami layer of width 64, forward and backward, on a random graph."""
+    """Measure one Beltrami layer of width 64, forward and backward, on a random graph."""
     torch.set_num_threads(1)
     set_backend(backend)
     torch.manual_seed(0)

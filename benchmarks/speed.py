@@ -1,12 +1,12 @@
-"""Speed of training, attacks and sweeps against the straightforward form and the machine's floor.
+"""Speed of training, attacks and sweeps against a straightforward form and a lower bound.
 
     ROBUST_DIFFUSION_DATA=... python benchmarks/speed.py            # all, writes results/
     python benchmarks/speed.py --only epoch,memory                  # a part of it
-    python benchmarks/speed.py --only epoch --check                 # ratios against those recorded
+    python benchmarks/speed.py --only epoch --check                 # compare with recorded ratios
 
 Everything runs on one thread. Programs that are compared take turns in one process, and ratios are
-those of medians. Memory is that of a process of its own. What is recorded goes to
-`results/<machine>.json` and, as a table, to `results/<machine>.md`.
+ratios of medians. Memory is measured in a separate process. Results go to `results/<machine>.json`
+and, as a table, to `results/<machine>.md`.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from tables import as_markdown, ratios
 RESULTS = Path(__file__).with_name("results")
 
 TOLERANCE = 0.75
-"""Share of a recorded ratio that a check asks for: what noise leaves of it on a shared machine."""
+"""Share of a recorded ratio below which a check fails; noise on a shared machine stays above it."""
 
 
 def main() -> None:
@@ -50,16 +50,16 @@ def main() -> None:
     for name in chosen:
         print(f"{name} ...", file=sys.stderr, flush=True)
         recorded |= {"machine": described, name: CASES[name](arguments.repeat)}
-        # After each case, so that an interrupted run keeps those that it had finished.
+        # Written after each case, so that an interrupted run keeps the finished ones.
         text = json.dumps(recorded, indent=1, sort_keys=True) + "\n"
         path.write_text(text)
-        recorded = json.loads(text)  # in the order in which it will be read again
+        recorded = json.loads(text)  # in the order of the file
         path.with_suffix(".md").write_text(as_markdown(recorded))
     print(as_markdown(recorded))
 
 
 def _compare(recorded: dict[str, Any], measured: dict[str, Any], path: Path) -> int:
-    """Print each ratio beside the recorded one; 1 if any has fallen, or none is recorded."""
+    """Print each ratio with the recorded one; return 1 if any has fallen, or none is recorded."""
     before, fallen = ratios(recorded), 0
     if not before:
         print(f"{path}: no figures of this machine; `make bench` records them, --name picks others")

@@ -1,9 +1,9 @@
-"""Processor seconds of the commands that only read, by turns with `import torch`, in Markdown.
+"""CPU seconds of commands that only read, in turn with `import torch`, as a Markdown table.
 
     python benchmarks/startup.py > benchmarks/results/startup.md
 
-Each command runs in a process of its own, after one that compiles its bytecode. On an idle machine
-its processor time is its wall time.
+Each command runs in a new process, after a first run that compiles bytecode. On an idle machine,
+CPU time equals wall time.
 """
 
 import argparse
@@ -34,18 +34,18 @@ COMMANDS: dict[str, tuple[float, tuple[str, ...]]] = {
     "leaderboard": (2, RECORDS),
     "report": (4, (*RECORDS, "--out", "report.html")),
 }
-"""Words of a command: most seconds on an idle machine, and the files that it reads and writes."""
+"""Command -> limit in seconds on an idle machine, and the options for its files."""
 
 
 def run(folder: str, *words: str) -> None:
-    """Run Python to its end, with any exit status; a mistyped option is an error."""
+    """Run Python and ignore its exit status, since one command has a typo on purpose."""
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     subprocess.run([sys.executable, *words], cwd=folder, env=environment, check=False, **streams)
 
 
 def processor_time() -> float:
-    """Return the seconds that the processes which have ended have computed."""
+    """Return the CPU seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

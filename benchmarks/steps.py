@@ -1,4 +1,4 @@
-"""Steps on large graphs: memory that is kept or given back, and threads.
+"""Steps on large graphs: with freed memory kept or returned, and with several threads.
 
 python benchmarks/steps.py kept 3000000   # one part; prints one line of JSON
 """
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _threads(on_graph: str) -> dict[str, Step]:
-    """An epoch on a dataset, or a step on communities of `edges` edges, on 1 and 2 threads."""
+    """Return an epoch on a dataset, or a step on that number of edges, with 1 and 2 threads."""
     if on_graph.isdigit():
         run = step_on(communities(int(on_graph)))
     else:
@@ -56,14 +56,14 @@ def _threads(on_graph: str) -> dict[str, Step]:
 
 
 def _kept(edges: str, *, kept: bool) -> dict[str, Step]:
-    """A step on communities; memory that is freed is kept, or given back."""
+    """Return a step on communities, with freed memory kept or returned to the system."""
     if not kept:
         graph.keep_freed_memory = bool  # type: ignore[assignment]
     return {"step": step_on(communities(int(edges)))}
 
 
 def step_on(edge_index: Tensor) -> Step:
-    """One Beltrami layer of width 64, forward and backward."""
+    """Return a step of one Beltrami layer of width 64, forward and backward."""
     torch.manual_seed(0)
     x = torch.randn(int(edge_index.max()) + 1, WIDTH)
     solver = Solver("implicit_adams", num_steps=1)
@@ -76,7 +76,7 @@ def step_on(edge_index: Tensor) -> Step:
 
 
 def communities(edges: int) -> Tensor:
-    """Directed edges among nodes of degree 10, nine of ten within a community, shuffled."""
+    """Draw directed edges among nodes of degree 10, 90 % within communities, shuffled."""
     generator = np.random.default_rng(0)
     nodes, half = edges // DEGREE, edges // 2
     src = generator.integers(nodes, size=half)

@@ -1,4 +1,4 @@
-"""Seconds of a sweep over seeds on Cora, one after the other and in two processes at once."""
+"""Seconds of a sweep over seeds on Cora, sequential and in two parallel processes."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ EPOCHS = 50
 
 
 def main() -> None:
-    """Run both and print one line of JSON."""
+    """Time both, and print one line of JSON."""
     count = int(sys.argv[1])
     both = {
         "one after the other": [],

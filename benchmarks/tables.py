@@ -1,4 +1,4 @@
-"""What was measured as Markdown, ratios first."""
+"""Results as Markdown, ratios first."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +24,7 @@ TARGETS = {
     "dopri5, torch, own loop / torchdiffeq": 1.7,
     "dopri5, compiled, own loop / torchdiffeq": 1.7,
 }
-"""How many times faster than what it is compared with."""
+"""Required speed-up over the program of the comparison."""
 
 LIMITS = {
     "memory, Cora": 60.0,
@@ -44,11 +44,11 @@ LIMITS = {
     "memory of loading, Coauthor": 2.5,
     "memory of loading, generated": 12.0,
 }
-"""Most MB, seconds, share of the time one after the other, or GiB."""
+"""Upper limits, in MB, seconds or GiB; that of `seeds` is a share of the sequential time."""
 
 
 def ratios(results: dict[str, Any]) -> dict[str, float]:
-    """How many times faster each program is than what it is compared with."""
+    """Return the speed-up of each program over the one that it is compared with."""
     return dict(_ratios(results))
 
 
@@ -125,7 +125,7 @@ def _of_votes(seconds: dict[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def as_markdown(results: dict[str, Any]) -> str:
-    """All tables, those of ratios first."""
+    """Render all tables, ratios first."""
     on = results["machine"]
     lines = [
         f"# Speed on {on['processor']}",
@@ -253,7 +253,7 @@ def _scaling(results: dict[str, Any]) -> list[str]:
 
 
 def card_page(recorded: dict[str, Any]) -> str:
-    """What `gpu.py` recorded on a card, as tables."""
+    """Render the results of `gpu.py` as tables."""
     described = recorded["machine"]
     lines = [f"{described['card']}, torch {described['torch']}, {described['cores']} CPU cores."]
     for title, key in (("An epoch", "epoch"), ("One step of rk4", "straightforward")):

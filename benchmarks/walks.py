@@ -1,9 +1,9 @@
-"""Functions, files and forward passes that a call goes through, in Markdown.
+"""Functions, files and forward passes of a call, as a Markdown table.
 
     python benchmarks/walks.py
 
-A walk counts the calls of functions of the package: distinct functions, distinct files, and changes
-of file from one call to the next. What the attacks and the model's forward call is counted apart.
+A walk counts calls of the package's functions: distinct functions, distinct files, and changes of
+file from one call to the next. Calls from the attacks and the model's forward count separately.
 """
 
 import logging
@@ -34,7 +34,7 @@ Found = dict[str, int | str]
 
 
 class Walk:
-    """Calls of functions of the package, those below `inner` functions apart."""
+    """Recorder of calls of the package's functions, separately for those below `inner`."""
 
     def __init__(self, inner: tuple[CodeType, ...] = (), end: CodeType | None = None) -> None:
         self.inner, self.end = inner, end
@@ -43,7 +43,7 @@ class Walk:
         self.depth, self.ended = 0, False
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        """Take note of a call or a return."""
+        """Record a call or a return."""
         code = frame.f_code
         if event == "return" and code in self.inner:
             self.depth -= 1
@@ -57,7 +57,7 @@ class Walk:
         self.depth += code in self.inner
 
     def count(self, call: Callable[[], object]) -> None:
-        """Count the calls that a function makes."""
+        """Record the calls that a function makes."""
         sys.setprofile(self)
         try:
             call()
@@ -65,7 +65,7 @@ class Walk:
             sys.setprofile(None)
 
     def counts(self, calls: list[CodeType]) -> Found:
-        """Distinct functions and files of calls, and changes of file."""
+        """Count distinct functions and files, and changes of file."""
         files = [code.co_filename for code in calls]
         changes = sum(a != b for a, b in pairwise(files))
         return {"functions": len(set(calls)), "files": len(set(files)), "changes": changes}

@@ -1,11 +1,11 @@
-"""Make the model zoo of a run's records and store, or check the zoo that is there.
+"""Build the model zoo from records and their store, or check the existing zoo.
 
     python experiments/make_zoo.py --records outputs/records.jsonl --store outputs/store
     python experiments/make_zoo.py --check
 
-Of each model that `auto` attacked, knowing it, the zoo takes the lowest seed whose weights and most
-harmful graph the store has. Entries of other models stay as they are. Whatever is written was tried
-first: a model that has not exactly the accuracies of its record is refused.
+For each model under white-box `auto`, the zoo takes the lowest seed whose weights and strongest
+perturbed graph are in the store. Entries of other models stay as they are. Every model is evaluated
+before it is written, and rejected unless its accuracies are exactly those of its record.
 """
 
 import argparse
@@ -54,7 +54,7 @@ EXPERIMENTS = frozenset(["worst-case", "worst-case-models"])
 """Experiments whose models are taken."""
 
 LARGEST = 15_000_000
-"""Bytes of all files of a zoo together, at most."""
+"""Limit on the total size of a zoo's files, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ class Made:
 
 
 def main() -> None:
-    """Make the zoo, or check it; the exit status is 1 if something is not as its record says."""
+    """Build the zoo, or check it; exit with 1 if a model does not match its record."""
     parser = _parser()
     chosen = parser.parse_args()
     if not chosen.check and chosen.store is None:
         parser.error("--store: name the folder of the run's models and graphs")
-    torch.set_num_threads(1)  # as of every run
+    torch.set_num_threads(1)  # as in every run
     try:
         set_up_arithmetic()
         records = read_chosen(chosen.records or [RECORDS], required=True)
@@ -106,15 +106,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def zoo_of(records: Sequence[Record], store: Path) -> Iterator[Made]:
-    """The entries that a run's records and store make.
+    """Yield the zoo's entries from records and their store.
 
     Args:
-        records: Of runs, whatever else they hold.
-        store: Folder of the run's models and graphs.
+        records: Records of runs, including any that the zoo does not use.
+        store: Folder of the models and graphs of these runs.
 
     Raises:
-        DataError: A dataset or an entry of the store is missing or damaged, or a model has not the
-            accuracies of its record.
+        DataError: A dataset or an entry of the store is missing or damaged, or a model does not
+            have the accuracies of its record.
     """
     for (dataset, variant, name), seeds in sorted(_attacked(records).items()):
         for seed, of_seed in sorted(seeds.items()):
@@ -125,18 +125,18 @@ def zoo_of(records: Sequence[Record], store: Path) -> Iterator[Made]:
 
 
 def _attacked(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[int, list[Record]]]:
-    """Runs of worst cases by dataset, variant and model, and by seed."""
-    found: dict[tuple[str, str, str], dict[int, list[Record]]] = {}
+    """Group the records of worst cases by (dataset, variant, model), and then by seed."""
+    by_model: dict[tuple[str, str, str], dict[int, list[Record]]] = {}
     cells = thorough_runs(records, EXPERIMENTS).drop_duplicates("run")
     for record in cells["record"]:
         key = (record["dataset"], record["fidelity"], model_name(record))
-        found.setdefault(key, {}).setdefault(record["seed"], []).append(record)
-    return found
+        by_model.setdefault(key, {}).setdefault(record["seed"], []).append(record)
+    return by_model
 
 
 def _made(records: Sequence[Record], datamodule: GraphDataModule, store: Path) -> Made | None:
-    """The entry of one trained model, if the store has it and the graph that does most to it."""
-    # Of attacks that do as much, the one made on the model itself.
+    """Return the entry of one trained model; `None` if the store lacks it or its worst graph."""
+    # Among equally strong attacks, prefer those on the model itself.
     ordered = sorted(records, key=lambda record: KIND[record["threat"]] not in SEEN)
     attacks = [(r, name) for r in ordered for name in r["accuracy"] if name != "clean"]
     record, attack = min(attacks, key=lambda item: item[0]["accuracy"][item[1]])
@@ -156,7 +156,7 @@ def _made(records: Sequence[Record], datamodule: GraphDataModule, store: Path) -
     load_weights(model, tensors, where=victim)
     model.eval()
     wanted = (record["accuracy"]["clean"], record["accuracy"][attack])
-    # Of several surrogates the record has the most harmful graph's accuracy, and not its name.
+    # With several surrogates, the record has the lowest accuracy, but not the graph's name.
     tried = {
         graph: accuracies(model, datamodule, _perturbed(graph, datamodule.graph), record["seed"])
         for graph in graphs
@@ -200,13 +200,13 @@ def _perturbed(path: Path, clean: Data) -> PerturbedGraph:
 def accuracies(
     model: nn.Module, datamodule: GraphDataModule, graph: PerturbedGraph, seed: int
 ) -> tuple[float, float]:
-    """Accuracy at the test nodes, in 0..1, of the clean and of an attacked graph.
+    """Compute the accuracy at the test nodes, in 0..1, on the clean and on an attacked graph.
 
     Args:
-        model: In eval mode.
+        model: Model in eval mode.
         datamodule: The clean graph.
-        graph: The attacked one.
-        seed: Of a model that samples.
+        graph: The attacked graph.
+        seed: Seed of a model that samples.
     """
     subject = subject_of(model, datamodule, "test", None, seed=seed)
     return subject.accuracy_on(subject.graph), subject.accuracy_on(graph)
@@ -217,14 +217,14 @@ def write_zoo(made: Sequence[Made], directory: Path) -> list[Path]:
 
     Args:
         made: The entries.
-        directory: The zoo's folder, made if need be.
+        directory: Folder of the zoo, created if missing.
 
     Returns:
-        What was written.
+        The paths of the written files.
 
     Raises:
-        ConfigError: There is nothing to write, or the zoo would be larger than `LARGEST`; what
-            was there before stays.
+        ConfigError: There is nothing to write, or the zoo would exceed `LARGEST`; the existing
+            files stay as they are.
     """
     if not made:
         raise ConfigError(f"{directory}: no model to write; name the records and store of one run")
@@ -256,11 +256,11 @@ def write_zoo(made: Sequence[Made], directory: Path) -> list[Path]:
 
 
 def check_zoo(zoo: Zoo, records: Iterable[Record]) -> bool:
-    """Evaluate every model anew, print how it compares, and return true if all is as recorded.
+    """Evaluate every model again, print a comparison, and return whether all are as recorded.
 
     Args:
         zoo: The models.
-        records: The published ones, with the runs that the index names.
+        records: Published records, including the runs that the index names.
     """
     latest = latest_by_run(records)
     rows = [_checked(zoo, entry, latest.get(entry.run)) for entry in zoo.entries]
@@ -273,7 +273,7 @@ def check_zoo(zoo: Zoo, records: Iterable[Record]) -> bool:
 
 
 def _checked(zoo: Zoo, entry: ZooEntry, record: Record | None) -> dict[str, str]:
-    """Name, accuracies, and what was found."""
+    """Return the table row of an entry: its name, accuracies and the outcome of the check."""
     row = {"model": entry.name, "dataset": entry.dataset, "variant": entry.variant}
     recorded = (entry.clean_accuracy, entry.worst_accuracy)
     clean = worst = "-"

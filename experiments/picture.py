@@ -1,15 +1,17 @@
-"""The pictures of accuracy on Cora, from the published records, in `docs/figures/`.
+"""Figures in `docs/figures/`, drawn from the published records and reports.
 
-`python experiments/picture.py attack` draws that of the README, clean and under transferred
-attacks; `... budget` the worst case against budget; `... certificates` what smoothing certifies
-beside what attacks on the smoothed models reach, from the reports in `experiments/certificates/`;
-`... tradeoff` certified radius against accuracy by the noise, from those in its `tradeoff/`;
-`... collective` what one attacker of all targets must leave, from those in its `collective/`;
-`... each` what attacks on one target at a time leave, from `experiments/each/`, beside the
-certificates; `... effort` accuracy against forward passes of each attack, from the reports in
-`experiments/effort/`; `... versions` the same of two versions of `auto`, from `experiments/cover/`;
-`... stability` flows run on to t = 1000, from `experiments/stability/`;
-`... tables` the charts of the paper's tables.
+    python experiments/picture.py NAME
+
+attack        README: accuracy on Cora, clean and under transferred attacks
+budget        worst case against budget
+certificates  certified accuracy and accuracy under attack, from `experiments/certificates/`
+tradeoff      certified radius against accuracy, by noise, from `certificates/tradeoff/`
+collective    certificates for an attack on all targets at once, from `certificates/collective/`
+each          accuracy under attacks on one target at a time, from `experiments/each/`
+effort        accuracy against forward passes of each attack, from `experiments/effort/`
+versions      the same for two versions of `auto`, from `experiments/cover/`
+stability     flows integrated to t = 1000, from `experiments/stability/`
+tables        charts of the paper's tables
 """
 
 import argparse
@@ -58,25 +60,25 @@ CURVES = (
     *("beltrami_guard", "beltrami", "uniform_modulation", "mean_curvature", "grand"),
     *("gnn_guard", "gcn"),
 )
-"""Models whose worst case is drawn against the budget."""
+"""Models in `budget`."""
 
 ATTACKED = ("gcn", "gnn_guard")
-"""Models that `effort` draws."""
+"""Models in `effort`."""
 
 COMPARED = ("gcn", "beltrami")
-"""Models that `versions` draws, under 20 nodes of 4 edges."""
+"""Models in `versions`, attacked with 20 nodes of 4 edges."""
 
 GREYS = ("#bbbbbb", "#888888", "#555555", "#111111")
 NODES, EDGES = (1, 5, 10, 20, 50), (4, 50)
 LINE = 5.0
-"""Least distance of two labels, in points of accuracy."""
+"""Minimum distance between two labels, in points of accuracy."""
 
 MARKS = ("clean", "speit", "tdgia")
 WORST = "worst"
 
 
 def mean_accuracy() -> dict[str, dict[str, float]]:
-    """Mean accuracy in % by model, or flow of a graph PDE, and test graph."""
+    """Return the mean accuracy in % by model, or flow of a graph PDE, and test graph."""
     cells = [cell for cell in latest_by_run(read_records(RECORDS)).values() if plain(cell)]
     first = {name(cell): settings(cell) for cell in reversed(cells) if cell["experiment"] != "tune"}
     found: dict[str, dict[str, float]] = {}
@@ -92,7 +94,7 @@ def mean_accuracy() -> dict[str, dict[str, float]]:
 
 
 def worst_accuracy() -> dict[str, float]:
-    """Lowest accuracy in % under attacks on the model itself, 50 nodes of 50 edges, by model."""
+    """Return the lowest accuracy in % by model, white box, with 50 nodes of 50 edges."""
     runs = by_experiment(read_records(RECORDS), scale="full")
     tried = recorded_on(runs, {"worst-case", "worst-case-models"})
     table = worst_case_table(worst_cases(named_by_settings(frame(tried))))
@@ -102,23 +104,23 @@ def worst_accuracy() -> dict[str, float]:
 
 
 def plain(cell: dict[str, Any]) -> bool:
-    """True of black-box runs on Cora of the paper's equations, in the tables' settings."""
+    """Return whether a run is black box on Cora, with the paper's equations and attacks."""
     where = (cell.get("dataset"), cell.get("fidelity"), cell.get("threat"))
     return where == ("cora", "paper", "black_box") and set(MARKS) == cell["accuracy"].keys()
 
 
 def name(cell: dict[str, Any]) -> str:
-    """Model, or the flow of a graph PDE."""
+    """Return the model of a run, or the flow of a graph PDE."""
     return str(cell["flow"] if cell["model"] == "graph_pde" else cell["model"])
 
 
 def settings(cell: dict[str, Any]) -> dict[str, Any]:
-    """Configuration without the seed."""
+    """Return the configuration of a run without the seed."""
     return {key: value for key, value in cell["config"].items() if key != "seed"}
 
 
 def draw_attacks(found: dict[str, dict[str, float]]) -> Figure:
-    """One row per model, one mark per test graph, and the MLP as a line."""
+    """Draw one row per model, one mark per test graph, and the MLP as a line."""
     figure, axes = plt.subplots(figsize=(8, 4.4), layout="constrained")
     mlp = found.pop("mlp")["clean"]
     for height, row in enumerate(found):
@@ -147,7 +149,7 @@ def draw_attacks(found: dict[str, dict[str, float]]) -> Figure:
 
 
 def curves(records: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Worst cases of `experiment=budget-curve` on Cora, of the paper's equations; all of them."""
+    """Return the worst cases of `experiment=budget-curve` on Cora; exit if any is missing."""
     cells = Runs(records, fidelity="paper").of("budget-curve")
     found = budget_curve([cell for cell in cells if cell["dataset"] == "cora"])
     wanted = {(m, e, n) for m in ["mlp", *CURVES] for e in EDGES for n in NODES}
@@ -163,7 +165,7 @@ def curves(records: Sequence[dict[str, Any]]) -> pd.DataFrame:
 
 
 def draw_budgets(found: pd.DataFrame) -> Figure:
-    """A panel per number of edges, a labelled curve per model, and the MLP as a line."""
+    """Draw a panel per number of edges, a labelled curve per model, and the MLP as a line."""
     figure, panels = plt.subplots(1, 2, figsize=(8, 4.2), sharey=True, layout="constrained")
     for axes, edges in zip(panels, EDGES, strict=True):
         of_panel = found[found["edges"] == edges]
@@ -205,18 +207,18 @@ def _draw_panel(axes: Axes, found: Mapping[Any, pd.DataFrame]) -> None:
 
 
 def one_by_one(name: str) -> pd.DataFrame:
-    """What `attack_each` found, by node."""
+    """Read the saved results of `attack_each`, by node."""
     return pd.read_csv(EACH / name / "each.csv", index_col="node")
 
 
 def report(folder: Path) -> dict[str, Any]:
-    """A saved report of `evaluate`."""
-    found: dict[str, Any] = json.loads((folder / "report.json").read_text())
-    return found
+    """Read a saved report of `evaluate`."""
+    saved: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    return saved
 
 
 def certificates(*parts: str) -> dict[str, dict[str, Any]]:
-    """Reports of `certify` by the name of their folder."""
+    """Read reports of `certify` by the name of their folder."""
     try:
         return read_certificates([CERTIFICATES.joinpath(*parts)])
     except DataError as error:
@@ -224,7 +226,7 @@ def certificates(*parts: str) -> dict[str, dict[str, Any]]:
 
 
 def draw_tradeoff(found: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """A panel per scheme: average certified radius against smoothed accuracy, a mark per noise.
+    """Draw average certified radius against smoothed accuracy, a panel per scheme.
 
     Args:
         found: Reports by `<model>-<certificate>-<probabilities>`.
@@ -261,7 +263,7 @@ def draw_tradeoff(found: Mapping[str, Mapping[str, Any]]) -> Figure:
 
 
 def draw_certificates(found: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """A panel per scheme; per model lines that are certified and marks that attacks reached.
+    """Draw certified accuracy as lines and attacked accuracy as marks, in a panel per scheme.
 
     Args:
         found: Reports by `<model>-<certificate>`.
@@ -275,7 +277,7 @@ def draw_certificates(found: Mapping[str, Mapping[str, Any]]) -> Figure:
             style = look_of(name.removesuffix(f"-{scheme}")).style
             curve = pd.DataFrame(record["curve"])
             budgets, certified = curve["budget"].to_numpy(), 100 * curve["certified"].to_numpy()
-            # A level for each budget, as wide as to the middle between it and the next.
+            # Each budget gets a level that extends halfway to its neighbours.
             edges = np.concatenate([budgets[:1] - 0.5, (budgets[1:] + budgets[:-1]) / 2])
             edges = np.append(edges, budgets[-1] + 0.5)
             axes.stairs(certified, edges, baseline=None, color=style["color"], lw=1.6)
@@ -307,12 +309,12 @@ def draw_certificates(found: Mapping[str, Mapping[str, Any]]) -> Figure:
 
 
 def draw_each(easy: pd.DataFrame, every: pd.DataFrame, certified: Mapping[str, Any]) -> Figure:
-    """Targets of a GCN right by flips at each: attacked and certified, by degree, by margin.
+    """Draw the accuracy of a GCN by flips at each target: with a certificate, by degree, by margin.
 
     Args:
-        easy: Of `attack_each`, the easy targets.
-        every: The same of all test nodes.
-        certified: Report of `certify` of the easy targets.
+        easy: Result of `attack_each` on the easy targets.
+        every: Result of `attack_each` on all test nodes.
+        certified: Report of `certify` on the easy targets.
     """
     figure, panels = plt.subplots(1, 3, figsize=(9, 3.6), sharey=True, layout="constrained")
     curve = pd.DataFrame(certified["curve"])
@@ -342,12 +344,12 @@ def draw_each(easy: pd.DataFrame, every: pd.DataFrame, certified: Mapping[str, A
 
 
 def attacks_of(folder: Path) -> dict[str, Any]:
-    """Attacks of a saved report of `evaluate`, by name."""
+    """Read the attacks of a saved report of `evaluate`, by name."""
     return {attack["name"]: attack for attack in report(folder)["attacks"]}
 
 
 def draw_effort(panels: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Figure:
-    """A panel per model: lowest accuracy met by each attack against its forward passes."""
+    """Draw the lowest accuracy of each attack against its forward passes, a panel per model."""
     figure, axes = plt.subplots(1, len(panels), figsize=(9, 3.8), sharey=True, squeeze=False)
     figure.set_layout_engine("constrained")
     for panel, (model, attacks) in zip(axes[0], panels.items(), strict=True):
@@ -357,7 +359,7 @@ def draw_effort(panels: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Figure
 
 
 def draw_versions() -> Figure:
-    """`draw_effort` of `auto` within 20 nodes of 4 edges: version 10, and version 6 dashed."""
+    """Draw the effort of `auto` with 20 nodes of 4 edges: version 10, and version 6 dashed."""
     folders = {"version 10": COVER, "version 6": COVER / "version-6"}
     figure = draw_effort(
         {
@@ -369,27 +371,27 @@ def draw_versions() -> Figure:
         axes.set_ylim(30, 90)
         for line, color, style in zip(axes.lines, ("#b2182b", "#555555"), ("-", "--"), strict=True):
             line.set(color=color, ls=style)
-        # Without the seconds, which other work on the machine lengthened.
+        # The legend omits the seconds, which other work on the machine lengthened.
         axes.legend(axes.lines, folders, frameon=False)
     figure.axes[1].set_ylabel("")
     return figure
 
 
 def draw_long_runs(record: Mapping[str, Any]) -> Figure:
-    """The flows of `figure stability`, from what the command wrote."""
+    """Draw the flows of `figure stability` from the file that the command wrote."""
     rows = {look_of(of["choices"]["flow"]).label: of["rows"] for of in record["panels"]}
     return draw_stability(rows)
 
 
 def _label_ends(axes: Axes, ends: Mapping[str, tuple[float, str]]) -> None:
-    """Name curves to the right of a panel, each as near to its end as there is room.
+    """Label curves to the right of a panel, each as close to its end as possible.
 
     Args:
         axes: The panel.
-        ends: By label, height of the curve's end, and colour.
+        ends: Label -> height of the curve's end, and colour.
     """
     ordered = sorted(ends.items(), key=lambda item: item[1][0])
-    # Heights LINE apart, of least squared distance to the ends, and none below the axis.
+    # Heights at least LINE apart, closest to the ends in least squares, and not below the axis.
     steps = LINE * np.arange(len(ordered))
     heights = isotonic_regression([end for _, (end, _) in ordered] - steps).x.clip(0) + steps
     for (label, (end, color)), height in zip(ordered, heights, strict=True):
@@ -405,7 +407,7 @@ def _label_ends(axes: Axes, ends: Mapping[str, tuple[float, str]]) -> None:
 
 
 def main() -> None:
-    """Write the picture that is named, or those of the tables."""
+    """Write the figure named on the command line, or those of the tables."""
     pictures: Mapping[str, tuple[str, Callable[[], Figure]]] = {
         "attack": ("accuracy_under_attack.svg", lambda: draw_attacks(mean_accuracy())),
         "budget": (
@@ -446,7 +448,7 @@ def main() -> None:
             (PICTURES / f"{stem}.svg").write_bytes(render(figure, "svg"))
         return
     name, draw = pictures[chosen]
-    # The same records are the same file.
+    # With a fixed salt and no date, the same records give the same file.
     mpl.rcParams.update({"svg.hashsalt": "robust_diffusion", "font.size": 10})
     draw().savefig(PICTURES / name, metadata={"Date": None})
 

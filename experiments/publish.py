@@ -1,13 +1,12 @@
-"""Publish records, and rebuild what is made of them, under experiments/results/.
+"""Publish records, and rebuild the views made from them, under experiments/results/.
 
     python experiments/publish.py outputs/records.jsonl [more.jsonl ...]
     python experiments/publish.py --check
 
-The published records are the latest finished record of each run and the lines by which
-experiments asked for it, without keys that only tell where a run was. Every view (tables that
+The published records are the latest finished record of each run and the references to it from
+experiments, without keys that only describe where a run was executed. Every view (tables that
 hold a number, comparisons, claims, the table of claims in the README) is written from them
-alone. With `--check` nothing is written; a view that is out of date is named, and that is an
-error.
+alone. With `--check`, nothing is written, and it is an error if a view is out of date.
 """
 
 import argparse
@@ -40,7 +39,7 @@ STABILITY = Path(__file__).with_name("stability")
 """Records of `figure stability`."""
 
 PLACES = frozenset(["download", "printed", "progress_bar", "root", "urls"])
-"""Keys of a configuration that only tell where a run was, or what was shown."""
+"""Keys of a configuration that only describe where a run was executed, or what it printed."""
 
 KEPT_WHOLE = frozenset(["model", "surrogates", "attacks"])
 """Parts of a configuration in which every key shapes the result."""
@@ -50,7 +49,7 @@ FRONT = "<!-- claims, by `make publish` -->"
 
 
 def main() -> None:
-    """Publish the records that are named, then rebuild every view."""
+    """Publish the records on the command line, then rebuild every view."""
     parser = argparse.ArgumentParser(description="Publish records, and what is made of them.")
     parser.add_argument("records", nargs="*", type=Path, help="none only rebuilds the views")
     parser.add_argument(
@@ -74,13 +73,13 @@ def main() -> None:
 
 
 def publishable(records: list[Record]) -> Iterator[Record]:
-    """Each finished run once, and each experiment's last line that asks for it.
+    """Yield each finished run once, and the last reference to it from each experiment.
 
-    Tables go by the order in which runs were last asked for, so it is kept; a run's record comes
-    before every reference to it.
+    The order of the last references is preserved, since tables use it. A run's record comes before
+    every reference to it.
 
     Args:
-        records: In the order in which they were appended.
+        records: Records in the order in which they were appended.
     """
     latest = latest_by_run(records)
     asks: dict[tuple[str, str], Record] = {}
@@ -101,10 +100,10 @@ def publishable(records: list[Record]) -> Iterator[Record]:
 
 
 def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
-    """Every file that is made of the published records, with its text, and records of figures.
+    """Yield the path and text of every view of the published records, and of the figure's records.
 
     Args:
-        records: The published ones.
+        records: The published records.
     """
     for name, table in studies(records):
         yield RESULTS / f"{name}.md", _as_markdown(table)
@@ -128,10 +127,10 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
 
 
 def outdated(made: Mapping[Path, str | bytes]) -> Iterator[str]:
-    """One line per view that is missing, out of date, or made of no records.
+    """Yield one message per view that is missing, out of date, or not made from records.
 
     Args:
-        made: What the files should hold.
+        made: Path of each view -> its current content.
     """
     for path, text in made.items():
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
@@ -151,7 +150,7 @@ def _with_front(page: str, table: str) -> str:
 
 
 def _compressed(records: Iterable[Record]) -> bytes:
-    # Without the time of compression, so that the same records are the same file.
+    # Without the time of compression, so that the same records give the same file.
     return gzip.compress(b"".join(encoded(records)), mtime=0)
 
 
@@ -166,7 +165,7 @@ def _without_places(node: Any) -> Any:
 
 
 def _without_folders(parts: Any) -> Any:
-    """Leave out the folder that an attack reads a graph from, which is no part of an id."""
+    """Drop the folder from which an attack reads a graph; it is not part of a run's id."""
     if not isinstance(parts, dict):
         return parts
     return {

@@ -1,11 +1,11 @@
-"""Repeat published runs, and compare their accuracies with those that were recorded.
+"""Repeat published runs, and compare their accuracies with the recorded ones.
 
     python experiments/reproduce.py --cells 3
     python experiments/reproduce.py 505a72dc82ff1559
 
-Runs are drawn from the records, or named by their ids. Everything is computed anew in a folder of
-its own. On the machine that recorded a run its accuracies are the same again, and so are they on
-another one if it was recorded with `make ... PORTABLE=1`.
+Runs are drawn from the records, or named by their ids. Everything is computed from scratch in a
+temporary folder. The accuracies are the same on the machine that recorded a run, and on any machine
+if the run was recorded with `make ... PORTABLE=1`.
 """
 
 import argparse
@@ -23,11 +23,11 @@ from robust_diffusion.system.portable import PORTABLE, named_in
 
 RECORDS = Path(__file__).with_name("results") / "records.jsonl.gz"
 IGNORED = ("logger", "hydra", "threads")
-"""First parts of the overrides that do not shape a result."""
+"""Top-level keys of the overrides that do not change a result."""
 
 
 def main() -> None:
-    """Reproduce runs; the exit status is 1 if one is further away than the tolerance."""
+    """Reproduce runs; exit with 1 if one differs by more than the tolerance."""
     parser = _parser()
     chosen = parser.parse_args()
     if chosen.cells < 1:
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _reproduce(record: Record, tolerance: float) -> str | None:
-    """Repeat a run, and print how it compares; the reason if it is not reproduced."""
+    """Repeat a run and print a comparison; return the reason if it is not reproduced."""
     with tempfile.TemporaryDirectory() as folder:
         outputs = Path(folder)
         found = _run(record, outputs)
@@ -82,7 +82,7 @@ def _reproduce(record: Record, tolerance: float) -> str | None:
         graph: 100 * (found["accuracy"][graph] - accuracy)
         for graph, accuracy in record["accuracy"].items()
     }
-    # A graph by another version of an attack is another graph: it is shown, and not compared.
+    # Another version of an attack makes another graph, so its accuracy is shown but not compared.
     before, now = (of.get("attack_versions", {}) for of in (record, found))
     other = {graph for graph in now if now[graph] != before.get(graph)}
     compared = {graph: value for graph, value in differences.items() if graph not in other}
@@ -98,7 +98,7 @@ def _reproduce(record: Record, tolerance: float) -> str | None:
 
 
 def _elsewhere(record: Record, found: Record) -> str:
-    """The processors of the record and of today, where they differ."""
+    """Name the processors of the record and of this machine if they differ."""
     before, now = (of.get("processor", "one that is not recorded") for of in (record, found))
     return "" if before == now else f"; recorded on {before}, now on {now}"
 
@@ -110,7 +110,7 @@ def _run(record: Record, outputs: Path) -> Record | None:
 
 
 def _environment(record: Record) -> dict[str, str]:
-    """The environment of the arithmetic that the record names after its processor."""
+    """Return the environment for the arithmetic that the record names after its processor."""
     others = {key: value for key, value in os.environ.items() if key not in PORTABLE}
     return others | named_in(record.get("processor", ""))
 
@@ -121,21 +121,21 @@ def _command(record: Record, outputs: Path) -> list[str]:
         for key, value in record["overrides"].items()
         if key.split(".")[0].split("/")[0] not in IGNORED
     }
-    # A variant may take a graph's edge numbers today, and have taken ones then.
+    # A variant may use a graph's edge numbers today, although it used ones in the record.
     values = record["config"].get("data", {}).get("edge_values", "ones")
     overrides.setdefault("fidelity.edge_values", values)
     threat = record["config"].get("threat") or {}
-    if threat.get("surrogates"):  # trained with the victim's random state by default, before
+    if threat.get("surrogates"):  # the default was once the victim's random state
         overrides.setdefault("threat.seeding", threat.get("seeding", "cell"))
-    # Its run alone, whatever else its experiment sweeps.
+    # Only this run, not the sweep of its experiment.
     overrides |= {"hydra.mode": "RUN", "logger": "none", "paths.outputs": str(outputs)}
     overrides["threads"] = str(record["config"]["threads"])
-    if "backend" in record:  # another one rounds otherwise
+    if "backend" in record:  # backends round differently
         overrides["backend"] = record["backend"]
     # Records drop the + of an added key; a group's key has a / or an @.
     plain = {key for key in record["overrides"] if "." in key and not {"/", "@"} & {*key}}
-    given = [f"{'++' * (key in plain)}{key}={value}" for key, value in overrides.items()]
-    return [sys.executable, "-m", "robust_diffusion.run", *given]
+    arguments = [f"{'++' * (key in plain)}{key}={value}" for key, value in overrides.items()]
+    return [sys.executable, "-m", "robust_diffusion.run", *arguments]
 
 
 if __name__ == "__main__":

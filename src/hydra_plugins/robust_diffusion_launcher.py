@@ -1,4 +1,4 @@
-"""The launcher of `hydra/launcher=cores`; Hydra looks for plugins in this package alone."""
+"""Launcher of `hydra/launcher=cores`; Hydra looks for plugins only in this package."""
 
 import logging
 import os
@@ -26,7 +26,7 @@ from robust_diffusion.system.progress import Progress
 log = logging.getLogger(__name__)
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Settings that share the processors among parallel processes, unless they are set already."""
+"""Environment variables that divide the cores among parallel processes, unless already set."""
 
 CARDS = "CUDA_VISIBLE_DEVICES"
 """Environment variable that names the GPUs of a process."""
@@ -34,20 +34,20 @@ CARDS = "CUDA_VISIBLE_DEVICES"
 
 @validated("hydra.launcher")
 class ProcessLauncher(BasicLauncher):
-    """Hydra's own launcher in parallel processes of joblib's.
+    """Launcher that executes runs in parallel processes, which joblib provides.
 
-    A run whose process dies is recorded as failed, and the others go on: each process is an
-    executor of its own, since joblib gives up an executor that has lost one. When this process
-    ends, however it does, so do the others.
+    A run whose process dies is recorded as failed, and the others continue. To this end each
+    process is a separate executor, since a joblib executor stops once it has lost a process. When
+    this process ends, for whichever reason, so do the others.
 
     Args:
-        n_jobs: Runs at a time; -1 for one per core that this process may use, -2 for one
+        n_jobs: Number of parallel runs; -1 for one per core that this process may use, -2 for one
             less, and so on.
-        gpus_per_cell: Share of a GPU that a run takes, in 0..1: there are no more runs at a time
-            than the GPUs have room for. 0 shares nothing out, so that every run sees all GPUs.
+        gpus_per_cell: Share of a GPU that a run takes, in 0..1; the GPUs then limit the number of
+            parallel runs. With 0, there is no such limit and every run sees all GPUs.
 
     Raises:
-        ConfigError: `n_jobs` is 0 or no whole number, or the share is out of range.
+        ConfigError: `n_jobs` is 0 or not a whole number, or the share is out of range.
     """
 
     def __init__(self, n_jobs: int = -1, gpus_per_cell: Share = 1.0) -> None:
@@ -60,8 +60,8 @@ class ProcessLauncher(BasicLauncher):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Execute every run; their returns are in the order of the overrides."""
-        super().launch([], initial_job_idx)  # makes the folder
+        """Execute every run, and return the results in the order of the overrides."""
+        super().launch([], initial_job_idx)  # creates the folder
         waiting = deque(enumerate(job_overrides, start=initial_job_idx))
         places = self.places(len(waiting))
         processes = list(map(_process, places))
@@ -72,8 +72,8 @@ class ProcessLauncher(BasicLauncher):
             while waiting or running:
                 while waiting and idle:
                     run, i = waiting.popleft(), idle.pop()
-                    given = Singleton.get_state(), *run
-                    running[processes[i].submit(self.run_there, *given)] = (*run, i)
+                    arguments = Singleton.get_state(), *run
+                    running[processes[i].submit(self.run_there, *arguments)] = (*run, i)
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     number, overrides, i = running.pop(future)
                     idle.append(i)
@@ -89,7 +89,7 @@ class ProcessLauncher(BasicLauncher):
         return [done[number] for number in sorted(done)]
 
     def places(self, runs: int) -> list[dict[str, str]]:
-        """Per run at a time the environment that names its threads, and its GPU if it has one."""
+        """Return the environment of each process: its number of threads, and its GPU if any."""
         import torch  # late, since Hydra imports every launcher
 
         assert self.config is not None
@@ -104,19 +104,19 @@ class ProcessLauncher(BasicLauncher):
         return [shared | ({CARDS: card} if card else {}) for card in cards]
 
     def run_there(self, state: Any, number: int, overrides: Sequence[str]) -> JobReturn:
-        """Execute one run in a process of joblib's."""
+        """Execute one run in a process of joblib."""
         Singleton.set_state(state)
         return self.run(number, overrides)
 
     def run(self, number: int, overrides: Sequence[str]) -> JobReturn:
         """Execute one run in this process."""
         (returned,) = super().launch([overrides], number)
-        # Configurations do not all travel, and no one at the other end reads them.
+        # Some configurations cannot be sent between processes, and the sweep does not read them.
         return replace(returned, cfg=None, hydra_cfg=None)
 
 
 def _record_lost(cfg: DictConfig) -> None:
-    """Record, in the process of the sweep, the failure of a run whose process is no more."""
+    """Record the failure of a run whose process died; called in the process of the sweep."""
     from robust_diffusion.experiment.run import record_failure
 
     number = HydraConfig.get().job.num
@@ -126,16 +126,16 @@ def _record_lost(cfg: DictConfig) -> None:
 
 
 def _process(environment: dict[str, str]) -> Any:
-    """An executor of one process."""
+    """Return an executor of one process."""
     with needs_extra("launchers", "hydra/launcher=cores"):
         from joblib.externals.loky import ProcessPoolExecutor
     return ProcessPoolExecutor(1, env=environment, initializer=_follow, initargs=(os.getpid(),))
 
 
 def _follow(sweep: int) -> None:
-    """End this process when that of the sweep has ended, however it did."""
+    """End this process when the sweep's process has ended, for whichever reason."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the sweep, which ends this one
-    Progress.hidden = True  # the one bar is the sweep's
+    Progress.hidden = True  # only the sweep shows a bar
 
     def end() -> None:
         while os.getppid() == sweep:

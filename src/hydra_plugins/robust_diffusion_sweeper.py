@@ -1,4 +1,4 @@
-"""Sweepers of `hydra/sweeper=grid` and `tune`; Hydra looks for plugins in this package alone."""
+"""Sweepers of `hydra/sweeper=grid` and `tune`; Hydra looks for plugins only in this package."""
 
 import logging
 import os
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class _LaunchingSweeper(Sweeper):
-    """Holds what Hydra hands to a sweeper."""
+    """Base of the sweepers, which launches runs and saves configurations."""
 
     hydra_context: HydraContext
     config: DictConfig
@@ -43,7 +43,7 @@ class _LaunchingSweeper(Sweeper):
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        """Take what Hydra hands to a sweeper, and open the launcher."""
+        """Store Hydra's arguments, and create the launcher."""
         self.hydra_context, self.config = hydra_context, config
         self.report = SweepReport(config, **self.batches)
         if "SlurmLauncher" in config.hydra.launcher._target_ and which("srun") is None:
@@ -54,7 +54,7 @@ class _LaunchingSweeper(Sweeper):
                 remedy = "pip install 'robust-diffusion[ray]'"
                 raise ConfigError(f"hydra/launcher=ray: not installed; {remedy}")
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # sends no usage statistics
-            # Without cards of its own a run sees those of its machine, as elsewhere.
+            # A run that asks for no GPU sees all of its machine, as with other launchers.
             os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
@@ -67,7 +67,7 @@ class _LaunchingSweeper(Sweeper):
         OmegaConf.save(config, directory / name)
 
     def launch(self, runs: Sequence[Sequence[str]], first: int = 0) -> Sequence[JobReturn]:
-        """Execute runs, numbered from `first`; raises what one of them raised."""
+        """Execute runs, numbered from `first`; re-raise the exception of a failed run."""
         try:
             with self.report.printing(runs):
                 jobs = self.launcher.launch(runs, initial_job_idx=first) if runs else []
@@ -87,13 +87,13 @@ class _LaunchingSweeper(Sweeper):
 
 @validated("hydra.sweeper")
 class GridSweeper(_LaunchingSweeper):
-    """Runs one product of options or several.
+    """Sweeper that runs one or several products of options.
 
     Args:
-        params: Per option its values, of every grid.
-        grids: Further options, one product each.
-        max_cells: Most cells of a thinned sweep, at least 1; `None` runs all.
-        stand_ins: Dataset -> another one, which runs where that one does if it is typed.
+        params: Option -> its values, in every grid.
+        grids: Further options -> values, one product per grid.
+        max_cells: Largest number of runs of a thinned sweep, at least 1; `None` runs all.
+        stand_ins: Dataset -> another one, which replaces it if typed on the command line.
     """
 
     def __init__(
@@ -108,21 +108,21 @@ class GridSweeper(_LaunchingSweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Launch every run that `arguments`, the command line's overrides, ask for."""
+        """Launch every run that the command line's overrides, `arguments`, ask for."""
         runs = self.plan(typed=arguments)
         self.save(self.config, "multirun.yaml")
-        # A value that cannot be stops the sweep before its first run. One run of each value is
-        # enough to tell, and all of them would take minutes.
+        # An invalid value stops the sweep before its first run. One run per value is enough to
+        # find it, and checking every run would take minutes.
         try:
             configs = list(map(self._compose, covering(runs)))
         except ConfigCompositionException:
             runs = without_lacking_keys(runs, self._compose)
             configs = list(map(self._compose, covering(runs)))
         for config in configs:
-            # What refers to the folder of a run is checked there, as a logger is.
+            # Values that refer to a run's folder, such as a logger, are checked in the run.
             with suppress(InterpolationResolutionError):
                 check_values(config, {str(key) for key in config} - {"logger"})
-        # Runs that differed in such a key alone are one.
+        # Runs that differed only in a removed key are now the same.
         return [self.launch(list(map(list, dict.fromkeys(map(tuple, runs)))))]
 
     def _compose(self, overrides: list[str]) -> DictConfig:
@@ -131,19 +131,20 @@ class GridSweeper(_LaunchingSweeper):
 
 @validated("hydra.sweeper")
 class TuneSweeper(_LaunchingSweeper):
-    """Searches for the hyper-parameters of the best validation accuracy.
+    """Sweeper that searches for the hyper-parameters of the best validation accuracy.
 
-    Trials are runs like any other: those that are recorded already are not run again, and the same
-    seed proposes the same ones, so an interrupted search goes on where it stopped.
+    Trials are ordinary runs: finished ones are not repeated, and the same seed proposes the same
+    trials, so an interrupted search continues where it stopped.
 
     Args:
-        params: Per option what to search, or a fixed value; see `Search`. One that is typed on the
-            command line takes its place.
+        params: Option -> range to search, or a fixed value; see `Search`. An override on the
+            command line takes precedence.
         direction: `maximize` or `minimize`.
         n_trials: Number of trials, at least 1.
-        n_jobs: Trials proposed at a time, at least 1; the launcher may run them in parallel.
-        max_failure_rate: Share of these that may fail, 0..1; if more do, the search ends.
-        sampler: `seed` and `n_startup_trials`, see `Search`.
+        n_jobs: Number of trials proposed at a time, at least 1; a launcher may run them in
+            parallel.
+        max_failure_rate: Share of these that may fail, in 0..1; if more fail, the search ends.
+        sampler: Options `seed` and `n_startup_trials` of `Search`.
     """
 
     def __init__(
@@ -162,11 +163,11 @@ class TuneSweeper(_LaunchingSweeper):
         self.options = {"direction": direction, **sampler}
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Run the trials, and write the best to `optimization_results.yaml` in their folder.
+        """Run the trials, and write the best one to `optimization_results.yaml` in their folder.
 
         Raises:
             ConfigError: Optuna is missing, or too old.
-            TrainingError: More trials failed than may, or all of them.
+            TrainingError: All trials failed, or more than `max_failure_rate` allows.
         """
         search = self._search(arguments)
         self.save(self.config, "multirun.yaml")

@@ -134,7 +134,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-if not TYPE_CHECKING:  # where a checker would take any name for one of the package
+if not TYPE_CHECKING:  # a type checker would accept any attribute
     __getattr__ = lazy_attributes(
         __name__, former={"latest_by_cell": "latest_by_run", "run_cell": "run_experiment"}
     )

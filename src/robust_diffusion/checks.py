@@ -1,10 +1,10 @@
-"""Values of configurations and of Python callers, checked against the annotations of arguments.
+"""Validation of arguments, from configurations and from Python, against their annotations.
 
     @validated("flow")
     class Heat(Flow):
         def __init__(self, channels: int, *, rate: Positive = 1.0) -> None: ...
 
-`Heat(8, rate=-1)` and `flow.rate=-1` then raise one `ConfigError`, which names key and range.
+`Heat(8, rate=-1)` and `flow.rate=-1` then raise the same `ConfigError`, which names key and range.
 """
 
 import inspect
@@ -21,19 +21,19 @@ from annotated_types import Ge, Gt, Le, Lt
 from robust_diffusion.errors import ConfigError
 
 NAME = re.compile(r"\w[\w.+ -]{0,99}")
-"""Text that names a thing, in any alphabet."""
+"""Valid names, in any alphabet."""
 
 Natural = Annotated[int, Ge(0)]
 Count = Annotated[int, Ge(1)]
 Width = Annotated[int, Ge(1), Le(10**6)]
-"""Width of a layer; weights of 10^6 x 10^6 do not fit into any memory."""
+"""Width of a layer; a weight matrix of 10^6 x 10^6 does not fit in memory."""
 Layers = Annotated[int, Ge(1), Le(1000)]
 Steps = Annotated[int, Ge(0), Le(10**6)]
-"""Rounds of a loop; more would not end within days."""
+"""Iterations of a loop; more would take days."""
 SomeSteps = Annotated[int, Ge(1), Le(10**6)]
 Seed = Annotated[int, Ge(0), Le(2**32 - 1)]
 Nodes = Annotated[int, Ge(0), Le(10**8)]
-"""Or edges, of which a list is made."""
+"""Number of nodes or edges that are held as a list."""
 NonNegative = Annotated[float, Ge(0)]
 Positive = Annotated[float, Gt(0)]
 Share = Annotated[float, Ge(0), Le(1)]
@@ -44,7 +44,7 @@ Backend = Literal["auto", "compiled", "torch", "triton", "reference"]
 """Backend of the sums over edges; see `operators.set_backend`."""
 
 WORDS: Mapping[type, str] = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
-"""Words of a bound; its value has the name of the class."""
+"""Wording of each bound; a bound's attribute has the name of its class, in lower case."""
 
 _NAMED: Mapping[Any, str] = {
     bool: "true or false",
@@ -61,16 +61,16 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def validated(key: str) -> Callable[[Decorated], Decorated]:
-    """Decorator of a class or function that checks its arguments by their annotations.
+    """Decorate a class or function so that its arguments are checked against their annotations.
 
-    Numbers arrive as Python's own, those of numpy included. What has no annotation, or one that
-    says nothing of a value, passes. The `*args` and `**options` of a constructor stand for the
-    arguments of its base class.
+    Numbers, including numpy's, are converted to Python's. An argument is not checked if it has no
+    annotation, or one that cannot be tested on a value. In a constructor, `*args` and `**options`
+    stand for the arguments of the base class.
 
     Args:
-        key: Prefix of the arguments' names in messages, in which an argument may be named, as in
-            `attacks.{self.name}`. Without one, of a function that users call, objects pass: it has
-            words of its own for a model or a graph that is none.
+        key: Prefix of the argument names in messages. It may refer to an argument, as in
+            `attacks.{self.name}`. If empty, as for functions that users call, only numbers and
+            words are checked: such a function has its own messages for an invalid model or graph.
     """
 
     def decorate(target: Decorated) -> Decorated:
@@ -87,8 +87,8 @@ def validated(key: str) -> Callable[[Decorated], Decorated]:
 
 
 def _merged(init: Callable[..., Any], base: Callable[..., Any]) -> inspect.Signature:
-    """Signature of a constructor, its `*args` and `**options` replaced by those of the base."""
-    mine, theirs = (list(parameters_of(each).values()) for each in (init, base))
+    """Return the signature of a constructor, its starred arguments replaced by the base's."""
+    mine, theirs = (list(parameters_of(function).values()) for function in (init, base))
     passed = {p.kind for p in mine if p.kind in STARRED}
     mine = [p for p in mine if p.kind not in STARRED]
     positional = theirs[1:] if inspect.Parameter.VAR_POSITIONAL in passed else []
@@ -109,7 +109,7 @@ def _checking(function: Callable[..., Any], key: str) -> Callable[..., Any]:
         try:
             bound = inspect.Signature(list(parameters.values())).bind(*args, **kwargs)
         except TypeError:
-            return function(*args, **kwargs)  # whose own words are better
+            return function(*args, **kwargs)  # Python's own message is better
         arguments = bound.arguments
         bound.apply_defaults()
         prefix = key.format(**bound.arguments)
@@ -126,29 +126,29 @@ def _checking(function: Callable[..., Any], key: str) -> Callable[..., Any]:
 
 @cache
 def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """Parameters of a callable, their annotations evaluated where that is possible."""
-    with suppress(Exception):  # annotations that only type checkers read, as of what they import
+    """Return the parameters of a callable, with evaluated annotations if possible."""
+    with suppress(Exception):  # annotations may name what only type checkers import
         return inspect.signature(target, eval_str=True).parameters
     try:
         return inspect.signature(target).parameters
-    except ValueError:  # a builtin class that does not say what it takes
+    except ValueError:  # a builtin class without a signature
         return inspect.signature(lambda **_: None).parameters
 
 
 def check_argument(key: str, value: object, parameter: inspect.Parameter) -> Any:
-    """The value as the parameter takes it; else a `ConfigError` names key, value and range."""
+    """Return the value converted for the parameter; raise a `ConfigError` if it is invalid."""
     if value is parameter.default or parameter.kind in STARRED or _has_target(value):
         return value
     return check_value(key, value, parameter.annotation)
 
 
 def check_value(key: str, value: object, kind: Any) -> Any:
-    """The value as an annotation has it; else a `ConfigError` names key, value and range."""
+    """Return the value converted to an annotation; raise a `ConfigError` if it is invalid."""
     from pydantic import PydanticUserError, ValidationError  # late, as in `_adapter`
     from pydantic_core import SchemaError
 
     if kind in (inspect.Parameter.empty, Any) or isinstance(kind, str):
-        return value  # no annotation, or one for type checkers alone
+        return value  # no annotation, or one for type checkers only
     plain = _plain(value)
     if isinstance(plain, int) and abs(plain) >= 2**63:
         raise ConfigError(f"{key}={value}: beyond 64 bits; use a smaller number")
@@ -165,14 +165,14 @@ def check_value(key: str, value: object, kind: Any) -> Any:
 
 @cache
 def _adapter(kind: Any) -> Any:
-    from pydantic import ConfigDict, TypeAdapter  # late: `--help` needs a tenth of a second
+    from pydantic import ConfigDict, TypeAdapter  # late, so that `--help` stays fast
 
     config = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
     return TypeAdapter(kind, config=config)
 
 
 def _is_plain(kind: Any) -> bool:
-    """True of numbers and words, alone, in a list or as an alternative."""
+    """Return whether a type consists of numbers and words, single, listed or as alternatives."""
     origin = get_origin(kind)
     if origin in (Union, UnionType, Sequence):
         return all(map(_is_plain, get_args(kind)))
@@ -180,8 +180,8 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """The value, numbers of numpy and lists of OmegaConf as Python's own."""
-    # A boolean of numpy's is no Number.
+    """Convert numpy numbers and OmegaConf lists to Python's own."""
+    # numpy's booleans are not registered as `Number`.
     if isinstance(value, Number) or type(value).__name__ in ("bool", "bool_"):
         return value.item() if hasattr(value, "item") else value
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
@@ -190,7 +190,7 @@ def _plain(value: Any) -> Any:
 
 
 def _has_target(value: object) -> bool:
-    """True of a configuration of objects, which Hydra makes of it."""
+    """Return whether a value is a configuration from which Hydra builds objects."""
     if isinstance(value, Mapping):
         return "_target_" in value or any(map(_has_target, value.values()))
     return isinstance(value, list) and any(map(_has_target, value))
@@ -218,20 +218,19 @@ def _described(kind: Any) -> str:
 
 
 def check_choice(key: str, value: str, options: Iterable[str]) -> str:
-    """The value, if it is one of the options; else a `ConfigError` that lists them."""
+    """Return the value if it is one of the options; raise a `ConfigError` that lists them."""
     if value not in (known := sorted(options)):
         raise ConfigError(f"{key}={value}: unknown; use one of {', '.join(known)}")
     return value
 
 
 def check_name(key: str, value: object, taken: Collection[str] = ()) -> str:
-    """The value, if it is a name, that can be part of a file's name and no path; else an error.
-
-    Names that stand for something else already are `taken`.
+    """Return the value if it is a name that a file name may contain, and is not in `taken`.
 
     Raises:
-        ConfigError: It is neither letters, digits, `_`, `-`, `+`, `.` nor spaces within, begins
-            with a dot, a sign or a space, or is longer than 100 characters; or it is taken.
+        ConfigError: The value has characters other than letters, digits, `_`, `-`, `+`, `.` and
+            inner spaces, begins with a dot, a sign or a space, is longer than 100 characters, or
+            is taken.
     """
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Places of the configuration and of published files, in a checkout and in an installed package."""
+"""Paths of the configuration and of published files, in a checkout or an installed package."""
 
 import re
 from pathlib import Path
@@ -20,15 +20,15 @@ DEFAULT_RECORDS = "outputs/records.jsonl"
 
 
 def read_yaml(path: str | Path) -> Any:
-    """Return what a YAML file without interpolations holds, ten times as fast as OmegaConf does."""
+    """Return the content of a YAML file without interpolations, ten times faster than OmegaConf."""
     with Path(path).open("rb") as file:
         return yaml.load(file, Loader=yaml.CSafeLoader)
 
 
 def find_published(argument: str) -> str:
-    """A word of the command line, in which `experiments/...` names what was published.
+    """Replace `experiments/...` in a command-line argument by the path of the published file.
 
-    A file of that name in the current folder comes first.
+    A file of that name in the current folder takes precedence.
     """
     option, equals, path = argument.rpartition("=")
     file = _ROOT / path
@@ -37,14 +37,14 @@ def find_published(argument: str) -> str:
 
 
 def _unless(other: Any, default: Any) -> Any:
-    """`${unless:${.other},default}` in `conf/`: a default that another key overrides."""
+    """Resolve `${unless:${.other},default}` in `conf/`: a default that another key overrides."""
     return default if other is None else None
 
 
 def _named_after(path: Any) -> str:
-    """`${named_after:${.source.path}}` in `conf/`: a graph of the user's by its file or folder.
+    """Resolve `${named_after:${.source.path}}` in `conf/`: name a custom graph after its path.
 
-    No dataset of the package, since that has results of its own.
+    The name of a dataset of the package gets a prefix, since that dataset has its own results.
     """
     name = re.sub(r"\.(npz|pt)$", "", Path(str(path or "")).name)
     name = re.sub(r"[^\w.+ -]", "_", name).lstrip(".+ -")[:90].rstrip()

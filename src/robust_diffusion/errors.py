@@ -1,4 +1,4 @@
-"""Errors a user can act on: each names the file or key, the value, and what would be right.
+"""Errors that a user can act on: each names the file or key, the value, and a remedy.
 
 The command line prints them as one line and exits non-zero; see `robust_diffusion.system.boundary`.
 """
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a disk without room, of a user's share of it, or of a limit of file sizes."""
+"""Error codes of a full disk, an exhausted quota, and a file above the size limit."""
 
 UNWRITABLE = (*FULL, errno.EROFS, errno.EACCES, errno.EPERM)
-"""The same, and errors of a folder that must not be written to."""
+"""`FULL`, and the error codes of a read-only or protected folder."""
 
 
 class RobustDiffusionError(Exception):
@@ -27,7 +27,7 @@ class DataError(RobustDiffusionError, ValueError):
 
 
 class TrainingError(RobustDiffusionError, RuntimeError):
-    """Training cannot go on, for example because the loss is not finite."""
+    """Training cannot continue, for example because the loss is not finite."""
 
 
 class AttackError(RobustDiffusionError, RuntimeError):
@@ -36,11 +36,11 @@ class AttackError(RobustDiffusionError, RuntimeError):
 
 @contextmanager
 def needs_extra(extra: str, user: str) -> Iterator[None]:
-    """Name the extra that brings a module if its import in the block fails.
+    """Turn a failed import in the block into a `ConfigError` that names the extra to install.
 
     Args:
-        extra: Of this package, such as `report`.
-        user: What needs the module, as the message begins.
+        extra: Extra of this package, such as `report`.
+        user: Option or command that needs the module; the message begins with it.
     """
     try:
         yield
@@ -50,4 +50,4 @@ def needs_extra(extra: str, user: str) -> Iterator[None]:
 
 
 class EscapedError(BaseException):
-    """Carries its cause past Hydra, which makes warnings of the exceptions of callbacks."""
+    """Carrier of its cause past Hydra, which turns exceptions of callbacks into warnings."""

@@ -7,7 +7,7 @@ from robust_diffusion import evaluation
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__path__":  # by it, Python would load each module again, with classes of its own
+    if name == "__path__":  # Python would use it to load a second copy of each module
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(evaluation, name)
     message = "robust_diffusion.robustness is now robust_diffusion.evaluation"

@@ -30,17 +30,17 @@ from robust_diffusion.system.interrupts import end_on_sigterm
 log = logging.getLogger(__name__)
 
 ALL_COMMANDS = commands.COMMANDS | paper.PAPER_COMMANDS
-"""First words that are no override, and their purposes."""
+"""Name of each command -> its purpose; any other first word is an override."""
 
 
 def cell(cfg: DictConfig) -> float | None:
-    """Execute one run and record it; in a sweep a failed run is recorded and the others go on.
+    """Execute one run and record it; in a sweep, a failed run does not stop the others.
 
     Returns:
-        Its accuracy on the clean validation nodes, in 0..1, which a sweeper that searches may
-        maximise; none of a run that failed, or that trains nothing.
+        The accuracy on the clean validation nodes, in 0..1, which a search may maximise; `None` if
+        the run failed or trains nothing.
     """
-    # Imported late, so that a mistyped option is answered at once.
+    # Imported late, so that a mistyped option fails at once.
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
@@ -51,11 +51,11 @@ def cell(cfg: DictConfig) -> float | None:
     except Exception as error:
         cause = expected_cause(error) or error
         multirun = HydraConfig.get().mode == RunMode.MULTIRUN
-        # A sweep's exit status is what its records say, so there a record must not go missing.
+        # A sweep takes its exit status from its records, so there a lost record must raise.
         with nullcontext() if multirun else suppress(Exception):
             record_failure(cfg, describe(cause, ALL_COMMANDS), type(cause).__name__)
         message = line_of(error, ALL_COMMANDS, HydraConfig.get().runtime.output_dir)
-        # The traceback of an expected error would say nothing that its message does not.
+        # An expected error needs no traceback: its message says it all.
         if multirun:
             number, shown = HydraConfig.get().job.num, wants_traceback()
             if shown:
@@ -65,13 +65,13 @@ def cell(cfg: DictConfig) -> float | None:
         elif wants_traceback():
             raise
         else:
-            # Not raised, since Hydra would repeat every override above it.
+            # Not raised, since Hydra would print every override above it.
             log.error("error: %s", message)  # noqa: TRY400
             sys.exit(1)
         return None
     finally:
-        # Trainer, module and data hold each other, and what Python counts before it looks for such
-        # rings is objects, not bytes: a sweep's runs would pile up, gigabytes each.
+        # Trainer, module and data refer to each other. Python looks for such cycles after a number
+        # of objects, not bytes, so the runs of a sweep would pile up, at gigabytes each.
         gc.collect()
     return accuracy
 
@@ -83,12 +83,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # The console command finds a class in the current folder, as `python -m` does.
     if "" not in sys.path:
         sys.path.append("")
-    # Makes Hydra hand every exception on to here instead of printing it its own way.
+    # With this, Hydra raises every exception instead of printing it.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    # Set to nothing is as good as not set; as a folder it would be the current one.
+    # An empty value counts as unset; as a path it would be the current folder.
     if os.environ.get("ROBUST_DIFFUSION_DATA") == "":
         del os.environ["ROBUST_DIFFUSION_DATA"]
-    # conf/hydra/launcher/ray.yaml bears the name of the option of Ray's plugin, and replaces it.
+    # conf/hydra/launcher/ray.yaml replaces the option of the same name of Ray's plugin.
     warnings.filterwarnings("ignore", r"(?s).*hydra/launcher/ray' is validated against ConfigStore")
     end_on_sigterm()
     with boundary(() if words and words[0] in ALL_COMMANDS else ALL_COMMANDS):
@@ -97,24 +97,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _answer(words: Sequence[str]) -> None:
     if words and words[0] in ALL_COMMANDS:
-        if words[0] in PARSERS:  # help, and a mistyped option, answer before anything is imported
+        if words[0] in PARSERS:  # `--help` and mistyped options need no slow import
             PARSERS[words[0]]().parse_intermixed_args(words[1:])
         name = words[0].replace("-", "_")
         of_paper = words[0] in paper.PAPER_COMMANDS
         path = f"{paper.__name__}.commands" if of_paper else f"{commands.__name__}.{name}"
-        module = import_module(path)  # no earlier, since it takes seconds
+        module = import_module(path)  # late, since it takes seconds
         getattr(module, f"run_{name}_command")(words[1:])
     elif not {"-h", "--help"}.isdisjoint(words):
         sys.stdout.write(usage(ALL_COMMANDS))
     elif "--version" in words:
         sys.stdout.write(f"robust_diffusion {__version__}\n")
     else:
-        import hydra  # late, as elsewhere here: most commands compose no configuration
+        import hydra  # late, since most commands compose no configuration
 
         from robust_diffusion.experiment.overrides import check_arguments
         from robust_diffusion.experiment.sweeper import as_sweeps
 
-        # Hydra's parser knows no override after an option that stands behind another override.
+        # Options go first: Hydra's parser rejects `key=value --option key=value`.
         sys.argv[1:] = sorted(sys.argv[1:], key=_is_override)
         check_arguments(sys.argv[1:])
         if not {"-m", "--multirun"}.isdisjoint(words):
@@ -124,7 +124,7 @@ def _answer(words: Sequence[str]) -> None:
 
 
 def _as_override(argument: str) -> str:
-    # The config groups are `attack` and `surrogate`; a list of several reads better in the plural.
+    # The config groups are `attack` and `surrogate`, but a list reads better in the plural.
     if argument == "--force":
         return "force=true"
     for group in ("attack", "surrogate"):

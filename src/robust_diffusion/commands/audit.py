@@ -1,4 +1,4 @@
-"""`robust-diffusion audit`: whether perturbed graphs in files are within their budget."""
+"""`robust-diffusion audit`: check that perturbed graphs in files are within their budget."""
 
 import argparse
 import sys
@@ -38,19 +38,19 @@ from robust_diffusion.system.markdown import print_table
 from robust_diffusion.system.tensor_hashes import state_hash
 
 _TOLERANCE = 1.5
-"""Points of accuracy by which rounding on another processor may differ."""
+"""Largest difference, in points of accuracy, that rounding on another processor explains."""
 
 _READ = ("dataset", "difficulty", "budget", "data", "fidelity", "scale", "experiment", "paths")
-"""Options by which the clean graph, its target nodes and the budget are found."""
+"""Config keys that determine the clean graph, its target nodes and the budget."""
 
 
 def run_audit_command(arguments: Sequence[str]) -> None:
-    """Audit perturbed graphs; exits with 1 if one breaks its budget or a report claims too much.
+    """Audit perturbed graphs; exit with 1 if one exceeds its budget or a report does not hold.
 
     Raises:
-        DataError: A file that cannot be read, or not without running code.
-        AttackError: A graph that GRB's files cannot hold.
-        HydraException: An override that means nothing, or a budget out of range.
+        DataError: A file cannot be read, or only by running code.
+        AttackError: A graph cannot be stored in GRB's file format.
+        HydraException: An override is invalid, or a budget is out of range.
     """
     parser = audit_parser()
     chosen = parser.parse_intermixed_args(arguments)
@@ -80,7 +80,7 @@ def run_audit_command(arguments: Sequence[str]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Clean:
-    """The graph before the attack, what may be done to it, and its name."""
+    """Clean graph with its target nodes, its budget, and its name in messages."""
 
     graph: Data
     targets: Tensor
@@ -89,7 +89,7 @@ class _Clean:
 
 
 def _graphs(folder: Path) -> list[Path]:
-    """Graphs that the report of a folder lists."""
+    """Return the files of the graphs that the report in a folder lists."""
     return sorted(folder / graph_file(attack.name) for attack in read_saved(folder).attacks)
 
 
@@ -99,7 +99,7 @@ def _reported(folder: Path, report: RobustnessReport) -> _Clean:
 
 
 def _print_accuracies(folder: Path, report: RobustnessReport, chosen: argparse.Namespace) -> bool:
-    """Measure the accuracies of a report again; return true if it claims others."""
+    """Measure the accuracies of a report again; return true if they or its graph differ."""
     model = _model(report, chosen)
     if model is None:
         sys.stdout.write(
@@ -128,7 +128,7 @@ def measured_again(report: RobustnessReport, model: nn.Module) -> pd.DataFrame:
 
 
 def _model(report: RobustnessReport, chosen: argparse.Namespace) -> nn.Module | None:
-    """Load the model of a report: the named one, or that of the zoo; `None` if there is none."""
+    """Load the model of a report, from the options or the zoo; `None` if neither has it."""
     if chosen.model:
         sizes = report.clean.x.size(1), int(report.clean.y.max()) + 1
         model = build_model(own_model(chosen.model, chosen.options), *sizes)
@@ -142,7 +142,7 @@ def _model(report: RobustnessReport, chosen: argparse.Namespace) -> nn.Module | 
 
 
 def _compared_with_dataset(report: RobustnessReport) -> tuple[str, bool]:
-    """Describe the dataset of a report; false if the clean graph is not that of its name."""
+    """Describe the dataset of a report, and return whether its clean graph is the dataset's."""
     if report.dataset not in dataset_names():
         return f"{report.dataset or 'of your own'}, whose graph is not checked", True
     datamodule, nodes = open_dataset(report.dataset), report.clean.target_nodes
@@ -164,7 +164,7 @@ def _clean(overrides: Sequence[str]) -> _Clean:
 
 
 def _print_audit(file: Path, clean: _Clean, chosen: argparse.Namespace) -> bool:
-    """Audit one file, print what was found, and return true if its budget is broken."""
+    """Audit one file, print the violations, and return whether it exceeds its budget."""
     perturbed = read_perturbed(file, clean.graph, merge_duplicates=chosen.merge_duplicates)
     kind: ViolationKind = chosen.kind or perturbed.kind
     violations = perturbed.violations + audit(

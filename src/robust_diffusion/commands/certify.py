@@ -1,4 +1,4 @@
-"""`robust-diffusion certify`: what no attack within a budget can change."""
+"""`robust-diffusion certify`: accuracy that no attack within a budget can reduce."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,17 +27,17 @@ from robust_diffusion.system.arithmetic import set_threads
 from robust_diffusion.system.markdown import print_table
 
 _READ = OF_EVALUATE - {"threat"} | {"certificate", "threads", "trainer", "training"}
-"""First parts of the options that the command reads."""
+"""Top-level config keys that the command reads."""
 
 
 def run_certify_command(arguments: Sequence[str]) -> None:
     """Certify the smoothed form of a model, print the table, and save the report if asked.
 
     Raises:
-        ConfigError: A model that cannot be built or certified, or weights that are not its own.
-        DataError: A file that cannot be read, or not without running code.
+        ConfigError: The model cannot be built or certified, or the weights do not fit it.
+        DataError: A file cannot be read, or only by running code.
         TrainingError: The loss is not finite.
-        HydraException: An override that means nothing.
+        HydraException: An override is invalid.
     """
     chosen = certify_parser().parse_intermixed_args(arguments)
     if chosen.show:
@@ -56,7 +56,7 @@ def run_certify_command(arguments: Sequence[str]) -> None:
         raise ConfigError("certificate=none: expected a scheme; use sparse or bi_smoothing")
     set_up_process(cfg.threads)
     scheme: Smoothing = instantiate(cfg.certificate)
-    # Refused before anything is trained.
+    # First, so that attacks that do not fit raise before anything is trained.
     attacks = attacks_of_kind({k: instantiate(v) for k, v in cfg.attacks.items()}, scheme)
     limits = plain_limits(cfg, "certify")
     datamodule: GraphDataModule = instantiate(cfg.data)
@@ -89,7 +89,7 @@ def _trained(
     datamodule: GraphDataModule,
     scheme: Smoothing | None,
 ) -> nn.Module:
-    """The model, trained as a run would train it, but on noisy graphs if a scheme is given."""
+    """Train the model as a run would, but on noisy graphs if `scheme` is not `None`."""
 
     def build(in_channels: int, out_channels: int) -> nn.Module:
         model = build_model(own_class or cfg.model, in_channels, out_channels)

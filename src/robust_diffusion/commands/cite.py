@@ -1,4 +1,4 @@
-"""`robust-diffusion cite`: BibTeX of what a run uses, as the docstrings of its classes name it."""
+"""`robust-diffusion cite`: BibTeX of what a run uses, found in the docstrings of its classes."""
 
 import argparse
 import ast
@@ -19,19 +19,19 @@ from robust_diffusion.experiment.overrides import composed, imported
 from robust_diffusion.records.content import modules_of, targets_of
 
 BIBLIOGRAPHY = Path(__file__).parents[1] / "references.bib"
-"""BibTeX entries, whose keys are what `SOURCE` finds."""
+"""BibTeX entries; their keys are the matches of `SOURCE`."""
 
 SOURCE = re.compile(r"(?:arXiv|doi|OpenReview):[\w./-]*\w")
 
 OWN = "of this project"
-"""Words of the reference of what no one else has published."""
+"""Reference in the docstring of a class that comes from this project."""
 
 
 def run_cite_command(arguments: Sequence[str]) -> None:
-    """Print BibTeX of the software and of all that a run's docstrings refer to.
+    """Print BibTeX of the package and of every source that a run's docstrings cite.
 
     Raises:
-        ConfigError: An override that means nothing, or a class that cannot be found.
+        ConfigError: An override is invalid, or a class cannot be found.
     """
     parser = argparse.ArgumentParser(
         prog="robust-diffusion cite",
@@ -45,7 +45,7 @@ def run_cite_command(arguments: Sequence[str]) -> None:
     )
     add_config_dir(parser)
     chosen = parser.parse_intermixed_args(arguments)
-    # Values are not checked, for which classes would be imported.
+    # Values are not checked, since that would import the classes.
     cfg, _ = composed(chosen.overrides, (), chosen.config_dir)
     if "surrogates" not in cfg.threat:
         cfg.surrogates = {}
@@ -81,7 +81,7 @@ def reference_of(target: str) -> str:
 
 
 def _docstring(target: str) -> str | None:
-    """Docstring of a class or function, or else of its first base; `None` if it is not found."""
+    """Return the docstring of a class or function, else of its first base; `None` if not found."""
     *_, (home, spec) = [("", ModuleSpec(target, None)), *modules_of(target)]
     name, *attributes = target.removeprefix(f"{home}.").split(".")
     source = spec.loader.get_source(spec.name) if isinstance(spec.loader, SourceLoader) else None
@@ -100,7 +100,7 @@ def _docstring(target: str) -> str | None:
 
 
 def _nested(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements of a module, those of its `if` and `try` blocks included."""
+    """Yield the statements of a module, including those in its `if` and `try` blocks."""
     for node in statements:
         yield node
         for block in ("body", "orelse"):

@@ -21,7 +21,7 @@ from robust_diffusion.system.markdown import print_table
 
 
 def run_compare_command(arguments: Sequence[str]) -> None:
-    """Print the comparison; a `DataError` if there are no records, or none of this experiment."""
+    """Print the comparison; raise a `DataError` if the experiment has no records."""
     parser = argparse.ArgumentParser(
         prog="robust-diffusion compare",
         description="Show what each option of a sweep changes, seed by seed; nothing is run.",

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace  # an extra
 
 MOST = 100
-"""Most groups of runs in a panel; W&B's default is ten."""
+"""Largest number of groups in a panel; W&B's default is ten."""
 
 _NUMBERS = re.compile(r"(range|choice|interval|tag|log|e|[-+.,\d() ])+")
-"""Numbers in Hydra's grammar of a sweep."""
+"""Numeric values in Hydra's sweep grammar."""
 
 
 class Dashboard(NamedTuple):
-    """A view of a project's runs; runs that agree in all `groups` are shown as their mean.
+    """View of a project's runs; runs that agree in all `groups` are averaged.
 
-    Keys that start with `config:` are paths in a run's configuration, others are W&B's own.
+    Keys that start with `config:` are paths in a run's configuration; others are W&B's own.
     """
 
     name: str
@@ -91,7 +91,7 @@ def build_dashboard(
 ) -> Dashboard | None:
     """Return the dashboard of the runs that an experiment asked for; `none` shows all runs.
 
-    An experiment without runs has none. `fidelity` is by default that of the experiment.
+    The result is `None` for an experiment without runs. `fidelity` defaults to the experiment's.
     """
     cfg = compose_all([f"experiment={experiment}"])
     stored: Any = OmegaConf.to_container(OmegaConf.load(CONFIG_DIR / "dashboards.yaml"))
@@ -125,7 +125,7 @@ def build_dashboard(
 
 
 def _varied(grids: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the keys that grids vary, within themselves or between them, but for the seed."""
+    """Return the keys that vary within a grid or between grids, except the seed."""
     keys = dict.fromkeys(key for grid in grids for key in grid if key != "seed")
     values = {key: {grid.get(key, "") for grid in grids} for key in keys}
     return [key for key, v in values.items() if len(v) > 1 or re.search("[,(]", "".join(v))]
@@ -142,9 +142,9 @@ def _repeated(
 
 
 def publish(dashboard: Dashboard, *, entity: str | None, project: str) -> str:
-    """Create or update the view of this name, and return its address.
+    """Create or update the view of this name, and return its URL.
 
-    It is a view of the user or team `entity`; of `None`, that of the key.
+    It belongs to the user or team `entity`; `None` means the default entity of the API key.
     """
     import wandb  # an extra
 
@@ -152,13 +152,13 @@ def publish(dashboard: Dashboard, *, entity: str | None, project: str) -> str:
         if not (entity := entity or wandb.Api().default_entity):
             raise ConfigError("dashboard: W&B knows no user of this key; name one with --entity")
         view = to_workspace(dashboard, entity=entity, project=project)
-        # The package gives a view a random name, under which it could not be found again.
+        # By default a view gets a random name, by which a later call could not find it.
         digest = sha256(f"{entity}/{project}/{dashboard.name}".encode()).digest()
         view._internal_name = f"nw-{base64.b32encode(digest).decode().lower()[:11]}-v"
         try:
             view._internal_id = type(view).from_url(view.url)._internal_id
         except ValueError as error:
-            if not str(error).startswith("Workspace"):  # which is there from now on
+            if not str(error).startswith("Workspace"):  # a view not found is created below
                 remedy = "log a run first (logger=wandb), or name another with --entity, --project"
                 raise ConfigError(f"W&B project {entity}/{project}: {error}; {remedy}") from error
         view.save()  # type: ignore[no-untyped-call]
@@ -170,7 +170,7 @@ def publish(dashboard: Dashboard, *, entity: str | None, project: str) -> str:
 
 
 def to_workspace(dashboard: Dashboard, *, entity: str, project: str) -> "Workspace":
-    """Return the view as an object of `wandb-workspaces`; nothing is sent."""
+    """Convert a dashboard to an object of `wandb-workspaces`, without sending it."""
     import wandb_workspaces.reports.v2 as wr
     import wandb_workspaces.workspaces as ws
 
@@ -198,7 +198,7 @@ def to_workspace(dashboard: Dashboard, *, entity: str, project: str) -> "Workspa
         ],
         settings=ws.WorkspaceSettings(max_runs=MOST),
         runset_settings=ws.RunsetSettings(
-            # In filters, W&B keeps a nested configuration below `value`; runs have several tags.
+            # In filters, W&B nests a configuration below `value`; a run has several tags.
             filters=[
                 ws.Tags().isin([wanted]) if name == "Tags" else key(name, ".value") == wanted
                 for name, wanted in dashboard.filters.items()

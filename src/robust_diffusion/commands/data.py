@@ -1,4 +1,4 @@
-"""`robust-diffusion data list|verify|export`: data that are there, checks, and GRB's layout."""
+"""`robust-diffusion data list|verify|export`: inspect datasets, or write one in GRB's layout."""
 
 import argparse
 import os
@@ -11,11 +11,11 @@ from robust_diffusion.system.markdown import print_table
 
 
 def run_data_command(arguments: Sequence[str]) -> None:
-    """Run one of the data commands; exits with 1 if `verify` finds damage.
+    """Run one of the data commands; exit with 1 if `verify` finds damage.
 
     Raises:
-        ConfigError: An unknown dataset, or a folder that holds a dataset or cannot be written.
-        DataError: Data to export that are missing or damaged.
+        ConfigError: The dataset is unknown, or the folder holds a dataset or cannot be written.
+        DataError: The data to export are missing or damaged.
     """
     parser = argparse.ArgumentParser(
         prog="robust-diffusion data",
@@ -37,7 +37,7 @@ def run_data_command(arguments: Sequence[str]) -> None:
     if chosen.command == "list":
         print_table(title, list_datasets(chosen.data_dir), ["dataset", "state", "folder"])
         return
-    # Late, since graphs take seconds to import.
+    # Imported late, since this takes seconds.
     from robust_diffusion.data.inventory import dataset_statistics, load_dataset
     from robust_diffusion.data.sources import write_grb
 

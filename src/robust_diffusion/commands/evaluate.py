@@ -1,4 +1,4 @@
-"""`robust-diffusion evaluate`: the robustness of a model that is trained already."""
+"""`robust-diffusion evaluate`: the robustness of an already trained model."""
 
 import argparse
 import re
@@ -34,16 +34,16 @@ READ = frozenset(
         *("flow", "model", "paths", "scale", "seed", "solver", "threat"),
     ]
 )
-"""First parts of the options that the command reads."""
+"""Top-level config keys that the command reads."""
 
 
 def run_evaluate_command(arguments: Sequence[str]) -> None:
     """Attack a trained model, print the table, and save the report if asked.
 
     Raises:
-        ConfigError: A model that cannot be built, or weights that are not its own.
-        DataError: A file that cannot be read, or not without running code.
-        HydraException: An override that means nothing.
+        ConfigError: The model cannot be built, or the weights do not fit it.
+        DataError: A file cannot be read, or only by running code.
+        HydraException: An override is invalid.
     """
     chosen = evaluate_parser().parse_intermixed_args(arguments)
     defaults = ["attack=auto", "threat=white_box"]
@@ -91,7 +91,7 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
 
 
 def _read_by(chosen: argparse.Namespace) -> tuple[frozenset[str], str]:
-    """Return the first parts of the options that the chosen command reads, and its name."""
+    """Return the top-level config keys that the chosen command reads, and its name."""
     if not chosen.unit_test:
         if chosen.graphs:
             raise ConfigError("--graphs: are read by --unit-test alone; add it")
@@ -104,7 +104,7 @@ def _read_by(chosen: argparse.Namespace) -> tuple[frozenset[str], str]:
 def _print_each(
     model: nn.Module, data: GraphDataModule, cfg: DictConfig, most: int, folder: str | None
 ) -> None:
-    """Print the share of targets still right by edges, of all and by degree; save the frame."""
+    """Print accuracy against edges, overall, by degree and by margin; save the frame if asked."""
     attacks = attacks_of({name: instantiate(options) for name, options in cfg.attacks.items()})
     kind = next(iter(attacks.values())).kind
     limits = plain_limits(cfg, "evaluate --each")
@@ -121,7 +121,7 @@ def _print_each(
 
 
 def plain_limits(cfg: DictConfig, command: str) -> tuple[float, float] | None:
-    """Return the feature limits of a budget; `command` knows no other form of features."""
+    """Return the feature limits of a budget; reject other forms, which `command` lacks."""
     budget: Budget = instantiate(cfg.budget)
     if budget.form:
         raise ConfigError(f"budget.features={budget.features}: expected null for {command}")
@@ -136,20 +136,20 @@ def _write(path: Path, text: str) -> None:
 def composed_model(
     chosen: argparse.Namespace, defaults: Sequence[str], read: Collection[str], command: str
 ) -> tuple[str, dict[str, Any], DictConfig, dict[str, Any]]:
-    """Compose a command's configuration, of a model of `conf/model/` or of any class.
+    """Compose a command's configuration, for a model of `conf/model/` or any class.
 
     Args:
-        chosen: Arguments of the command, with `given` and `config_dir`.
-        defaults: Overrides that come before the given ones.
-        read: First parts of the options that the command reads.
-        command: Its name, for messages.
+        chosen: Parsed arguments of the command, with `given` and `config_dir`.
+        defaults: Overrides that come before those of the command line.
+        read: Top-level config keys that the command reads.
+        command: Name of the command, for messages.
 
     Returns:
-        The checkpoint or "", the class with its arguments or nothing, the configuration, and each
-        group's option.
+        The checkpoint or "", a custom class with its arguments or {}, the configuration, and the
+        option of each group.
 
     Raises:
-        ConfigError: An option whose first part is not in `read`.
+        ConfigError: An override sets a key that is not in `read`.
     """
     for item in chosen.given:
         if "=" not in item and not item.startswith("~"):
@@ -168,18 +168,18 @@ def composed_model(
 
 
 def own_model(target: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the configuration of a class whose arguments are given as `model.KEY=VALUE`."""
+    """Return the configuration of a custom class, with arguments from `model.KEY=VALUE`."""
     options: Any = OmegaConf.from_dotlist([a.lstrip("+").removeprefix("model.") for a in arguments])
     return {"_target_": target, **options}
 
 
 def _known_attack(name: re.Match[str]) -> str:
-    """Return the name of an attack in lower case; anything else as it is."""
+    """Return the name of an attack in lower case, and anything else unchanged."""
     return lower if (lower := name[0].lower()) in attack_names() else name[0]
 
 
 def check_read(overrides: Sequence[str], read: Collection[str], command: str, *shown: str) -> None:
-    """Refuse an override that a command does not read, and say which it does."""
+    """Reject an override that a command does not read, and list those that it reads."""
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         first, *rest = re.split(r"[./]", override.get_key_element().lstrip("+~"))
         if first not in read or (first == "threat" and rest not in ([], ["labels"])):

@@ -1,4 +1,4 @@
-"""`robust-diffusion leaderboard`: models by their worst cases over budgets."""
+"""`robust-diffusion leaderboard`: models ranked by their worst cases over budgets."""
 
 import argparse
 import re
@@ -12,7 +12,7 @@ from robust_diffusion.system.markdown import print_table
 
 
 def run_leaderboard_command(arguments: Sequence[str]) -> None:
-    """Print the leaderboard; a `DataError` if a file is missing or damaged."""
+    """Print the leaderboard; raise a `DataError` if a file is missing or damaged."""
     parser = argparse.ArgumentParser(
         prog="robust-diffusion leaderboard",
         description="Rank models by the area between their worst cases and the MLP's, over budgets "

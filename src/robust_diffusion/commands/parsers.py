@@ -1,6 +1,6 @@
 """Parsers of the commands whose work takes seconds to import.
 
-They are asked first, so that help and a mistyped option answer at once.
+They run before those imports, so that `--help` and mistyped options are answered at once.
 """
 
 import argparse
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def audit_parser() -> argparse.ArgumentParser:
-    """Options of `robust-diffusion audit`."""
+    """Return the parser of `robust-diffusion audit`."""
     parser = argparse.ArgumentParser(
         prog="robust-diffusion audit",
         description="Check perturbed graphs against the clean graph and a budget, counted from the "
@@ -55,7 +55,7 @@ def audit_parser() -> argparse.ArgumentParser:
 
 
 def certify_parser() -> argparse.ArgumentParser:
-    """Options of `robust-diffusion certify`."""
+    """Return the parser of `robust-diffusion certify`."""
     parser = argparse.ArgumentParser(
         prog="robust-diffusion certify",
         description="Certify the smoothed form of a model at the target nodes, and attack that "
@@ -91,7 +91,7 @@ def certify_parser() -> argparse.ArgumentParser:
 
 
 def evaluate_parser() -> argparse.ArgumentParser:
-    """Options of `robust-diffusion evaluate`."""
+    """Return the parser of `robust-diffusion evaluate`."""
     parser = argparse.ArgumentParser(
         prog="robust-diffusion evaluate",
         description="Attack a trained model (by default attack=auto threat=white_box). "
@@ -136,7 +136,7 @@ def evaluate_parser() -> argparse.ArgumentParser:
 
 
 def add_config_dir(parser: argparse.ArgumentParser) -> None:
-    """Add the option that Hydra gives to runs."""
+    """Add `--config-dir`, which Hydra offers for runs."""
     parser.add_argument(
         "--config-dir",
         type=Path,

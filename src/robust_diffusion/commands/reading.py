@@ -11,13 +11,13 @@ from robust_diffusion.records.records import Record, check_records, read_records
 
 
 def add_records_option(parser: argparse.ArgumentParser) -> None:
-    """Let a command take files of records."""
+    """Add the option for files of records."""
     text = f"records, as often as there are files (default: {DEFAULT_RECORDS})"
     parser.add_argument("--records", action="append", metavar="FILE", help=text)
 
 
 def add_scale_option(parser: argparse.ArgumentParser) -> None:
-    """Let a command take the scale of the runs that count."""
+    """Add the option for the scale of the runs to read."""
     text = "which runs (default: full)"
     parser.add_argument("--scale", choices=["full", "smoke"], default="full", help=text)
 
@@ -31,10 +31,13 @@ def add_project_option(parser: argparse.ArgumentParser) -> None:
 def read_chosen(
     named: Sequence[str | Path] | None, *, required: bool = False, option: str = "--records "
 ) -> list[Record]:
-    """The records of the files that were named, by an `option` if by any, or of the default one.
+    """Read the records of the named files, or of the default file if none is named.
+
+    Messages put `option` before the path of a file.
 
     Raises:
-        DataError: A file is missing (the default one only if `required`), or holds other things.
+        DataError: A file is missing (the default one may be, unless `required`), or holds
+            something other than records.
     """
     paths = [Path(path) for path in named or [DEFAULT_RECORDS]]
     for path in paths:
@@ -42,7 +45,7 @@ def read_chosen(
             published = "experiments/results/records.jsonl.gz for the published runs"
             remedy = f"name a file that a run has written, or {published}"
             raise DataError(f"{option}{path}: not found; {remedy}")
-    gc.disable()  # nothing that is read is garbage, and the collector would traverse all of it
+    gc.disable()  # the collector would traverse every record, although none is garbage
     try:
         return check_records({path: read_records(path, missing_ok=True) for path in paths})
     finally:

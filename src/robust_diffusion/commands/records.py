@@ -64,7 +64,7 @@ def repair(path: Path) -> str:
         if not damaged:
             return f"{count} records; nothing to repair"
         beside = Path(f"{path}.unreadable")
-        # Copied before they are removed: a kill in between leaves them twice, and never loses them.
+        # Copied before they are removed, so that a kill in between duplicates but never loses them.
         _append(beside, damaged.values())
         _replace(path, (line.content for line in rest))
     return f"{count} records; {len(damaged)} moved to {beside}"

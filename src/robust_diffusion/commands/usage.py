@@ -26,7 +26,7 @@ GROUPS = {
     "hydra/launcher": "with -m, where runs execute; default: one after another",
     "hydra/sweeper": "with -m, which runs: products of options, grids, or a search",
 }
-"""Meaning of each config group that is meant for the command line."""
+"""Purpose of each config group that users set on the command line."""
 
 PROGRAM = "python -m robust_diffusion.run"
 
@@ -37,7 +37,7 @@ EXAMPLES = {
     "experiment=table-3 scale=smoke": "a table of the paper, cut short",
     "flow=grand --cfg job": "every key with its value; nothing is run",
 }
-"""Arguments, and what they run."""
+"""Example arguments -> what they run."""
 
 HEAD = f"""\
 usage: {PROGRAM} [-m] [group=option ...] [key=value ...]

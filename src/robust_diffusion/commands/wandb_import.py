@@ -26,7 +26,7 @@ from robust_diffusion.results.captions import differing_keys
 log = logging.getLogger(__name__)
 
 Item = tuple[str, str, Any, "partial[Any] | None"]
-"""Kind, name and content of a run or table, and the call that logs it; none for a failed run."""
+"""Kind, name and content of a run or table, and the call that logs it, `None` if it failed."""
 
 OUTCOMES = ("made", "skipped", "failed")
 
@@ -60,7 +60,7 @@ def _import(
     place: dict[str, str],
     counts: Counter[str],
 ) -> None:
-    """Log runs and tables, except those that the ledger has with this content."""
+    """Log runs and tables, except those that the ledger lists with the same content."""
     ledger = chosen.directory / wandb_log.FROM_RECORDS / "imported.jsonl"
     done = set(ledger.read_text("utf-8").splitlines() if ledger.is_file() else ())
     for kind, name, content, log_it in tqdm(items, leave=False, disable=None):
@@ -84,7 +84,7 @@ def _import(
 
 
 def _items(records: Sequence[Record], chosen: argparse.Namespace) -> Iterator[Item]:
-    """Yield every run, then every table, that the options choose."""
+    """Yield the runs, then the tables, that the options select."""
     asking, sweeps = experiments_asking(records), defaultdict(list)
     known = dict.fromkeys(experiment for by in asking.values() for experiment in by)
     for experiment in chosen.experiment:
