@@ -14,6 +14,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import LambdaCallback
 from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor, nn
@@ -227,6 +228,17 @@ def test_impossible_trainer_options_are_refused(
     with pytest.raises(ConfigError, match=re.escape(key)):
         fit_of(**options)(Linear(), datamodule, directory=tmp_path)
     assert not any(tmp_path.iterdir())
+
+
+def test_a_callback_that_refuses_the_training_is_a_config_error(
+    make_datamodule: Make, tmp_path: Path
+) -> None:
+    class Refusing(pl.Callback):
+        def on_train_start(self, *_: Any) -> None:
+            raise MisconfigurationException("needs two devices")
+
+    with pytest.raises(ConfigError, match="needs two devices"):
+        fit_of()(Linear(), make_datamodule(), directory=tmp_path, callbacks=[Refusing()])
 
 
 @pytest.mark.parametrize("options", [{"max_steps": 0}, {"check_val_every_n_epoch": 5}])

@@ -31,9 +31,9 @@ def written_whole(path: Path, *, locked: bool = False) -> Iterator[Path]:
         part.unlink(missing_ok=True)
         yield part
         if part.exists():
+            _reach_disk(part)
             with suppress(OSError):  # a private file stays private; not every system has modes
                 copymode(path, part)
-            _reach_disk(part)
             part.replace(path)
             with suppress(OSError):  # not every system lets a folder be opened
                 _reach_disk(path.parent)

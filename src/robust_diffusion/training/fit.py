@@ -94,7 +94,8 @@ def _lightning_errors(directory: Path, shown: str) -> Iterator[None]:
         yield
     except (MisconfigurationException, ValueError, ZeroDivisionError) as error:
         # Lightning checks some options only during training, or divides by them.
-        if LIGHTNING not in extract_tb(error.__traceback__)[-1].filename:
+        of_options = isinstance(error, MisconfigurationException)
+        if not of_options and LIGHTNING not in extract_tb(error.__traceback__)[-1].filename:
             raise
         reason = " ".join(str(error).split()).rstrip(".!")
         where = shown or "trainer"
