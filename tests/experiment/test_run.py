@@ -134,6 +134,13 @@ def test_a_notebook_runs_the_cell_of_the_command_line(
         run_experiment(["seed=-1"])
 
 
+@pytest.mark.parametrize("logger", ["wandb", "tensorboard"])
+def test_a_key_that_a_logger_refuses_is_one_line(logger: str, tiny_clean: list[str]) -> None:
+    given = [*tiny_clean, f"logger={logger}", f"+logger.{logger}.nope=1"]
+    with pytest.raises(ConfigError, match=rf"^logger\.{logger}: failed to start"):
+        run_experiment(given)
+
+
 Make = Callable[..., Any]
 
 

@@ -11,9 +11,10 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
-from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.loggers import Logger, WandbLogger
 
 from robust_diffusion.data import GraphDataModule
+from robust_diffusion.errors import ConfigError, RobustDiffusionError
 from robust_diffusion.evaluation.load import ModelTraining, Recipe, set_up_process, victim_key
 from robust_diffusion.experiment.evaluate_run import RunResult, evaluate_run
 from robust_diffusion.experiment.overrides import check_config, compose_all
@@ -129,6 +130,20 @@ def _wandb_logger(cfg: DictConfig, record: Record, **options: Any) -> WandbLogge
     return opened
 
 
+def _open_logger(key: str, cfg: DictConfig, record: Record) -> Logger | None:
+    """Open a logger of the configuration, and log the configuration; `None` if W&B is off."""
+    try:
+        wandb = key == "wandb"
+        logger = _wandb_logger(cfg, record) if wandb else instantiate(cfg.logger[key])
+        if logger is not None:
+            logger.log_hyperparams(record["config"])
+    except RobustDiffusionError:
+        raise
+    except (TypeError, ValueError) as error:  # from the library, which checks options only now
+        raise ConfigError(f"logger.{key}: failed to start, check its options: {error}") from error
+    return logger
+
+
 def _compute(cfg: DictConfig, record: Record) -> Record:
     """Measure the run, and append its record."""
     # All parts are instantiated before training, so that a bad value fails at once, and before the
@@ -144,13 +159,8 @@ def _compute(cfg: DictConfig, record: Record) -> Record:
     widths, layers = (cfg.model.get(key) for key in ("hidden_channels", "num_layers"))
     widths = widths if isinstance(widths, int) else list(widths or [64])
     set_threads(cfg.threads, graph.num_edges, widths, layers or 3)
-    made = {
-        key: _wandb_logger(cfg, record) if key == "wandb" else instantiate(options)
-        for key, options in cfg.logger.items()
-    }
-    loggers = [logger for logger in made.values() if logger is not None]
-    for logger in loggers:
-        logger.log_hyperparams(record["config"])
+    opened = (_open_logger(str(key), cfg, record) for key in cfg.logger)
+    loggers = [logger for logger in opened if logger is not None]
     with ExitStack() as stack:
         runs = [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]
         for run in runs:  # a run left open would receive the curves of the next one
