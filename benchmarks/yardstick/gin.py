@@ -1,4 +1,4 @@
-"""GIN's layer as its equation is written: the sum over neighbours first, then the MLP."""
+"""GIN's layer in the order of its equation: sum over neighbours, then apply the MLP."""
 
 from torch import Tensor
 
@@ -7,5 +7,5 @@ from robust_diffusion.operators import Graph, spmm
 
 
 def sums_first(conv: GINConv, x: Tensor, graph: Graph) -> Tensor:
-    """MLP of (1 + eps) x plus the weighted sum over incoming edges."""
+    """Apply the MLP to (1 + eps) x plus the weighted sum over incoming edges."""
     return conv.nn((1 + conv.eps) * x + spmm(graph.weight, x, graph))

@@ -1,4 +1,4 @@
-"""GraphSAGE's layer as its equation is written: all channels of the projection at once."""
+"""GraphSAGE's layer in the form of its equation: all channels of the projection at once."""
 
 import torch
 from torch import Tensor
@@ -8,6 +8,6 @@ from robust_diffusion.operators import Graph, spmm
 
 
 def pools_whole(conv: SAGEConv, x: Tensor, graph: Graph) -> Tensor:
-    """W x + W' of the root mean square, over incoming edges, of the projected neighbours."""
+    """Compute W x + W' r, with r the root mean square of the projected neighbours."""
     squares = spmm(graph.weight, conv.lin(x).relu().square(), graph)
     return conv.lin_l(torch.sqrt(squares + SMALLEST_SQUARE)) + conv.lin_r(x)

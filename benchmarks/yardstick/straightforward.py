@@ -1,7 +1,7 @@
-"""Diffusion as one would first write it: PyG's softmax, index_add and torchdiffeq.
+"""Diffusion in its most direct form: PyG's softmax, `index_add` and torchdiffeq.
 
-What the package's speed is measured against. It shares no code with the package; its parameters
-have the same names, so that the same weights can be loaded into both and the results compared.
+The baseline for the package's speed. It shares no code with the package. Its parameters have the
+same names, so both can load the same weights and must give the same results.
 """
 
 import math
@@ -27,7 +27,7 @@ class Attention(nn.Module):
         parametrizations.spectral_norm(self.query)
 
     def forward(self, z: Tensor, edge_index: Tensor) -> Tensor:
-        """Attention of every edge."""
+        """Return the attention of each edge."""
         src, dst = edge_index
         key = self.key(z).view(z.size(0), self.heads, -1)
         query = self.query(z).view(z.size(0), self.heads, -1)
@@ -36,12 +36,12 @@ class Attention(nn.Module):
 
 
 class Flow(nn.Module):
-    """A right-hand side, integrated by torchdiffeq on [0, 1]."""
+    """Right-hand side that torchdiffeq integrates over [0, 1]."""
 
     def solve(
         self, z: Tensor, edge_index: Tensor, method: str, options: dict[str, float]
     ) -> Tensor:
-        """Features at the end; the state is the features."""
+        """Return the features at time 1; the state is the features."""
         times = torch.tensor([0.0, 1.0], dtype=z.dtype, device=z.device)
         if step_size := options.get("step_size"):
             options = {"options": {"step_size": step_size}}  # type: ignore[dict-item]
@@ -58,7 +58,7 @@ class BeltramiFlow(Flow):
         self.floor = floor
 
     def forward(self, z: Tensor, edge_index: Tensor) -> Tensor:
-        """Time derivative of the features."""
+        """Compute the time derivative of the features."""
         src, dst = edge_index
         attention = self.attention(z, edge_index)
         difference = z[src] - z[dst]
@@ -88,7 +88,7 @@ class Layer(nn.Module):
         self.options = options
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Transform and diffuse."""
+        """Transform the features, then diffuse them."""
         z = self.linear(self.norm(x))
         return self.flow.solve(z, edge_index, self.method, self.options)
 
@@ -97,10 +97,10 @@ class Net(nn.Module):
     """Stacked layers with ReLU and dropout between them.
 
     Args:
-        widths: Width at the entry, of every layer, and of the logits.
-        flow: Right-hand side of a layer of this width.
-        method: A method of torchdiffeq; the fixed-step ones take one step.
-        options: Tolerances of an adaptive method, or a step size.
+        widths: Widths of the input, of each hidden layer, and of the logits.
+        flow: Builds the right-hand side of a layer from its width.
+        method: Method of torchdiffeq; fixed-step methods take one step by default.
+        options: Tolerances of an adaptive method, or `step_size`.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Net(nn.Module):
         self.dropout = nn.Dropout(0.5)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Class logits of every node."""
+        """Compute the class logits of each node."""
         edge_index, _ = add_remaining_self_loops(edge_index, num_nodes=x.size(0))
         for layer in self.layers[:-1]:
             x = self.dropout(torch.relu(layer(x, edge_index)))

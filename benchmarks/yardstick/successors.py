@@ -1,8 +1,8 @@
-"""HANG, HANG-quad, GREAD and FROND as their public programs compute them, on equal equations.
+"""HANG, HANG-quad, GREAD and FROND, computed as their public programs compute them.
 
 Reference: github.com/zknus/NeurIPS-2023-HANG-Robustness, jeongwhanchoi/GREAD, zknus/ICLR2024-FROND;
-read, not copied. Energies are differentiated by autograd within the right-hand side, sums over
-edges gather and scatter features, past derivatives are weighed by stacking them.
+read, not copied. The right-hand side differentiates energies by autograd, sums over edges gather and
+scatter features, and past derivatives are stacked and weighted.
 """
 
 import math
@@ -16,26 +16,26 @@ from yardstick.straightforward import Attention, Flow
 
 
 def spmm(weight: Tensor, z: Tensor, edge_index: Tensor) -> Tensor:
-    """Sum over incoming edges of weighted features."""
+    """Sum the weighted features over incoming edges."""
     src, dst = edge_index
     return torch.zeros_like(z).index_add(0, dst, weight[:, None] * z[src])
 
 
 def over_degrees(z: Tensor, edge_index: Tensor) -> Tensor:
-    """D^{-1/2} (A + I) D^{-1/2}, by edge."""
+    """Return D^{-1/2} (A + I) D^{-1/2} by edge."""
     weight: Tensor = gcn_norm(edge_index, num_nodes=z.size(0), dtype=z.dtype)[1]
     return weight
 
 
 class EnergyFlow(Flow):
-    """Hamilton's equations, the energy's gradient by autograd."""
+    """Hamilton's equations; autograd computes the gradient of the energy."""
 
     def energy(self, q: Tensor, p: Tensor, edge_index: Tensor) -> Tensor:
-        """Of the whole graph."""
+        """Compute the energy of the whole graph."""
         raise NotImplementedError
 
     def forward(self, state: Tensor, edge_index: Tensor) -> Tensor:
-        """Velocity and force."""
+        """Compute velocity and force."""
         gradient = torch.autograd.functional.jacobian(
             lambda at: self.energy(*at.chunk(2, 1), edge_index), state, create_graph=True
         )
@@ -45,12 +45,12 @@ class EnergyFlow(Flow):
     def solve(
         self, z: Tensor, edge_index: Tensor, method: str, options: dict[str, float]
     ) -> Tensor:
-        """Positions at the end."""
+        """Return the positions at time 1."""
         return super().solve(torch.hstack([z, z]), edge_index, method, options)[:, : z.size(1)]
 
 
 class Hang(EnergyFlow):
-    """Length of the output of two graph convolutions."""
+    """The energy is the norm of the output of two graph convolutions."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Hang(EnergyFlow):
         self.outer = nn.Linear(channels, 1)
 
     def energy(self, q: Tensor, p: Tensor, edge_index: Tensor) -> Tensor:
-        """Of the whole graph."""
+        """Compute the energy of the whole graph."""
         hidden = torch.hstack([q, p])
         for convolution, bend in ((self.inner, torch.tanh), (self.outer, torch.norm)):
             weight = over_degrees(q, edge_index)
@@ -68,7 +68,7 @@ class Hang(EnergyFlow):
 
 
 class HangQuad(EnergyFlow):
-    """tr(p^T A A p) / n, and the length of what a GAT of one head makes of q."""
+    """The energy is tr(p^T A A p) / n plus the norm of a one-head GAT layer's output on q."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class HangQuad(EnergyFlow):
         self.ends = nn.Parameter(torch.empty(2, channels))
 
     def energy(self, q: Tensor, p: Tensor, edge_index: Tensor) -> Tensor:
-        """Of the whole graph."""
+        """Compute the energy of the whole graph."""
         weight, (src, dst) = over_degrees(q, edge_index), edge_index
         squared = spmm(weight, spmm(weight, p, edge_index), edge_index)
         projected = q @ self.linear.weight.T
@@ -87,7 +87,7 @@ class HangQuad(EnergyFlow):
 
 
 class Gread(Flow):
-    """Reaction and diffusion, of the kind bspm."""
+    """Reaction and diffusion of kind `bspm`."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Gread(Flow):
         self.raw_reaction_rate = nn.Parameter(torch.zeros(channels))
 
     def forward(self, z: Tensor, edge_index: Tensor) -> Tensor:
-        """Diffuse, and react."""
+        """Compute diffusion plus reaction."""
         attention = self.attention(z, edge_index)
         diffusion = spmm(attention, z, edge_index) - z
         reaction = -spmm(attention, diffusion, edge_index)
@@ -105,7 +105,7 @@ class Gread(Flow):
 
 
 class Frond(Flow):
-    """GRAND of order 0.85, solved by the fractional predictor."""
+    """GRAND with a derivative of order 0.85, solved by the fractional Adams-Bashforth predictor."""
 
     order = 0.85
 
@@ -114,13 +114,13 @@ class Frond(Flow):
         self.attention = Attention(channels, heads=4, attention_channels=64)
 
     def forward(self, z: Tensor, edge_index: Tensor) -> Tensor:
-        """Pull every node towards the mean of its neighbours."""
+        """Pull each node towards the weighted mean of its neighbours."""
         return spmm(self.attention(z, edge_index), z, edge_index) - z
 
     def solve(
         self, z: Tensor, edge_index: Tensor, method: str, options: dict[str, float]
     ) -> Tensor:
-        """Features at the end, all derivatives of the past weighed in each step."""
+        """Return the features at time 1; each step weights all past derivatives."""
         length, past, state = options["step_size"], [], z
         for step in range(round(1 / length)):
             past.append(self(state, edge_index))
@@ -132,4 +132,4 @@ class Frond(Flow):
 
 
 FLOWS = {"hang": Hang, "hang_quad": HangQuad, "gread": Gread, "frond": Frond}
-"""By the names of the package's flows."""
+"""Flows by the names that the package gives them."""
