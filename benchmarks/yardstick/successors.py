@@ -1,8 +1,8 @@
 """HANG, HANG-quad, GREAD and FROND, computed as their public programs compute them.
 
 Reference: github.com/zknus/NeurIPS-2023-HANG-Robustness, jeongwhanchoi/GREAD, zknus/ICLR2024-FROND;
-read, not copied. The right-hand side differentiates energies by autograd, sums over edges gather and
-scatter features, and past derivatives are stacked and weighted.
+read, not copied. The right-hand side differentiates energies by autograd, sums over edges gather
+and scatter features, and past derivatives are stacked and weighted.
 """
 
 import math
