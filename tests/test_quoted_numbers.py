@@ -369,6 +369,15 @@ def parts() -> Quotes:
         reached = curve()[model, budget]["parts"]["auto"]
         assert reached[part] == min(reached.values())
         yield f"| {row} | {budget} | {{:.1f}} |", [100 * reached[part]]
+    trained = rows("adversarial", model="beltrami, adversary", draw=0, nodes=50, attack="auto")
+    (record,) = trained["record"]
+    reached = record["parts"]["auto"]
+    assert record["attack_versions"]["auto"] == 10
+    assert min(reached, key=reached.__getitem__).endswith("4 edges a target")
+    yield (
+        "four edges per target | Beltrami, adversarially trained | 50 × 50 | {:.1f} |",
+        [100 * min(reached.values())],
+    )
     (graphcon,) = rows("none", model="graphcon", draw=0, nodes=5, edges=50, attack="auto")["record"]
     cover, ascents = cover_and_ascents(graphcon)
     yield (
@@ -462,6 +471,11 @@ def adversarial() -> Quotes:
         both = [of[of["draw"].isin(range(1, 5))] for of in both]
         values = [of[side].mean() for side in ("worst_other", "worst") for of in both]
         yield f"| {name} | {{:.1f}} | {{:.1f}} | {beside}", values
+    trained = [
+        rows("adversarial", model="beltrami, adversary", draw=0, nodes=nodes)["accuracy"].min()
+        for nodes in (5, 50)
+    ]
+    yield "leaves the trained Beltrami {:.1f} % within 5 nodes and {:.1f} % within 50", trained
     line = [pairs("learned, adversary", "mlp", nodes)["worst_other"].mean() for nodes in (5, 50)]
     yield "| MLP | {:.1f} | {:.1f} |", line
     yield "GRAND gains {:.1f} ({:.1f} to {:.1f}, p {:.3f})", gain("grand, adversary", "grand", 5)
