@@ -144,8 +144,8 @@ TENSORS := attacks certificates data evaluation flows integrators models operato
 comma := ,
 SHAPES := --jaxtyping-packages='$(foreach of,$(TENSORS),robust_diffusion.$(of)$(comma))tests.shapes.checked'
 
-# Seconds of processor time, to which a busy machine adds little, and the type checker's as much again.
-LIMIT := --limit-seconds=40
+# Seconds of processor time, the type checker's included; a slow and busy machine needs several times an idle one's.
+LIMIT := --limit-seconds=120
 
 test-all: $(STAMP) ## Run every test that this machine can run, and check every tensor's shape
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(SHAPES) $(LIMIT) $(ARGS)
