@@ -481,10 +481,10 @@ def adversarial() -> Quotes:
     sides = ["worst_other", "worst"]
     usual = learned("learned")
     row = "| {:.1f} | {:.1f} | {}"
-    yield f"| 5 x 50 | `flow=learned` {row} | 10 |", [*usual[sides].mean(), "0 to 4"]
+    yield f"| 5 × 50 | `flow=learned` {row} | 10 |", [*usual[sides].mean(), "0 to 4"]
     mlps = pairs("mlp, adversary", "mlp", 5, 10)
     assert len(mlps) == 5
-    yield f"| 5 x 50 | MLP {row} | 10 |", [*mlps[sides].mean(), "0 to 4"]
+    yield f"| 5 × 50 | MLP {row} | 10 |", [*mlps[sides].mean(), "0 to 4"]
     for nodes, version, label, names in (
         (5, 4, "4", {"Beltrami": "beltrami", "GRAND": "grand"}),
         (50, 4, "4", {"`flow=learned`": "learned"}),
@@ -495,7 +495,7 @@ def adversarial() -> Quotes:
             both = both[both["draw"].isin(range(1, 5))]
             versions = both[["version_other", "version"]].drop_duplicates().to_numpy()
             assert versions.tolist() == ([[10, 4]] if version is None else [[4, 4]])
-            text = f"| {nodes} x 50 | {name} {row} | {label} |"
+            text = f"| {nodes} × 50 | {name} {row} | {label} |"
             yield text, [*both[sides].mean(), "1 to 4"]
     change = (usual["worst"] - usual["worst_other"]).mean()
     yield "training against injected nodes raises it by {:.1f} points", [change]
