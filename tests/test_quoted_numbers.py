@@ -498,7 +498,7 @@ def adversarial() -> Quotes:
             text = f"| {nodes} × 50 | {name} {row} | {label} |"
             yield text, [*both[sides].mean(), "1 to 4"]
     change = (usual["worst"] - usual["worst_other"]).mean()
-    yield "training against injected nodes raises it by {:.1f} points", [change]
+    yield "raises `flow=learned` by {:.1f} points within 5 nodes", [change]
     both = learned("mlp")
     below = (both["worst_other"] - both["worst"]).round(9)
     assert (below > 0).all()
