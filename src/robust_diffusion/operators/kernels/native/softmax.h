@@ -43,12 +43,11 @@ inline void subtract_peak(const Edges& g, int64_t u, const Real* weight, Real* s
   Vector<heads> peak = Vector<heads>{} - std::numeric_limits<Real>::infinity();
   for (int64_t e = g.rowptr[u]; e < g.rowptr[u + 1]; ++e) {
     const Vector<heads> score = load<heads>(scores + e * heads);
-    if (weight[e] != 0) peak = score > peak ? score : peak;
+    if (weight[e] != 0) peak = larger(score, peak);
   }
   const Vector<heads> highest = Vector<heads>{} + MAX_EXPONENT;
   for (int64_t e = g.rowptr[u]; e < g.rowptr[u + 1]; ++e) {
-    const Vector<heads> exponent = load<heads>(scores + e * heads) - peak;
-    store(scores + e * heads, exponent > highest ? highest : exponent);
+    store(scores + e * heads, smaller(highest, load<heads>(scores + e * heads) - peak));
   }
 }
 
@@ -66,8 +65,7 @@ inline void normalize_rows(const Edges& g, int64_t first, int64_t last, const Re
     PerHead total{};
     for (int64_t e = g.rowptr[u]; e < g.rowptr[u + 1]; ++e)
       total += weight[e] * load<heads>(relative + e * heads);
-    const PerHead above = total > smallest ? total : smallest;
-    scale[u - first] = total == PerHead{} ? PerHead{} : 1 / above;
+    scale[u - first] = inverse(total, smallest);
   }
   if constexpr (heads == 1) {
 #pragma omp simd

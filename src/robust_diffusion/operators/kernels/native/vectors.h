@@ -15,11 +15,26 @@ constexpr bool SINGLE = std::is_same_v<Real, float>;
 
 constexpr int LANES = 64 / sizeof(Real);
 
+// Numbers in the longest vector of this machine.
+#if defined(__AVX512F__)
+constexpr int NATIVE = 64 / sizeof(Real);
+#elif defined(__AVX__)
+constexpr int NATIVE = 32 / sizeof(Real);
+#else
+constexpr int NATIVE = 16 / sizeof(Real);
+#endif
+
 // Explicit vectors: left to itself, the compiler keeps sums over edges in memory, at 4 times the
-// time. Where a machine's vectors are shorter, several make up one.
+// time. GCC does the same with vectors that are longer than the machine's: these are two halves.
 template <int width>
+struct Halves;
+template <int width, bool is_native = (width <= NATIVE)>
 struct VectorOf {
   typedef Real type __attribute__((vector_size(width * sizeof(Real))));
+};
+template <int width>
+struct VectorOf<width, false> {
+  typedef Halves<width> type;
 };
 template <>
 struct VectorOf<1> {
@@ -28,16 +43,82 @@ struct VectorOf<1> {
 template <int width>
 using Vector = typename VectorOf<width>::type;
 
-template <int width = LANES>
-inline Vector<width> load(const Real* from) {
-  Vector<width> vector;
-  std::memcpy(&vector, from, sizeof vector);
-  return vector;
+template <int width>
+struct Halves {
+  Vector<width / 2> low, high;
+};
+
+#define FOR_HALVES(sign)                                          \
+  template <int width>                                            \
+  inline Halves<width> operator sign(Halves<width> x, Halves<width> y) { \
+    return {x.low sign y.low, x.high sign y.high};                \
+  }                                                               \
+  template <int width>                                            \
+  inline Halves<width> operator sign(Halves<width> x, Real y) {   \
+    return {x.low sign y, x.high sign y};                         \
+  }                                                               \
+  template <int width>                                            \
+  inline Halves<width> operator sign(Real x, Halves<width> y) {   \
+    return {x sign y.low, x sign y.high};                         \
+  }
+FOR_HALVES(+)
+FOR_HALVES(-)
+FOR_HALVES(*)
+#undef FOR_HALVES
+
+template <int width>
+inline void operator+=(Halves<width>& x, Halves<width> y) {
+  x.low += y.low;
+  x.high += y.high;
 }
 
-template <typename AnyVector>
-inline void store(Real* to, AnyVector vector) {
+// The larger and the smaller of two numbers, or of each pair of lanes; y where either is NaN.
+template <typename Explicit>
+inline Explicit larger(Explicit x, Explicit y) {
+  return x > y ? x : y;
+}
+template <int width>
+inline Halves<width> larger(Halves<width> x, Halves<width> y) {
+  return {larger(x.low, y.low), larger(x.high, y.high)};
+}
+template <typename Explicit>
+inline Explicit smaller(Explicit x, Explicit y) {
+  return x < y ? x : y;
+}
+template <int width>
+inline Halves<width> smaller(Halves<width> x, Halves<width> y) {
+  return {smaller(x.low, y.low), smaller(x.high, y.high)};
+}
+
+// 1 / max(x, smallest), but 0 where x is 0
+template <typename Explicit>
+inline Explicit inverse(Explicit x, Explicit smallest) {
+  return x == Explicit{} ? Explicit{} : 1 / larger(x, smallest);
+}
+template <int width>
+inline Halves<width> inverse(Halves<width> x, Halves<width> smallest) {
+  return {inverse(x.low, smallest.low), inverse(x.high, smallest.high)};
+}
+
+template <int width = LANES>
+inline Vector<width> load(const Real* from) {
+  if constexpr (width > NATIVE) {
+    return {load<width / 2>(from), load<width / 2>(from + width / 2)};
+  } else {
+    Vector<width> vector;
+    std::memcpy(&vector, from, sizeof vector);
+    return vector;
+  }
+}
+
+template <typename Explicit>
+inline void store(Real* to, Explicit vector) {
   std::memcpy(to, &vector, sizeof vector);
+}
+template <int width>
+inline void store(Real* to, Halves<width> vector) {
+  store(to, vector.low);
+  store(to + width / 2, vector.high);
 }
 
 // Sums of every heads-th lane.
@@ -45,6 +126,8 @@ template <int heads, int width = LANES>
 inline Vector<heads> fold(Vector<width> vector) {
   if constexpr (heads == width) {
     return vector;
+  } else if constexpr (width > NATIVE) {
+    return fold<heads, width / 2>(vector.low + vector.high);
   } else {
     Vector<width / 2> halves[2];
     std::memcpy(halves, &vector, sizeof vector);
@@ -54,14 +137,22 @@ inline Vector<heads> fold(Vector<width> vector) {
 
 inline Real sum(Vector<LANES> vector) { return fold<1>(vector); }
 
-// One number per head in all lanes. Reads LANES numbers, whatever follows those that count.
-template <int heads>
-inline Vector<LANES> spread(const Real* from) {
-  if constexpr (heads == 1) return Vector<LANES>{} + *from;
-  const Vector<LANES> read = load(from);
-  Vector<LANES> lanes;
-  for (int i = 0; i < LANES; ++i) lanes[i] = read[i % heads];  // compiles to one permutation
-  return lanes;
+// One number per head in all lanes. Reads up to LANES numbers, whatever follows those that count.
+template <int heads, int width = LANES>
+inline Vector<width> spread(const Real* from) {
+  if constexpr (heads == width) {
+    return load<width>(from);
+  } else if constexpr (width > NATIVE) {
+    const auto half = spread<heads, width / 2>(from);
+    return {half, half};
+  } else if constexpr (heads == 1) {
+    return Vector<width>{} + *from;
+  } else {
+    const Vector<width> read = load<width>(from);
+    Vector<width> lanes;
+    for (int i = 0; i < width; ++i) lanes[i] = read[i % heads];  // compiles to one permutation
+    return lanes;
+  }
 }
 
 // Sum of term(i) over i below the width, each asked for once. Left to the compiler, there are as
