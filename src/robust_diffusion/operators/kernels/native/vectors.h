@@ -15,7 +15,7 @@ constexpr bool SINGLE = std::is_same_v<Real, float>;
 
 constexpr int LANES = 64 / sizeof(Real);
 
-// Numbers in the longest vector of this machine.
+// Numbers that fit into the longest vector of this machine.
 #if defined(__AVX512F__)
 constexpr int NATIVE = 64 / sizeof(Real);
 #elif defined(__AVX__)
@@ -25,7 +25,8 @@ constexpr int NATIVE = 16 / sizeof(Real);
 #endif
 
 // Explicit vectors: left to itself, the compiler keeps sums over edges in memory, at 4 times the
-// time. GCC does the same with vectors that are longer than the machine's: these are two halves.
+// time. GCC does the same with explicit vectors longer than the machine's, so these are two halves.
+// Each lane is computed in the same way either way, so lengths do not change results.
 template <int width>
 struct Halves;
 template <int width, bool is_native = (width <= NATIVE)>
@@ -48,18 +49,18 @@ struct Halves {
   Vector<width / 2> low, high;
 };
 
-#define FOR_HALVES(sign)                                          \
-  template <int width>                                            \
+#define FOR_HALVES(sign)                                                 \
+  template <int width>                                                   \
   inline Halves<width> operator sign(Halves<width> x, Halves<width> y) { \
-    return {x.low sign y.low, x.high sign y.high};                \
-  }                                                               \
-  template <int width>                                            \
-  inline Halves<width> operator sign(Halves<width> x, Real y) {   \
-    return {x.low sign y, x.high sign y};                         \
-  }                                                               \
-  template <int width>                                            \
-  inline Halves<width> operator sign(Real x, Halves<width> y) {   \
-    return {x sign y.low, x sign y.high};                         \
+    return {x.low sign y.low, x.high sign y.high};                       \
+  }                                                                      \
+  template <int width>                                                   \
+  inline Halves<width> operator sign(Halves<width> x, Real y) {          \
+    return {x.low sign y, x.high sign y};                                \
+  }                                                                      \
+  template <int width>                                                   \
+  inline Halves<width> operator sign(Real x, Halves<width> y) {          \
+    return {x sign y.low, x sign y.high};                                \
   }
 FOR_HALVES(+)
 FOR_HALVES(-)
