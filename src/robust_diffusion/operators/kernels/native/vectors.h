@@ -26,7 +26,7 @@ constexpr int NATIVE = 16 / sizeof(Real);
 
 // Explicit vectors: left to itself, the compiler keeps sums over edges in memory, at 4 times the
 // time. GCC does the same with explicit vectors longer than the machine's, so these are two halves.
-// Each lane is computed in the same way either way, so lengths do not change results.
+// In portable arithmetic, results do not depend on the length.
 template <int width>
 struct Halves;
 template <int width, bool is_native = (width <= NATIVE)>
