@@ -6,6 +6,7 @@ from robust_diffusion.system.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from robust_diffusion.data.sources.benchmarks import load_defense_test as load_defense_test
+    from robust_diffusion.data.sources.benchmarks import load_grb_words as load_grb_words
     from robust_diffusion.data.sources.benchmarks import load_heterophilous as load_heterophilous
     from robust_diffusion.data.sources.benchmarks import load_planetoid as load_planetoid
     from robust_diffusion.data.sources.benchmarks import load_prognn as load_prognn

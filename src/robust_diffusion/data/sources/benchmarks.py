@@ -1,6 +1,7 @@
 """Graphs of benchmarks: npz files, and the Planetoid citation graphs in their own format."""
 
 import json
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from robust_diffusion.checks import Natural, validated
 from robust_diffusion.data.download import DatasetFolder
 from robust_diffusion.data.files import dense, pick, read_npz, reading, sparse_matrix
 from robust_diffusion.data.pickles import read_pickle
-from robust_diffusion.data.sources.custom import read_graph
+from robust_diffusion.data.sources.custom import load_grb, read_graph
 from robust_diffusion.data.split import split_by_degree
 from robust_diffusion.data.validate import build_graph, check_edge_index
 from robust_diffusion.errors import ConfigError, DataError
@@ -138,6 +139,57 @@ def load_planetoid(folder: DatasetFolder, name: str, *, split_seed: int = 0) -> 
 
     Reference: Yang et al. 2016, arXiv:1603.08861; "we use [...] PubMed", arXiv:2209.07754.
     """
+    features, labels, adjacency = _read_planetoid(folder, name)
+    where = folder.folder
+    # The files list some edges twice and some nodes as their own neighbours; the graph that the
+    # field uses has neither.
+    graph = build_graph(adjacency, features, labels, {}, where=where, plain_edges=False)
+    split_by_degree(graph, split_seed, where=where)
+    folder.keep_hashes()
+    return graph
+
+
+def load_grb_words(
+    folder: DatasetFolder,
+    words: DatasetFolder,
+    name: str,
+    omitted: Sequence[int],
+    *,
+    split_seed: int | None = None,
+) -> Data:
+    """Read a graph of GRB whose features are the words of the same papers in Planetoid.
+
+    GRB's Citeseer has Planetoid's nodes in Planetoid's order, without `omitted`. Its `adj.npz`,
+    `labels.npz` and `index.npz` are public, its `features.npz` is not.
+
+    Reference: Zheng et al. 2021, arXiv:2111.04314; Yang et al. 2016, arXiv:1603.08861.
+
+    Args:
+        folder: Folder with GRB's files.
+        words: Folder with the files of `load_planetoid`.
+        name: Name of Planetoid's graph.
+        omitted: Planetoid's nodes that are not in GRB's graph.
+        split_seed: As in `load_grb`.
+
+    Raises:
+        DataError: The labels of the two graphs differ, so their nodes are not the same papers.
+    """
+    features, labels, _ = _read_planetoid(words, name)
+    kept = np.setdiff1d(np.arange(len(labels)), omitted)
+    graph = load_grb(folder, split_seed=split_seed, features=features[kept])
+    if differ := int((graph.y.numpy() != labels[kept]).sum()):
+        raise DataError(
+            f"{folder.folder}: the labels of {differ} nodes differ from those in {words.folder}; "
+            f"correct dataset.source.omitted"
+        )
+    words.keep_hashes()
+    return graph
+
+
+def _read_planetoid(
+    folder: DatasetFolder, name: str
+) -> tuple[NDArray[np.float32], NDArray[np.int64], sp.coo_array]:
+    """Return features, labels and adjacency of each node, in Planetoid's order."""
     paths = {part: folder.file(f"ind.{name}.{part}") for part in PARTS}
     where = folder.folder
     known_x, test_x = (_features(paths[part]) for part in ("allx", "tx"))
@@ -163,13 +215,7 @@ def load_planetoid(folder: DatasetFolder, name: str, *, split_seed: int = 0) -> 
     labels = np.zeros((n, known_y.shape[1]))
     features[:first], labels[:first] = known_x, known_y
     features[test_index], labels[test_index] = test_x, test_y
-    adjacency = _adjacency(paths["graph"], n)
-    # The files list some edges twice and some nodes as their own neighbours; the graph that the
-    # field uses has neither.
-    graph = build_graph(adjacency, features, labels.argmax(1), {}, where=where, plain_edges=False)
-    split_by_degree(graph, split_seed, where=where)
-    folder.keep_hashes()
-    return graph
+    return features, labels.argmax(1), _adjacency(paths["graph"], n)
 
 
 def _features(path: Path) -> NDArray[np.float32]:

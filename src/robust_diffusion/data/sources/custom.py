@@ -40,7 +40,11 @@ FILES = ("adj.npz", "features.npz", "labels.npz", "index.npz")
 
 
 def load_grb(
-    folder: DatasetFolder, *, split_seed: int | None = None, doubles: bool = False
+    folder: DatasetFolder,
+    *,
+    split_seed: int | None = None,
+    doubles: bool = False,
+    features: NDArray[np.generic] | None = None,
 ) -> Data:
     """Read `adj.npz`, `features.npz`, `labels.npz` and `index.npz`.
 
@@ -53,13 +57,14 @@ def load_grb(
         split_seed: Seed of a split drawn as in GRB, see `degree_split`; `None` for the split in
             the files.
         doubles: See `build_graph`; only for graphs without published results.
+        features: n x f array in place of `features.npz`, which is not read then.
     """
-    paths = {name: folder.file(name) for name in FILES}
+    names = [name for name in FILES if features is None or name != "features.npz"]
+    paths = {name: folder.file(name) for name in names}
     adjacency: sp.csr_array = read_sparse(paths["adj.npz"])
-    features, labels = (
-        pick(read_npz(path), ["data"], path)[0]
-        for path in (paths["features.npz"], paths["labels.npz"])
-    )
+    labels = pick(read_npz(paths["labels.npz"]), ["data"], paths["labels.npz"])[0]
+    if features is None:
+        features = pick(read_npz(paths["features.npz"]), ["data"], paths["features.npz"])[0]
     splits: dict[str, NDArray[np.generic]] = {}
     if split_seed is None:
         index, required = read_npz(paths["index.npz"]), ("train", "val", "test")
