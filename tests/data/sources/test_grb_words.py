@@ -41,8 +41,8 @@ def parts(tmp_path: Path) -> dict[str, Any]:
 
 
 def load(tmp_path: Path, omitted: list[int]) -> Any:
-    folders = (folder_of(tmp_path / name) for name in ("grb", "words"))
-    return load_grb_words(*folders, "toy", omitted)
+    grb, words = folder_of(tmp_path / "grb"), folder_of(tmp_path / "words")
+    return load_grb_words(grb, words, "toy", omitted)
 
 
 def test_each_node_has_the_words_of_its_paper(tmp_path: Path, parts: dict[str, Any]) -> None:
