@@ -36,7 +36,8 @@ def parts(tmp_path: Path) -> dict[str, Any]:
     labels = one_hot[kept].argmax(1)
     np.savez(grb / "labels.npz", data=labels)
     index = {"train": range(6), "val": range(6, 9), "test": range(9, N)}
-    np.savez(grb / "index.npz", **{f"index_{part}": list(nodes) for part, nodes in index.items()})
+    arrays: dict[str, Any] = {f"index_{part}": list(nodes) for part, nodes in index.items()}
+    np.savez(grb / "index.npz", **arrays)
     return {"words": words[kept], "labels": labels}
 
 
