@@ -106,7 +106,16 @@ FOLDERS = {
     "amazon_computer": "amazon/Computers/raw",
     "planetoid_cora": "planetoid/Cora/raw",
     "planetoid_citeseer": "planetoid/CiteSeer/raw",
+    "citeseer_words": "planetoid/CiteSeer/raw",
 }
+
+
+def test_a_dataset_of_two_folders_needs_both(tmp_path: Path) -> None:
+    shutil.copytree(write_grb(tmp_path / "other", name="citeseer"), tmp_path / "grb-citeseer-words")
+    state = list_datasets(tmp_path).set_index("dataset").loc["citeseer_words", "state"]
+    assert "of 9 files" in state
+    files = verify_files(tmp_path).query("dataset == 'citeseer_words' and state == 'missing'")
+    assert len(files) == 6
 
 
 def loaded(compose: Compose, dataset: str, data_dir: object) -> Data:

@@ -19,15 +19,15 @@ def dataset_names() -> list[str]:
 def list_datasets(data_dir: str | Path) -> pd.DataFrame:
     """Tabulate the datasets and how many of their files exist; only hashes are read."""
     rows = []
-    for name, folder, files in folders(data_dir):
+    for name, places, files in folders(data_dir):
         states = [file.state for file in files]
         missing, damaged = states.count("missing"), states.count("damaged")
-        state = "missing" if missing else "present" if folder else "built in"
+        state = "missing" if missing else "present" if places else "built in"
         if damaged or 0 < missing < len(states):
             kind, count = ("damaged", damaged) if damaged else ("missing", missing)
             state = f"{count} of {len(states)} files {kind}"
-        place = str(folder.folder) if folder else "-"
-        rows.append({"dataset": name, "state": state, "folder": place})
+        shown = ", ".join(str(place.folder) for place in places) or "-"
+        rows.append({"dataset": name, "state": state, "folder": shown})
     return pd.DataFrame(rows)
 
 
@@ -48,15 +48,17 @@ def verify_files(data_dir: str | Path) -> pd.DataFrame:
 
 def folders(
     data_dir: str | Path,
-) -> Iterator[tuple[str, DatasetFolder | None, list[FileStatus]]]:
-    """Yield name, folder and files of each dataset."""
+) -> Iterator[tuple[str, list[DatasetFolder], list[FileStatus]]]:
+    """Yield name, folders and files of each dataset."""
     for name in dataset_names():
         # Without Hydra, which takes half a second per dataset.
         option = OmegaConf.load(CONFIG_DIR / "dataset" / f"{name}.yaml")
         config = {"dataset": option, "paths": {"data_dir": str(data_dir)}, "download": False}
         source = OmegaConf.create(config).dataset.source
-        folder = None
-        if "folder" in source:
-            options: Any = OmegaConf.to_container(source.folder, resolve=True)
-            folder = DatasetFolder(**{k: v for k, v in options.items() if k != "_target_"})
-        yield name, folder, folder.status() if folder else []
+        parts: Any = OmegaConf.to_container(source, resolve=True)
+        places = [
+            DatasetFolder(**{key: value for key, value in part.items() if key != "_target_"})
+            for part in parts.values()
+            if isinstance(part, dict) and part.get("_target_", "").endswith(".DatasetFolder")
+        ]
+        yield name, places, [file for place in places for file in place.status()]

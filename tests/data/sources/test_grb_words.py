@@ -41,13 +41,13 @@ def parts(tmp_path: Path) -> dict[str, Any]:
     return {"words": words[kept], "labels": labels}
 
 
-def load(tmp_path: Path, omitted: list[int]) -> Any:
+def load(tmp_path: Path) -> Any:
     grb, words = folder_of(tmp_path / "grb"), folder_of(tmp_path / "words")
-    return load_grb_words(grb, words, "toy", omitted)
+    return load_grb_words(grb, words, "toy", OMITTED)
 
 
 def test_each_node_has_the_words_of_its_paper(tmp_path: Path, parts: dict[str, Any]) -> None:
-    graph = load(tmp_path, OMITTED)
+    graph = load(tmp_path)
     np.testing.assert_array_equal(graph.x.numpy(), parts["words"])
     assert graph.y.tolist() == parts["labels"].tolist()
     assert graph.edge_index.size(1) == 2 * (N - 1)
@@ -58,4 +58,4 @@ def test_nodes_of_other_papers_are_refused(tmp_path: Path, parts: dict[str, Any]
     labels = 1 - np.minimum(parts["labels"], 1)
     np.savez(tmp_path / "grb" / "labels.npz", data=labels)
     with pytest.raises(DataError, match=r"dataset\.source\.omitted"):
-        load(tmp_path, OMITTED)
+        load(tmp_path)
