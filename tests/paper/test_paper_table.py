@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
+from robust_diffusion.paper.agreement import agreement
 from robust_diffusion.paper.layout import ASSUMED_RUNS
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render import render_markdown
@@ -61,21 +62,36 @@ def test_an_entry_that_another_experiment_shows_to_be_no_bound_has_no_rank() -> 
 @pytest.mark.parametrize(
     ("number", "own"), [(3, {"flow": "heat"}), (2, {"model": "beltrami_guard"})]
 )
-def test_a_stand_in_is_named_beside_what_it_stands_in_for_without_printed_numbers(
+def test_a_stand_in_takes_the_place_of_its_dataset_beside_the_same_printed_numbers(
     number: int, own: dict[str, str]
 ) -> None:
     own = own | {"experiment": f"table-{number}"}
-    table = table_of(number, seeds([0.6, 0.7], dataset="planetoid_citeseer", **own))
-    entries = [e for _, _, e in table if e.keys["dataset"] == "planetoid_citeseer" and e.runs]
-    assert entries
-    assert all(e.mean == pytest.approx(65) for e in entries)
-    assert all(e.reported.mean is e.deviations is e.p is None for e in entries)
-    assert "Planetoid Citeseer" in render_markdown(table)
-    assert any("which is another graph" in line for line in table.lines)
-    citeseer = [e for _, _, e in table if e.keys["dataset"] == "citeseer"]
-    assert {e.state for e in citeseer} == {"not run"}
-    assert all(e.reported.mean is not None for e in citeseer)
-    assert "Planetoid" not in render_markdown(table_of(number, seeds([0.6], **own)))
+    on_cora, on_words = seeds([0.6, 0.7], **own), seeds([0.7, 0.8], dataset="citeseer_words", **own)
+
+    def of(table: PaperTable, dataset: str) -> list[Entry]:
+        return [e for *_, e in table if e.keys["dataset"] == dataset]
+
+    table, paper = table_of(number, on_cora + on_words), table_of(number, on_cora)
+    entries = of(table, "citeseer_words")
+    assert of(table, "citeseer") == []
+    assert [e.reported for e in entries] == [e.reported for e in of(paper, "citeseer")]
+    assert all(e.difference is not None for e in entries if e.runs)
+    assert any(e.runs for e in entries)
+    assert any("3,703 words" in line for line in table.lines)
+    assert "words" not in render_markdown(paper)
+    # Counted apart: the corrected p-values on the paper's own features stay.
+    assert [e.p_holm for e in of(table, "cora")] == [e.p_holm for e in of(paper, "cora")]
+    both = [agreement([table], stand_ins=stand_ins).entries for stand_ins in (False, True)]
+    assert [set(x["dataset"]) for x in both] == [{"cora"}, {"citeseer_words"}]
+    failed = seeds([0.6], dataset="citeseer", error="ConfigError: no file", **own)
+    assert of(table_of(number, failed + on_words), "citeseer")
+
+
+def test_an_attacked_table_says_what_an_mlp_reaches_on_its_datasets() -> None:
+    mlp = seeds([0.5, 0.6], experiment="mlp", model="mlp", fidelity="released")
+    (line,) = (x for x in table_of(3, seeds([0.7]) + mlp).lines if "MLP" in x)
+    assert line == "An MLP, which sees no edge, reaches 55.00 ± 7.07 on Cora."
+    assert not any("MLP" in x for x in table_of(3, seeds([0.7])).lines)
 
 
 def test_a_number_passes_the_functions_that_contributing_names() -> None:

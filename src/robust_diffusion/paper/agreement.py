@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from robust_diffusion.paper.axes import AXES
+from robust_diffusion.paper.axes import AXES, DATASETS, STAND_INS
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render import to_frame
 from robust_diffusion.results.entry import BAND, ROUNDING
@@ -22,6 +22,14 @@ INTRODUCTION = (
     "distribution, one pair in 75 lies further apart. The last two columns count the entries "
     "within 1 and 2 points. An entry that several tables share counts in each of them, and once in "
     '"Once each".'
+)
+
+ON_STAND_INS = (
+    "**With other features.** Entries on "
+    + ", ".join(
+        f"{DATASETS[s]}, in place of the paper's {DATASETS[d]}" for d, s in STAND_INS.items()
+    )
+    + ": same graph, labels and split. They are not among the counts above."
 )
 
 PAPER_ORDER = ("cora", "citeseer", "pubmed", "coauthor", "flickr", "amazon_computer")
@@ -59,8 +67,13 @@ class Agreement:
         return shown[["table", *OUTLIER]].reset_index(drop=True)
 
 
-def agreement(tables: Sequence[PaperTable]) -> Agreement:
-    """Compare the tables of one variant, at least one, with the paper, entry by entry."""
+def agreement(tables: Sequence[PaperTable], *, stand_ins: bool = False) -> Agreement:
+    """Compare the tables of one variant, at least one, with the paper, entry by entry.
+
+    Args:
+        tables: Of one variant.
+        stand_ins: Compare the entries on stand-ins, instead of those on the paper's features.
+    """
     frames = [
         to_frame(table).assign(
             place=place,
@@ -70,6 +83,7 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
         if table.layout.kind != "budgets"
     ]
     entries = pd.concat(frames, ignore_index=True)
+    entries = entries[entries["dataset"].isin(STAND_INS.values()) == stand_ins]
     compared = entries[entries["difference"].notna()]
     decided = compared[compared["deviations"].notna()].astype({"deviations": float, "std": float})
     decided = decided.assign(within=decided["deviations"].abs() <= BAND)
@@ -84,15 +98,26 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
 
 
 def render_agreement(variants: Mapping[str, Sequence[PaperTable]]) -> str:
-    """Render counts per variant and table, and every entry outside the tolerance, as Markdown."""
-    by_variant = {name: agreement(tables) for name, tables in variants.items()}
+    """Render counts per variant and table, and every entry outside the tolerance, as Markdown.
+
+    Entries on stand-ins are a block of their own.
+    """
+    own = {name: agreement(tables) for name, tables in variants.items()}
+    lines = _render_block(INTRODUCTION, own)
+    others = {name: agreement(tables, stand_ins=True) for name, tables in variants.items()}
+    if any(len(comparison.entries) for comparison in others.values()):
+        lines += ["", *_render_block(ON_STAND_INS, others)]
+    return "\n".join(lines) + "\n"
+
+
+def _render_block(introduction: str, by_variant: Mapping[str, Agreement]) -> list[str]:
     numbers = sorted(
         {number for comparison in by_variant.values() for number in comparison.entries["table"]}
     )
     header = ["Variant", *(f"Table {number}" for number in numbers), "All", "Once each"]
     header += ["Placebo", *(f"{points} point{'s' if points > 1 else ''}" for points in POINTS)]
     counts = [[name, *_counts(comparison, numbers)] for name, comparison in by_variant.items()]
-    lines = [INTRODUCTION, "", *aligned(header, counts, left=1)]
+    lines = [introduction, "", *aligned(header, counts, left=1)]
     header = ["Table", "Entry", "Here", "Paper", "Difference", "In pooled sd"]
     for name, comparison in by_variant.items():
         outside = comparison.outside.sort_values("table", kind="stable")
@@ -106,7 +131,7 @@ def render_agreement(variants: Mapping[str, Sequence[PaperTable]]) -> str:
         if comparison.undecided:
             alone = f"{comparison.undecided} more have one seed or no published deviation"
             lines += ["", f"fidelity={name}: {alone}."]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def published_beside_measured(data_dir: str | Path) -> pd.DataFrame:

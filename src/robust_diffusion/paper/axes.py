@@ -26,11 +26,13 @@ DATASETS = {
     "coauthor": "Coauthor",
     "flickr": "Flickr",
     "amazon_computer": "Amazon Computer",
-    "planetoid_citeseer": "Planetoid Citeseer",
+    "citeseer_words": "Citeseer (words)",
 }
 
 STAND_INS: dict[str, str] = read_yaml(CONFIG_DIR / "hydra" / "sweeper" / "grid.yaml")["stand_ins"]
-"""Dataset of the paper -> another graph of that name, without published results."""
+"""Dataset of the paper -> the same graph, labels and split with other features."""
+
+_PRINTED_AS = {stand_in: dataset for dataset, stand_in in STAND_INS.items()}
 
 _GRAPHS = {"clean": "clean", "speit": "SPEIT", "tdgia": "TDGIA", "pgd_modification": "PGD"}
 """Test graphs: the clean one, and an attack's by the name of the attack."""
@@ -76,7 +78,10 @@ STEPS = {"aggregation": "one aggregation step"}
 LIMITS = {"max_injected_nodes": "max # Nodes", "max_edges_per_injected_node": "max # Edges"}
 
 NAMED: Mapping[str, Mapping[str, Choice]] = {
-    "dataset": {n: Choice(n, t, {"dataset": n}, {"dataset": n}) for n, t in DATASETS.items()},
+    "dataset": {
+        n: Choice(n, t, {"dataset": _PRINTED_AS.get(n, n)}, {"dataset": n})
+        for n, t in DATASETS.items()
+    },
     "attack": {n: Choice(n, t, {"attack": n}) for n, t in TEST_GRAPHS.items()},
     "model": {n: Choice(n, t, {"model": n}, record) for n, (t, record) in MODELS.items()},
     "solver": {n: Choice(n, t, {"parameter": n}, {"solver": n}) for n, t in SOLVERS.items()},

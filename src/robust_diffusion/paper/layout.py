@@ -131,8 +131,8 @@ class Layout:
         return replace(self, grids=tuple(grid for grid in grids if grid.rows and grid.columns))
 
     def printed(self, entry: Line) -> Reported:
-        """Return the published entry; a stand-in, or an addition to the paper, has none."""
-        if entry.added or entry.printed.get("dataset") in STAND_INS.values():
+        """Return the published entry; an addition to the paper has none."""
+        if entry.added:
             return NOT_PRINTED
         return printed_number({"table": self.label, **entry.printed})
 
@@ -227,10 +227,10 @@ def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
     """Return the layout of what was run, with replacement datasets and the user's rows and columns.
 
     Times are of the paper's dataset if it was timed, otherwise of the one timed last. Accuracies on
-    a stand-in follow those of the dataset that it replaces. Every other dataset, attack and model
-    that the table lacks follows the table's own, in the order in which they were run. If a whole
-    table is of one dataset or model, and only others were run, it becomes a table of the newest.
-    Runs are ordered by their latest request.
+    a stand-in take the place of those of its dataset, or follow them if both were run. Every other
+    dataset, attack and model that the table lacks follows the table's own, in the order in which
+    they were run. If a whole table is of one dataset or model, and only others were run, it becomes
+    a table of the newest. Runs are ordered by their latest request.
     """
     fixed, dataset = layout.fixed, layout.fixed.keys.get("dataset", "")
     if layout.kind != "accuracy":
@@ -261,11 +261,13 @@ def _fitted(
     recorded: Mapping[str, Mapping[str, Choice]],
     records: Sequence[Record],
 ) -> list[Line]:
-    """Return the lines, those of a stand-in after each dataset's block, and the user's."""
+    """Return the lines, with those of stand-ins, and the user's."""
     grown: list[Line] = []
     for name, group in groupby(lines, key=lambda line: line.keys.get("dataset", "")):
-        grown += (block := list(group))
-        if other := stand_ins.get(name):
+        block, other = list(group), stand_ins.get(name)
+        if other is None or name in recorded["dataset"]:
+            grown += block
+        if other:
             grown += [line.at("dataset", other) for line in block]
     for axis, choices in recorded.items():
         _grow(grown, axis, choices)

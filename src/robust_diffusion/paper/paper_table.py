@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from robust_diffusion.config import CONFIG_DIR, PUBLISHED, read_yaml
-from robust_diffusion.paper.axes import DATASETS, STAND_INS
+from robust_diffusion.paper.axes import DATASETS, STAND_INS, label_of
 from robust_diffusion.paper.layout import (
     ASSUMED_RUNS,
     Grid,
@@ -28,6 +28,7 @@ from robust_diffusion.results.entry import (
     rank_entries,
     stronger_attacks,
 )
+from robust_diffusion.results.numbers import mean_and_std, spread
 from robust_diffusion.results.runs import Runs, select
 
 SAID_ELSEWHERE = frozenset(
@@ -40,7 +41,7 @@ SMOKE = (
     "are cut short, the grid is thinned; it is not tested against the paper."
 )
 
-TIMED = ("planetoid_citeseer", "cora")
+TIMED = ("citeseer_words", "cora")
 """Datasets to time if the table's own is missing, the most similar first."""
 
 _Attacked = Sequence[tuple[str, Record]]
@@ -73,11 +74,14 @@ def remarks(layout: Layout, entries: Sequence[Entry], records: Runs) -> list[str
         attacked = [(graph, record) for graph, record in shown if graph != CLEAN]
         lines.append(_setting(runs, attacked, records.fidelity or "paper"))
         lines += _budget(attacked) if attacked else []
-    if comparisons := sum(entry.p is not None for entry in entries):
+    counts = [sum(entry.p is not None for entry in part) for part in by_features(entries)]
+    if any(counts):
+        over = f"the table's {counts[0]} comparisons" if counts[0] else ""
+        of_others = f"{counts[1]} of the stand-in" if counts[1] else ""
         lines.append(
             f"p: Welch's t-test against the printed mean and deviation, {ASSUMED_RUNS} runs "
             'assumed behind them (the paper says "5 to 10"); Student\'s where no deviation is '
-            f"printed; Holm-corrected over the table's {comparisons} comparisons."
+            f"printed; Holm-corrected over {' and the '.join(filter(None, [over, of_others]))}."
         )
     if options := _options(layout, runs):
         counts = (f"{option} in {n} of {len(runs)} runs" for option, n in options.items())
@@ -86,13 +90,9 @@ def remarks(layout: Layout, entries: Sequence[Entry], records: Runs) -> list[str
         named = _list(record.get("code") for record in runs)
         lines.append(f"Runs of {len(codes)} versions of the code: {named}.")
     if layout.kind == "accuracy":
-        datasets = {entry.keys["dataset"] for entry in entries}
-        lines += [
-            f"{DATASETS[other]} stands in for the paper's {DATASETS[key]}, which is another graph; "
-            "the paper has no number of it."
-            for key, other in STAND_INS.items()
-            if other in datasets
-        ]
+        datasets = dict.fromkeys(entry.keys["dataset"] for entry in entries)
+        lines += [_other_features(key) for key, other in STAND_INS.items() if other in datasets]
+        lines += _without_edges(datasets, records)
     if set(states) == {"not run"}:
         variant = f" fidelity={records.fidelity}" if records.fidelity not in (None, "paper") else ""
         variant += " scale=smoke" if records.scale == "smoke" else ""
@@ -113,11 +113,44 @@ def published(view: str) -> str:
     return f" Published: {path}." if path.is_file() else ""
 
 
+def by_features(entries: Iterable[Entry]) -> tuple[list[Entry], list[Entry]]:
+    """Return the entries on the paper's features, and those on a stand-in's."""
+    own: list[Entry] = []
+    others: list[Entry] = []
+    for entry in entries:
+        (others if entry.keys.get("dataset") in STAND_INS.values() else own).append(entry)
+    return own, others
+
+
 def _stand_in(layout: Layout) -> str | None:
     """Return the dataset that stands in for the table's own, if any."""
     dataset = layout.fixed.keys.get("dataset")
-    printed = dataset == layout.fixed.printed.get("dataset") and dataset not in STAND_INS.values()
-    return None if printed else dataset
+    return None if dataset == layout.fixed.printed.get("dataset") else dataset
+
+
+def _other_features(dataset: str) -> str:
+    """Describe the stand-in of a dataset beside what the paper prints of it."""
+    stand_in = STAND_INS[dataset]
+    printed = read_yaml(CONFIG_DIR / "dataset" / f"{stand_in}.yaml")["printed"]
+    here, (low, high) = printed["in_files"], printed["feature_range"]
+    return (
+        f"{DATASETS[stand_in]} has the graph, labels and split of the paper's {DATASETS[dataset]}. "
+        f"Its features are {here['features']:,} words from Planetoid ({here['feature_range']}); "
+        f"the printed numbers are of {printed['features']} others ({low:.2f} .. {high:.2f})."
+    )
+
+
+def _without_edges(datasets: Iterable[str], records: Runs) -> list[str]:
+    """Give the accuracy of an MLP on each dataset, which no attack on edges changes."""
+    runs = records.all_variants.get("mlp", ())
+    chosen = {
+        name: select(runs, {"model": "mlp", "dataset": name}, CLEAN).finished for name in datasets
+    }
+    texts = []
+    for name, finished in chosen.items():
+        if values := [100 * run["accuracy"][CLEAN] for run in finished.values()]:
+            texts.append(f"{spread(*mean_and_std(values), 2)} on {label_of('dataset', name)}")
+    return [f"An MLP, which sees no edge, reaches {', '.join(texts)}."] if texts else []
 
 
 def _times(layout: Layout, runs: Sequence[Record], states: Mapping[Any, int]) -> list[str]:
@@ -267,7 +300,8 @@ def build_table(
     mark_fewer_seeds(entries)
     for grid, of_grid in zip(layout.grids, grids, strict=True):
         if records.scale != "smoke" and layout.kind == "accuracy":
-            compare_entries([entry for row in of_grid for entry in row], runs=ASSUMED_RUNS)
+            for part in by_features(entry for row in of_grid for entry in row):
+                compare_entries(part, runs=ASSUMED_RUNS)
         rank_entries(of_grid, grid.best)
     filled = tuple(zip(layout.grids, grids, strict=True))
     texts = remarks(layout, entries, records)
