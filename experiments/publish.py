@@ -25,7 +25,7 @@ from robust_diffusion.paper.commands import FIDELITIES
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.paper.render import render_markdown
 from robust_diffusion.paper.report import studies
-from robust_diffusion.records.records import Record, encoded, is_timing, latest_by_run, reference_to
+from robust_diffusion.records.records import Record, encoded, latest_by_run, reference_to
 from robust_diffusion.results.leaderboard import show_leaderboard
 from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.table import ResultTable
@@ -43,9 +43,6 @@ PLACES = frozenset(["download", "printed", "progress_bar", "root", "urls"])
 
 KEPT_WHOLE = frozenset(["model", "surrogates", "attacks"])
 """Parts of a configuration in which every key shapes the result."""
-
-NOT_IN_TABLES = "planetoid_citeseer"
-"""Dataset left out of the paper's tables of accuracy, since `citeseer_words` is nearer."""
 
 FRONT = "<!-- claims, by `make publish` -->"
 """Line before and after the table of claims in the README."""
@@ -111,8 +108,7 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
     for name, table in studies(records):
         yield RESULTS / f"{name}.md", _as_markdown(table)
     yield RESULTS / "leaderboard.md", "\n".join(map(_as_markdown, show_leaderboard(records)))
-    shown = [r for r in records if r.get("dataset") != NOT_IN_TABLES or is_timing(r)]
-    counted = {name: Runs(shown, fidelity=name) for name in FIDELITIES}
+    counted = {name: Runs(records, fidelity=name) for name in FIDELITIES}
     variants = {name: build_tables(of) for name, of in counted.items()}
     claims = load_claims()
     verdicts = judge_all(claims, records, FIDELITIES)

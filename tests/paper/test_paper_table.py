@@ -83,6 +83,9 @@ def test_a_stand_in_takes_the_place_of_its_dataset_beside_the_same_printed_numbe
     assert [e.p_holm for e in of(table, "cora")] == [e.p_holm for e in of(paper, "cora")]
     both = [agreement([table], stand_ins=stand_ins).entries for stand_ins in (False, True)]
     assert [set(x["dataset"]) for x in both] == [{"cora"}, {"citeseer_words"}]
+    former = seeds([0.6], dataset="planetoid_citeseer", **own)
+    assert any(e.runs for e in of(table_of(number, on_cora + former), "planetoid_citeseer"))
+    assert not of(table_of(number, on_words + former), "planetoid_citeseer")
     failed = seeds([0.6], dataset="citeseer", error="ConfigError: no file", **own)
     assert of(table_of(number, failed + on_words), "citeseer")
 

@@ -106,6 +106,8 @@ def test_rows_name_their_versions_of_auto_if_these_differ() -> None:
     assert "auto" not in rows([*ON_GRID, *gin, *gat])["gin"]
     found = rows([*ON_GRID, *(run | OLD for run in gin[:2]), *gin[2:], *gat])
     assert [found[name]["auto"] for name in ("mlp", "gin", "gat")] == ["-", "4, 6", "6"]
+    # An area is a mean, which may not mix versions.
+    assert (found["gin"]["rank"], found["gin"]["above MLP"]) == ("versions mixed", "-")
 
 
 @pytest.mark.parametrize(("worst", "expected"), [(0.05, [5, 5]), (0.25, [20, 10])])

@@ -11,7 +11,14 @@ from typing import Any, Literal, get_args
 from robust_diffusion.checks import Count, check_choice, check_value
 from robust_diffusion.config import CONFIG_DIR, read_yaml
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.axes import MODELS, NAMED, STAND_INS, Choice, choice
+from robust_diffusion.paper.axes import (
+    FORMER_STAND_INS,
+    MODELS,
+    NAMED,
+    STAND_INS,
+    Choice,
+    choice,
+)
 from robust_diffusion.records.records import CLEAN, Record, has_values, is_timing
 from robust_diffusion.results.entry import Best, Reported
 
@@ -242,6 +249,8 @@ def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
         return replace(layout, fixed=fixed.at("dataset", here))
     datasets = {record["dataset"] for record in records if "error" not in record}
     stand_ins = {name: choice("dataset", sub) for name, sub in STAND_INS.items() if sub in datasets}
+    if stand_ins:
+        records = [record for record in records if record["dataset"] not in FORMER_STAND_INS]
     if dataset in stand_ins and dataset not in datasets:
         fixed = fixed.at("dataset", stand_ins[dataset])
     recorded: dict[str, dict[str, Choice]] = {"dataset": {}, "attack": {}, "model": {}}

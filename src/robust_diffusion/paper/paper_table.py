@@ -74,10 +74,10 @@ def remarks(layout: Layout, entries: Sequence[Entry], records: Runs) -> list[str
         attacked = [(graph, record) for graph, record in shown if graph != CLEAN]
         lines.append(_setting(runs, attacked, records.fidelity or "paper"))
         lines += _budget(attacked) if attacked else []
-    counts = [sum(entry.p is not None for entry in part) for part in by_features(entries)]
-    if any(counts):
-        over = f"the table's {counts[0]} comparisons" if counts[0] else ""
-        of_others = f"{counts[1]} of the stand-in" if counts[1] else ""
+    tested = [sum(entry.p is not None for entry in part) for part in by_features(entries)]
+    if any(tested):
+        over = f"the table's {tested[0]} comparisons" if tested[0] else ""
+        of_others = f"{tested[1]} of the stand-in" if tested[1] else ""
         lines.append(
             f"p: Welch's t-test against the printed mean and deviation, {ASSUMED_RUNS} runs "
             'assumed behind them (the paper says "5 to 10"); Student\'s where no deviation is '

@@ -68,7 +68,8 @@ def show_leaderboard(
     The area is between the curve of a model and the MLP, over the logarithm of the injected edges.
     It may be negative: clipping at 0 would tie all models that fail early. A curve is the mean over
     the seeds that were attacked at every budget. If there are none, it is over all seeds, and the
-    model has no rank. If versions of `auto` differ, each row names its version. The reference is
+    model has no rank. Nor has one whose curve mixes versions of `auto`, since an area is a mean. If
+    versions differ, each row names its own. The reference is
     the clean accuracy of the MLP with the same seed and split; if there is none, its mean in that
     variant, or in all variants.
 
@@ -109,7 +110,9 @@ def _table(models: pd.DataFrame, points: list[Point], limits: str) -> ResultTabl
     rows["area"] = -rows["area"].round(9)
     places = rows.loc[ranked, "area"].rank(method="min").astype(int)
     rows.loc[ranked, "rank"] = places.astype(str)
-    rows["group"] = rows["rank"].map({"not a bound": 1, "budgets missing": 2}).fillna(0)
+    rows["group"] = (
+        rows["rank"].map({"not a bound": 1, "versions mixed": 2, "budgets missing": 3}).fillna(0)
+    )
     rows["second"] = rows["rank"] != "control"
     rows = rows.sort_values(["group", "area", "second", "model"], kind="stable")
     columns = [] if differing(rows, ["variant"]) else ["variant"]
@@ -127,20 +130,23 @@ def _row(models: pd.DataFrame, points: list[Point]) -> dict[str, Any]:
     used = whole if len(whole) else on_board if len(on_board) else models
     # The mean height of each trained model over the logarithm of the edges, by the trapezoid rule.
     edges = np.log([nodes * edges_each for nodes, edges_each in points])
-    curves = (model.set_index("point")["height"] for _, model in whole.groupby(TRAINED))
+    versions = sorted({*used["version"], *used["worst_version"]} - {0})
+    comparable = whole if len(versions) < 2 else whole[:0]
+    curves = (model.set_index("point")["height"] for _, model in comparable.groupby(TRAINED))
     heights = [curve.reindex(points).to_numpy() for curve in curves]
     width = np.ptp(edges)
     means = [np.trapezoid(height, edges) / width if width else height[0] for height in heights]
     areas = pd.Series(means, dtype=float)
     curve = 100 * used.groupby("point")["worst"].mean()
     flags = sorted(all_of(used["flags"]))
-    rank = "budgets missing" if areas.empty else "not a bound" if flags else ""
+    rank = "versions mixed" if len(whole) else "budgets missing"
+    rank = rank if areas.empty else "not a bound" if flags else ""
     return {
         "rank": "control" if models["control"].all() else rank,
         "model": models["model"].iloc[0],
         "variant": models["variant"].iloc[0],
         "seeds": str(used["draw"].nunique()),
-        "auto": ", ".join(map(str, sorted({*used["version"]} - {0}))) or "-",
+        "auto": ", ".join(map(str, versions)) or "-",
         "clean": f"{100 * used['clean'].mean():.2f}",
         **{f"{n}x{edges}": spread(curve.get((n, edges)), None, 2) for n, edges in points},
         "above MLP": "-" if areas.empty else signed(areas.mean(), 2),

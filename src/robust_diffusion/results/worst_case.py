@@ -98,7 +98,8 @@ def worst_cases(results: pd.DataFrame, *, all_versions: bool = False) -> pd.Data
         accuracy of each transfer by its surrogates; `by`, the attack that reached the worst case;
         `flags`, codes of reasons not to read it as a bound; `seen`, true if an attack knew the
         model; `thorough`, true if `auto` did; `version`, the newest such `auto`, 0 if none or for
-        the control; `tried`, the number of seeds of all versions; `control`, true for an MLP with
+        the control; `worst_version`, the `auto` that reached the worst case, 0 for any
+        other attack; `tried`, the number of seeds of all versions; `control`, true for an MLP with
         any settings; and `above_mlp`, the distance in points from the best control with the same
         seed and split.
     """
@@ -122,6 +123,7 @@ def worst_cases(results: pd.DataFrame, *, all_versions: bool = False) -> pd.Data
     if not all_versions:
         groups = [_deepest(group, itemgetter("version")) for group in groups]
     measured = [*SHOWN, "transfers", "by", "flags", "seen", "thorough", "version"]
+    measured += ["worst_version"]
     columns = [*MODEL, *measured, "control", "tried", "above_mlp"]
     return pd.DataFrame([model for group in groups for model in group], columns=columns)
 
@@ -138,6 +140,11 @@ def _tried(rows: Sequence[Any]) -> dict[str, Any]:
     transferred = [row for row in attacked if row.transfer >= 0]
     # `named_by_settings` may have renamed it.
     control = model_name(rows[0].record) == CONTROL
+    reached = [(int(row.version) if row.attack in ENSEMBLES else 0, row.by) for row in at_worst]
+    worst_version = 0 if control else max((found for found, _ in reached), default=0)
+    by = min((name for found, name in reached if found >= worst_version), default="")
+    if 0 < worst_version < version:
+        by = by.replace(THOROUGH, f"{THOROUGH} {worst_version}", 1)
     flags: frozenset[str] = frozenset()
     if worst > 0:  # at 0, no attack could do more harm
         lowest_seen = _lowest(lowest[kind] for kind in SEEN)
@@ -152,7 +159,8 @@ def _tried(rows: Sequence[Any]) -> dict[str, Any]:
             name: _lowest(row.transfer for row in transferred if row.surrogates == name)
             for name in {row.surrogates for row in transferred}
         },
-        "by": min((row.by for row in at_worst), default=""),
+        "by": by,
+        "worst_version": worst_version,
         "flags": flags,
         "seen": bool(seen),
         "thorough": version > 0,
@@ -196,7 +204,7 @@ def lowest_within(models: pd.DataFrame, alike: Sequence[str] = ()) -> pd.DataFra
             least = np.flatnonzero(within)[worst[within].argmin()]
             if worst[least] < worst[i]:
                 lowest[group.index[i]] = group.index[least]
-    columns = ["worst", "above_mlp", "by", "flags"]
+    columns = ["worst", "above_mlp", "by", "flags", "worst_version"]
     return models.assign(**{name: models[name].to_numpy()[lowest] for name in columns})
 
 
