@@ -89,6 +89,19 @@ def test_an_option_that_nothing_reads_is_refused(
     assert next(name for name in options[::-1] if name != "own") in error
 
 
+@pytest.mark.parametrize("command", ["evaluate", "certify"])
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(
+    cli: Cli, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    torch.save(gcn().state_dict(), path := tmp_path / "gcn.pt")
+    monkeypatch.setattr("robust_diffusion.data.GraphDataModule.setup", None)  # reads the graph
+    given = [*TINY_DATA, *PYG, f"checkpoint={path}", "--save", str(tmp_path / "file" / "report")]
+    error = cli(command, *given).error
+    assert error.startswith("error: --save")
+    assert "name another folder" in error
+
+
 def test_what_cannot_be_is_told_in_a_line(cli: Cli, tmp_path: Path) -> None:
     torch.save(gcn().state_dict(), good := tmp_path / "gcn.pt")
     (tmp_path / "code.pt").write_bytes(pickle.dumps(print))

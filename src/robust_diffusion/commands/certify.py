@@ -24,6 +24,7 @@ from robust_diffusion.evaluation.load import (
     train_composed,
 )
 from robust_diffusion.system.arithmetic import set_threads
+from robust_diffusion.system.files import check_folder
 from robust_diffusion.system.markdown import print_table
 
 _READ = OF_EVALUATE - {"threat"} | {"certificate", "threads", "trainer", "training"}
@@ -50,6 +51,8 @@ def run_certify_command(arguments: Sequence[str]) -> None:
             print_table(title, frame, ["model"])
         return
     check_value("--local", chosen.local, Natural)
+    if chosen.save:
+        check_folder(chosen.save, option="--save")
     defaults = ["certificate=sparse", "attack=none"]
     path, own_class, cfg, _ = composed_model(chosen, defaults, _READ, "certify")
     if not cfg.certificate:

@@ -25,7 +25,7 @@ from robust_diffusion.evaluation.load import load_checkpoint
 from robust_diffusion.evaluation.single_target import attack_each, right_by_edges
 from robust_diffusion.evaluation.zoo import unit_test
 from robust_diffusion.experiment.overrides import composed
-from robust_diffusion.system.files import write_whole
+from robust_diffusion.system.files import check_folder, write_whole
 from robust_diffusion.system.markdown import print_table
 
 READ = frozenset(
@@ -56,6 +56,8 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
             f"threat={choices['threat']}: would train models; use white_box or adaptive, or the "
             "surrogates of evaluate in Python"
         )
+    if chosen.save:
+        check_folder(chosen.save, option="--save")
     datamodule: GraphDataModule = instantiate(cfg.data)
     model = load_checkpoint(own_class or cfg.model, datamodule, path)
     if chosen.unit_test:

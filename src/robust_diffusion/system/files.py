@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
 from shutil import copymode
+from tempfile import TemporaryFile
 
 from filelock import FileLock, Timeout
 
@@ -60,6 +61,18 @@ def write_whole(path: Path, content: str | bytes, *, option: str) -> Path:
             f"{option} {path}: cannot be written ({reason}); name another place"
         ) from error
     return path
+
+
+def check_folder(folder: str | Path, *, option: str) -> None:
+    """Create the folder that an option names, or raise a `ConfigError`, before any long work."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{option} {folder}: cannot be written ({error.strerror}); name another folder"
+        ) from error
 
 
 def check_readable(path: Path, most: float = inf) -> None:
