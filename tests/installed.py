@@ -50,8 +50,7 @@ REFUSED = {"figure flows scale=smoke": "pip install 'robust-diffusion[report]'"}
 
 DOCTESTS = """
 import doctest, importlib, inspect, robust_diffusion
-needs_an_extra = {"filtered"}
-for name in sorted(set(robust_diffusion.__all__) - needs_an_extra):
+for name in sorted(robust_diffusion.__all__):
     if name.startswith("__"):
         continue
     of = inspect.unwrap(getattr(robust_diffusion, name))

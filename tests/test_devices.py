@@ -43,7 +43,7 @@ SOLVES: list[tuple[str, dict[str, bool]]] = [
     *[(method, {"adjoint": on}) for method in METHODS for on in (False, True)],
     *[(method, {"checkpoint": True}) for method in METHODS if Solver(method).own_loop],
 ]
-A_STEP = {"gradient_injection": 2, "grbcd": 22, "lgrbcd": 27, "prbcd": 44, "lrbcd": 56}
+A_STEP = {"gradient_injection": 2, "grbcd": 22, "prbcd": 44, "lrbcd": 56}
 A_STEP["meta_grbcd"] = 90  # a training in each
 """Most waits of a step of an attack, where there are any: most of RBCD's are PyG's."""
 

@@ -382,22 +382,6 @@ def effort() -> Quotes:
         yield f"| `{own['name']}`" + " | {:.1f} | {} | {:.1f}" * 2 + " |", sum(values, ())
 
 
-def filters() -> Quotes:
-    shown = {"tdgia": "`tdgia`", "disguised": "`tdgia`, homophily 4", "auto": "`auto`"}
-    cost = []
-    for folder, model in (("gcn", "GCN"), ("gnn_guard", "GNNGuard")):
-        for budget in ("5x50", "50x50", "50x4"):
-            path = EXPERIMENTS / "filters" / f"{folder}-{budget}" / "filtered.csv"
-            table = 100 * pd.read_csv(path, index_col="attack")
-            for attack, words in shown.items():
-                start = f"| {model} | {budget.replace('x', ' × ')} | {words} "
-                yield start + "| {:.1f} | {:.1f} | {:.0f} | {:.1f} | {:.0f} |", table.loc[attack]
-        clean = table.loc["clean"]
-        cost += [*(clean["accuracy"] - clean[["after 3 %", "after 15 %"]]), clean["accuracy"]]
-    text = "costs {:.1f} points (3 %) or {:.1f} (15 %) of the clean GCN's {:.1f} %, and {:.1f} or "
-    yield text + "{:.1f} of GNNGuard's {:.1f} %", cost
-
-
 def curve() -> dict[tuple[str, str], Record]:
     """Runs of `auto` of the budget curve, seed 0, by model and budget."""
     found = {}
@@ -785,7 +769,6 @@ def outside(run: Mapping[str, Any]) -> float:
     return most
 
 
-SHARES = ("3 or 15 %", "after 3 %", "after 15 %", "(3 %)", "(15 %)", "the 3 % filter")
 DOCUMENTS: Mapping[str, tuple[Callable[[], Quotes], Sequence[str] | None]] = {
     "README.md": (readme, ["(3.12, 3.13:"]),
     "experiments/README.md": (experiments_readme, ["below 1 %", "95 % interval"]),
@@ -795,7 +778,6 @@ DOCUMENTS: Mapping[str, tuple[Callable[[], Quotes], Sequence[str] | None]] = {
     "docs/arithmetic.md": (arithmetic, None),
     "docs/auto.md": (auto, None),
     "docs/effort.md": (effort, []),
-    "docs/filters.md": (filters, SHARES),
     "docs/speed.md": (speed, None),
     "experiments/certificates/certificates.md": (collective, None),
     "docs/single-targets.md": (each, []),

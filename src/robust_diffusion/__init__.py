@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         DICE as DICE,
         FGSM as FGSM,
         GRBCD as GRBCD,
-        LGRBCD as LGRBCD,
         LRBCD as LRBCD,
         PGD as PGD,
         PRBCD as PRBCD,
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
         AutoInjection as AutoInjection,
         AutoModification as AutoModification,
         Budget as Budget,
-        EigenvectorInjection as EigenvectorInjection,
         FlipAdversary as FlipAdversary,
         GivenGraph as GivenGraph,
         GradientInjection as GradientInjection,
@@ -49,12 +47,10 @@ if TYPE_CHECKING:
         SmoothedModel as SmoothedModel,
         SparseSmoothing as SparseSmoothing,
         certify as certify,
-        heat_bound as heat_bound,
     )
     from robust_diffusion.data import GraphDataModule as GraphDataModule
     from robust_diffusion.data.inventory import open_dataset as open_dataset
     from robust_diffusion.evaluation.single_target import attack_each as attack_each
-    from robust_diffusion.evaluation.filters import filtered as filtered
     from robust_diffusion.evaluation.single_target import right_by_edges as right_by_edges
     from robust_diffusion.evaluation.evaluate_model import attack as attack, evaluate as evaluate
     from robust_diffusion.records.records import (

@@ -21,7 +21,6 @@ from torch_geometric.nn import (
 from robust_diffusion import models
 from robust_diffusion.attacks import (
     GRBCD,
-    LGRBCD,
     LRBCD,
     PRBCD,
     Attack,
@@ -184,7 +183,7 @@ def test_messages_are_masked_where_a_model_takes_no_weights(layer: nn.Module) ->
     assert torch.equal(problem.logits(x, edge_index), before)  # nothing stays behind
 
 
-@pytest.mark.parametrize("attack", [PRBCD, GRBCD, LRBCD, LGRBCD, AutoModification])
+@pytest.mark.parametrize("attack", [PRBCD, GRBCD, LRBCD, AutoModification])
 def test_edges_are_flipped_where_a_model_takes_no_weights(attack: Callable[..., Attack]) -> None:
     model = Calling(GATConv(16, 7)).eval()
     budget = Budget(0, 0, (-1.0, 1.0), node_ratio=0, edge_ratio=0.1)

@@ -1,4 +1,3 @@
-import csv
 import json
 import pickle
 from collections.abc import Callable
@@ -40,16 +39,12 @@ def test_a_model_of_anybodys_class_is_evaluated_and_its_report_saved(
     else:
         torch.save({"state_dict": NodeClassification(model, num_classes=7).state_dict()}, path)
     options = ["threat.labels=true", "seed=3", "--save", str(tmp_path / "report")]
-    own = ["--filtered"] * (suffix == "own")
-    cli("evaluate", *BASE, *given, f"checkpoint={path}", *options, *own)
+    cli("evaluate", *BASE, *given, f"checkpoint={path}", *options)
     record = json.loads((tmp_path / "report" / "report.json").read_text())
     view = make_datamodule().view("test")
     right = model.eval()(view.x, view.edge_index).argmax(1) == view.y
     assert record["clean_accuracy"] == float(right[view.mask].double().mean())
     assert (record["labels"], record["seed"], record["threat"]) == ("true", 3, "white_box")
-    if suffix == "own":
-        (clean, _) = csv.DictReader((tmp_path / "report" / "filtered.csv").open())
-        assert float(clean["accuracy"]) == record["clean_accuracy"]
     assert record["budget"]["max_injected_nodes"] == 3
     assert (tmp_path / "report" / "graph-random.safetensors").is_file()
 
@@ -67,7 +62,6 @@ def test_commands_read_options_of_a_users_folder(cli: Cli, tmp_path: Path) -> No
     (folder / "mine.yaml").write_text("\n".join(lines).replace("=", ": "))
     given = ["--config-dir", str(folder.parent), "model=mine"]
     cli("evaluate", *BASE, *given, f"checkpoint={weights}")
-    cli("cite", *given)
     missing = cli("evaluate", *BASE, "--config-dir", str(tmp_path / "none"), "model=mine").error
     assert "--config-dir" in missing
 

@@ -30,7 +30,6 @@ from robust_diffusion import (
     RobustnessReport,
     attack_each,
     evaluate,
-    filtered,
     fit,
     right_by_edges,
     run_experiment,
@@ -86,13 +85,6 @@ def deep_certificate() -> None:
     read_certificates(["."])
 
 
-def filter_of_one_node() -> None:
-    one = torch.arange(1) == 0
-    data = drawn_data(x=torch.randn(1, FEATURES), y=torch.tensor([0]), test_mask=one)
-    data.edge_index, data.train_mask, data.val_mask = torch.empty(2, 0).long(), ~one, ~one
-    filtered(MODEL, attacked(data=data))
-
-
 def larger_graph() -> None:
     sp.save_npz("adj.npz", sp.csr_array((150, 150)))
     attacked(GivenGraph(path="adj.npz"))
@@ -126,7 +118,6 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "report of pipes": (report_of_pipes, "report/clean.safetensors: expected .* got .* pipe"),
     "deep json": (deep_certificate, "certificate.json: .*recursion"),
     "given without path": (partial(attacked, "given"), "attacks.given.path=null: "),
-    "filter of one node": (filter_of_one_node, "report: expected at least 2 nodes.* got 1"),
     "no parameters": (
         lambda: fit(WithoutParameters(), drawn_data(), accelerator="cpu", progress=False),
         "model: expected parameters to train, got none in WithoutParameters",
@@ -177,7 +168,6 @@ FLOWS = {
 
 COMMANDS: dict[str, tuple[list[str], int, str]] = {
     "each without attack": ([*EVALUATE, "attack=none", "--each", "3"], 1, "attacks: none"),
-    "each and filtered": ([*EVALUATE, "--each", "3", "--filtered"], 2, ".*--filtered: .*--each"),
     "local": ([*CERTIFY, "--local", "-1"], 1, "--local=-1: "),
     "attack of another kind": ([*CERTIFY, "attack=pgd"], 1, "attacks: pgd is of kind injection"),
     "no certificate": ([*CERTIFY, "certificate=none"], 1, "certificate=none: .*sparse"),

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from robust_diffusion.attacks.injection.auto import AutoInjection as AutoInjection
     from robust_diffusion.attacks.injection.base import RandomInjection as RandomInjection
     from robust_diffusion.attacks.injection.edges import AGIA as AGIA, MetaGIA as MetaGIA
-    from robust_diffusion.attacks.injection.eigenvector import (
-        EigenvectorInjection as EigenvectorInjection,
-    )
     from robust_diffusion.attacks.injection.features import FGSM as FGSM, PGD as PGD, SPEIT as SPEIT
     from robust_diffusion.attacks.injection.gradient_injection import (
         GradientInjection as GradientInjection,
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
     from robust_diffusion.attacks.modification.pgd_modification import (
         PGDModification as PGDModification,
     )
-    from robust_diffusion.attacks.modification.prbcd import GRBCD as GRBCD, LGRBCD as LGRBCD
+    from robust_diffusion.attacks.modification.prbcd import GRBCD as GRBCD
     from robust_diffusion.attacks.modification.prbcd import LRBCD as LRBCD, PRBCD as PRBCD
     from robust_diffusion.attacks.modification.random_flip import DICE as DICE
     from robust_diffusion.attacks.modification.random_flip import RandomFlip as RandomFlip

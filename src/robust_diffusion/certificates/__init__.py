@@ -4,8 +4,6 @@ from robust_diffusion.certificates.base import ClassBounds as ClassBounds
 from robust_diffusion.certificates.base import Smoothing as Smoothing
 from robust_diffusion.certificates.bi_smoothing import BiSmoothing as BiSmoothing
 from robust_diffusion.certificates.certify_model import certify as certify
-from robust_diffusion.certificates.heat import HeatBound as HeatBound
-from robust_diffusion.certificates.heat import heat_bound as heat_bound
 from robust_diffusion.certificates.report import CertificateReport as CertificateReport
 from robust_diffusion.certificates.sampling import NoisyModel as NoisyModel
 from robust_diffusion.certificates.sampling import SmoothedModel as SmoothedModel

@@ -3,7 +3,6 @@
 COMMANDS = {
     "audit": "check perturbed graphs against a budget, and measure a report again",
     "certify": "certify a model against edge flips or injected nodes by smoothing",
-    "cite": "print BibTeX of the models, flows, attacks and data that a run uses",
     "compare": "show what each option of a sweep changes, seed by seed",
     "dashboard": "create or update W&B views of the runs of an experiment",
     "data": "list, verify or export the datasets",

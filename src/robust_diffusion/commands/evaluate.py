@@ -20,7 +20,6 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import evaluate
 from robust_diffusion.evaluation.evaluate_model import attacks_of
-from robust_diffusion.evaluation.filters import filtered
 from robust_diffusion.evaluation.load import load_checkpoint
 from robust_diffusion.evaluation.single_target import attack_each, right_by_edges
 from robust_diffusion.evaluation.zoo import unit_test
@@ -84,12 +83,6 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
     sys.stdout.write(f"{report}\n")
     if chosen.save:
         report.save(chosen.save)
-    if chosen.filtered:
-        frame = filtered(model, report, seed=cfg.seed)
-        table = (100 * frame.set_index("attack")).round(1).astype(object).fillna("").reset_index()
-        print_table("accuracy after a filter of outliers, in %", table, ["attack"])
-        if chosen.save:
-            _write(Path(chosen.save) / "filtered.csv", frame.to_csv(index=False))
 
 
 def _read_by(chosen: argparse.Namespace) -> tuple[frozenset[str], str]:

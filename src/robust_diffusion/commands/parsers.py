@@ -127,11 +127,6 @@ def evaluate_parser() -> argparse.ArgumentParser:
         help="with --unit-test: graphs of a file or folder in place of the zoo's, unit_test.npz of "
         "arXiv:2301.13694 or attacked graphs that GRB or DeepRobust wrote",
     )
-    reports.add_argument(
-        "--filtered",
-        action="store_true",
-        help="also print the accuracy after an outlier filter has cut off 3 and 15 %% of the nodes",
-    )
     return parser
 
 

@@ -11,7 +11,6 @@ from torch_geometric.utils import degree, to_dense_adj
 from robust_diffusion.attacks import (
     DICE,
     GRBCD,
-    LGRBCD,
     LRBCD,
     PRBCD,
     Budget,
@@ -50,10 +49,9 @@ def test_a_loss_that_breaks_on_the_way_is_an_error(attack: Block) -> None:
 LOCAL = Budget(0, 0, (-1.0, 1.0), node_ratio=0.2, edge_ratio=0.5)
 
 
-@pytest.mark.parametrize("attack", [LRBCD, LGRBCD])
 @pytest.mark.parametrize("ratio", [0.3, 0.5, 1.0])
-def test_no_node_has_more_flips_than_its_share(attack: Any, ratio: float) -> None:
-    made = attack(num_steps=10, block_size=5000, local_ratio=ratio)
+def test_no_node_has_more_flips_than_its_share(ratio: float) -> None:
+    made = LRBCD(num_steps=10, block_size=5000, local_ratio=ratio)
     pairs = flipped(graph().edge_index, contract.run(made, budget=LOCAL).edge_index, 200)
     flips, degrees = degree(pairs.flatten(), 200), degree(graph().edge_index[0], 200)
     assert (flips <= ratio * degrees).all()

@@ -1,4 +1,4 @@
-"""PRBCD and GRBCD, based on PyG's implementation, and LRBCD and LGRBCD with limits per node."""
+"""PRBCD and GRBCD, based on PyG's implementation, and LRBCD with limits per node."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -264,24 +264,6 @@ def within_limits(
     return weights.new_tensor(cut)
 
 
-def best_within_limits(
-    pairs: Int[Tensor, "2 p"], scores: Float[Tensor, " p"], limits: Int[Tensor, " n"], most: int
-) -> Int[Tensor, " c"]:
-    """Return the columns of the pairs with the highest scores, with no node over its limit."""
-    room = limits.tolist()
-    order = scores.argsort(descending=True, stable=True)
-    order = order[(limits[pairs[:, order]] > 0).all(0)]
-    columns: list[int] = []
-    for column, (u, v) in zip(order.tolist(), pairs[:, order].T.tolist(), strict=True):
-        if len(columns) == most:
-            break
-        if room[u] > 0 and room[v] > 0:
-            columns.append(column)
-            room[u] -= 1
-            room[v] -= 1
-    return order.new_tensor(columns)
-
-
 class LocalPRBCD(PRBCDAtTargets):
     """PyG's PRBCD with a limit per node."""
 
@@ -312,21 +294,6 @@ class LocalPRBCD(PRBCDAtTargets):
         return cut
 
 
-class LocalGRBCD(GRBCDAtTargets):
-    """PyG's GRBCD with a limit per node."""
-
-    limits: Int[Tensor, " n"]
-
-    def _update(self, step_size: int, gradient: Tensor, *rest: Any, **further: Any) -> Any:
-        pairs = self.block_edge_index
-        columns = best_within_limits(pairs, gradient, self.limits, step_size)
-        ends = pairs[:, columns].flatten()
-        self.limits = self.limits.index_add(0, ends, -torch.ones_like(ends))
-        only = torch.full_like(gradient, -torch.inf)
-        only[columns] = gradient[columns]
-        return super()._update(columns.numel(), only, *rest, **further)
-
-
 class LRBCD(PRBCD):
     """PRBCD with a limit per node: at most a share of each node's edges is flipped at that node.
 
@@ -349,29 +316,6 @@ class LRBCD(PRBCD):
 
     name = "lrbcd"
     implementation: ClassVar[Any] = LocalPRBCD
-
-    def __init__(self, *, local_ratio: PositiveShare = 0.5, **options: Any) -> None:
-        super().__init__(**options)
-        self.local_ratio = local_ratio
-
-
-class LGRBCD(GRBCD):
-    """GRBCD with a limit per node: at most a share of each node's edges; see `LRBCD`.
-
-    Reference: Gosch et al. 2023, arXiv:2306.15427, on Geisler et al. 2021, arXiv:2110.14038.
-
-    Args:
-        local_ratio: Most flips at a node as a share of its edges, in (0, 1], rounded down. For
-            all other arguments see `GRBCD`.
-
-    Examples:
-        >>> from robust_diffusion import LGRBCD
-        >>> LGRBCD(num_steps=2).kind
-        'modification'
-    """
-
-    name = "lgrbcd"
-    implementation: ClassVar[Any] = LocalGRBCD
 
     def __init__(self, *, local_ratio: PositiveShare = 0.5, **options: Any) -> None:
         super().__init__(**options)
