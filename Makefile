@@ -153,13 +153,12 @@ test-all: $(STAMP) ## Run every test that this machine can run, and check every 
 test-devices: $(STAMP) ## Run what a card runs on a pretended one, in a process of its own
 	ROBUST_DIFFUSION_CARD=1 $(BIN)/python -m pytest tests/test_devices.py $(ARGS)
 
-check: $(STAMP) ## Format, lint, types, import order, insecure code and words
+check: $(STAMP) ## Format, lint, types, import order and insecure code
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src
-	$(BIN)/python tests/words.py src benchmarks conf docs README.md CHANGELOG.md CONTRIBUTING.md experiments/README.md experiments/deviations.md
 
 # Apart from `check`: it asks a server for the known vulnerabilities, and so needs a network, and can fail
 # though nothing here has changed.

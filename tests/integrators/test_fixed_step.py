@@ -26,7 +26,7 @@ from tests.integrators.problems import (
 )
 from tests.pairs import pairs
 
-ADAMS = ["explicit_adams", "implicit_adams", "fixed_adams"]
+ADAMS = ["explicit_adams", "implicit_adams"]
 
 
 @pytest.mark.parametrize(("t_end", "dtype"), [(1.0, torch.float64), (0.3, torch.float32)])
@@ -58,7 +58,7 @@ def test_a_checkpointed_solve_in_inference_mode() -> None:
 
 
 RECOMPUTED = [Solver("euler", num_steps=12), Solver("rk4", num_steps=4)]
-RECOMPUTED += [Solver("fixed_adams", num_steps=2), Solver("dopri5", rtol=1e-7, atol=1e-8)]
+RECOMPUTED += [Solver("dopri5", rtol=1e-7, atol=1e-8)]
 
 
 @pytest.mark.parametrize(

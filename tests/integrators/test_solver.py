@@ -55,7 +55,6 @@ class StiffFlow(CountingFlow):
         ("rk4", (4, 8, 40)),
         ("explicit_adams", (4, 8, 16)),
         ("implicit_adams", (4, 8, None)),
-        ("fixed_adams", (4, 8, None)),
     ],
 )
 @pytest.mark.parametrize(("position", "num_steps"), list(enumerate([1, 2, 10])))

@@ -1,10 +1,6 @@
 import math
-import re
 import statistics
-import sys
 from collections.abc import Sequence
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -95,25 +91,3 @@ def test_an_attacked_table_says_what_an_mlp_reaches_on_its_datasets() -> None:
     (line,) = (x for x in table_of(3, seeds([0.7]) + mlp).lines if "MLP" in x)
     assert line == "An MLP, which sees no edge, reaches 55.00 ± 7.07 on Cora."
     assert not any("MLP" in x for x in table_of(3, seeds([0.7])).lines)
-
-
-def test_a_number_passes_the_functions_that_contributing_names() -> None:
-    page = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    section = page.partition("## How a number travels")[2].partition("\n## ")[0]
-    named: dict[str, str] = {}
-    for file, functions in re.findall(r"^\| `(\w+/\w+\.py)` \| (.*?) \|", section, re.MULTILINE):
-        named |= dict.fromkeys(re.findall(r"`([\w.]+)`", functions), file)
-    seen: set[tuple[str, str]] = set()
-
-    def watch(frame: FrameType, event: str, _: object) -> None:
-        place = Path(frame.f_code.co_filename)
-        seen.add((frame.f_code.co_qualname, f"{place.parent.name}/{place.name}"))
-
-    sys.setprofile(watch)
-    try:
-        text = render_markdown(table_of(3, [finished(0.7512, 0.6)]))
-    finally:
-        sys.setprofile(None)
-    assert "75.12" in text
-    assert named.items() <= seen
-    assert (len(named), len(set(named.values()))) == (10, 6)

@@ -25,7 +25,6 @@ STABLE = {
     "rk4": 2.78,
     "explicit_adams": 0.3,
     "implicit_adams": 2.66,
-    "fixed_adams": 2.66,
 }
 """Longest stable step of dz/dt = -z.
 
@@ -42,8 +41,8 @@ _TINY = 1e-30
 PERTURBATION = 1e-3
 """Length of a difference, relative to the state, that stands in for a derivative."""
 
-CORRECTED = ("implicit_adams", "fixed_adams")
-"""Methods with a corrector."""
+CORRECTED = "implicit_adams"
+"""The method with a corrector."""
 
 TOLERATED = 1.5
 """Factor over the longest stable step above which a warning is logged; both are estimates."""
@@ -116,7 +115,7 @@ class _LayerSolve:
         (t, z), graph = inputs[:2], named.get("graph", inputs[-1])
         if self.start is None:
             self.start, self.graph = z, graph
-        if self.solver.method not in CORRECTED:
+        if self.solver.method != CORRECTED:
             return
         if float(t) != self._time:
             self._settle()

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 Engine = Literal["auto", "own", "torchdiffeq"]
 
-Adams = Literal["explicit_adams", "implicit_adams", "fixed_adams"]
+Adams = Literal["explicit_adams", "implicit_adams"]
 FixedStep = Literal[Adams, "euler", "midpoint", "heun2", "heun3", "rk4"]
 Adaptive = Literal["dopri8", "dopri5", "bosh3", "fehlberg2", "adaptive_heun", "scipy_solver"]
 Method = Literal[FixedStep, Adaptive]
@@ -87,7 +87,7 @@ class Solver:
 
     Args:
         method: A torchdiffeq method. Fixed-step: euler, midpoint, heun2, heun3, rk4,
-            explicit_adams, implicit_adams (fixed_adams is its old name). Adaptive: dopri5, dopri8,
+            explicit_adams, implicit_adams. Adaptive: dopri5, dopri8,
             bosh3, fehlberg2, adaptive_heun, scipy_solver (SciPy's RK45).
         num_steps: Number of equal steps on the integration period, at least 1; for fixed-step
             methods only, where `None` without a step size is 10. The paper's tau, see notes in
