@@ -17,6 +17,7 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Beltrami, Hang
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN, GraphPDE, RobustGCN
+from tests.backends import BACKENDS, backend
 from tests.graphs import CHANNELS
 from tests.models.test_contract import Case, build, edge_index, every_case, option, x
 
@@ -90,9 +91,56 @@ GLOBAL: dict[str, Term] = {
     "first node": lambda lin, x, _: lin(x[:1]),
     "last node": lambda lin, x, _: lin(x[-1:]),
 }
+
+
+def cosines(x: Tensor) -> Tensor:
+    """Similarity to a direction that no node of the graph is close to."""
+    direction = torch.cos(torch.arange(WIDTH)).to(x)
+    return F.cosine_similarity(x, direction, dim=1)
+
+
+def above(statistic: Callable[[Tensor], Tensor], threshold: float = 0.98) -> Term:
+    """A term that is 0 unless a statistic of all nodes' similarities exceeds a threshold."""
+    return lambda lin, x, _: lin(x) * 100 * (statistic(cosines(x)) - threshold).relu()
+
+
+def times(factor: Callable[[Tensor], Any]) -> Term:
+    """A term that multiplies another by a function of all nodes."""
+    return lambda lin, x, _: lin(x) * factor(x)
+
+
+def pooled(lin: nn.Module, x: Tensor, _: Tensor) -> Tensor:
+    scores, nodes = cosines(x).topk(3)
+    return (scores - 0.98).relu() @ lin(x[nodes])
+
+
+DEAD_ZONES: dict[str, Term] = {
+    "maximum": above(torch.amax),
+    "maximum without gradient": above(lambda cos: cos.detach().max()),
+    "minimum": above(lambda cos: -cos.min()),
+    "mean": above(torch.mean, 0.9),
+    "median": above(torch.median, 0.9),
+    "third of a sort": above(lambda cos: cos.sort().values[-3]),
+    "count": above(lambda cos: (cos > 0.98).sum(), 5),
+    "any": times(lambda x: 1 - 2 * (cosines(x) > 0.98).any().int()),
+    "all": times(lambda x: 1 - 2 * (cosines(x) < 0.98).all().int()),
+    "branch": times(lambda x: -1 if cosines(x).max() > 0.98 else 1),
+    "global softmax": above(lambda cos: cos.softmax(0) @ cos, 0.9),
+    "batch statistics": above(torch.std, 0.9),
+    "global attention": lambda lin, x, _: (cosines(x) - 0.98).relu() @ lin(x),
+    "top-k pooling": pooled,
+    "infinities alone": times(lambda x: 1 + (x.nan_to_num(0) - 1e9).relu().amax()),
+    "parity of the number of nodes": times(lambda x: (-1) ** (len(x) % 2)),
+    "number of nodes modulo 3": times(lambda x: 1 + (len(x) % 3 == 0)),
+    "number of nodes above a threshold": times(lambda x: 1 + (len(x) > 400)),
+    "parity without NaN": times(lambda x: (-1) ** (len(x) % 2) * x.nan_to_num().isfinite().all()),
+}
 PASSES_ISOLATED: dict[str, Term] = {
     "mean of nodes with edges": lambda lin, x, edges: lin(x[degrees(x, edges) > 0]).mean(0),
-    "maximum over ends of edges": lambda lin, x, edges: lin(x)[F.pad(edges[0], (0, 1))].amax(0),
+    "maximum over ends of edges": lambda lin, x, e: F.pad(lin(x)[e[0]], (0, 0, 0, 1)).amax(0),
+    "maximum over ends of edges above a threshold": lambda lin, x, e: (
+        F.pad(cosines(x)[e[0]], (0, 1)).amax() - 0.98
+    ).relu(),
     "largest degree": lambda lin, x, edges: 1e-3 * degrees(x, edges).max().expand(7),
     "graph without edges": lambda lin, x, edges: lin(x) * bool(edges.numel()),
 }
@@ -115,6 +163,7 @@ def hang(t_end: float) -> nn.Module:
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     **{name: partial(WithTerm, term) for name, term in GLOBAL.items()},
+    **{f"dead zone: {name}": partial(WithTerm, term) for name, term in DEAD_ZONES.items()},
     "energy of the graph, T=1": partial(hang, 1.0),
     "energy of the graph, T=20": partial(hang, 20.0),
     "steps by the norm of all nodes": partial(pde, Beltrami, method="dopri5"),
@@ -147,37 +196,88 @@ def test_local_terms_are_admitted_and_nodes_with_edges_may_have_an_influence(nam
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("backend_name", BACKENDS)
 @every_case
 def test_local_models_of_the_package_are_admitted(
-    case: Case, x: Tensor, edge_index: Tensor
+    case: Case, x: Tensor, edge_index: Tensor, backend_name: str
 ) -> None:
     """All but truncated eigenvectors and GRAND++, whose source has a mean over all nodes."""
-    model = build(case).float()
-    locality = measure_locality(model, x.float(), edge_index)
+    with backend(backend_name):
+        locality = measure_locality(build(case).float(), x.float(), edge_index)
     is_global = option(case) == "gcn_svd" or "flow=grand_pp" in case
     assert locality.isolated == locality.separate == (not is_global)
     if not is_global:
-        assert locality.gradient == 0
+        # Soft medians sort the features of all nodes to rank those of neighbours. The backend torch
+        # looks at the range of all scores.
+        assert locality.decided or option(case) == "soft_median" or backend_name == "torch"
+        assert locality.gradient == (None if locality.decided else 0)
         assert locality.change is not None
         assert locality.change < 1e-13
 
 
+def raises(lin: nn.Module, x: Tensor, _: Tensor) -> Tensor:
+    if not x.isfinite().all():
+        raise ValueError
+    return lin(x)
+
+
+LOSES: dict[str, Term] = {
+    "error": raises,
+    "NaN replaced": lambda lin, x, _: lin(x.nan_to_num()),
+    "sign": lambda lin, x, _: lin(x.sign()),
+    "sum without NaN": lambda lin, x, _: lin(x) + x.nansum(1, keepdim=True),
+    "order": lambda lin, x, _: lin(x) * (1 + 0 * x[:, :1].argsort(0)),
+    "number": lambda lin, x, _: lin(x) * (2 if float(x.detach().sum()) == 0.1 else 1),
+    "mask": lambda lin, x, _: lin(x.masked_fill(x.isnan(), 0)),
+    "array": lambda lin, x, _: lin(torch.from_numpy(x.detach().numpy().clip(-1, 1)).fmax(x * 0)),
+}
+
+
+@pytest.mark.parametrize("name", LOSES)
+def test_random_features_are_tried_if_a_model_may_lose_nan(name: str) -> None:
+    local, x, edges = LOSES[name], graph().x, graph().edge_index
+    locality = measure_locality(WithTerm(local).eval(), x, edges)
+    assert not locality.decided
+    assert locality.gradient == 0
+    assert locality.isolated
+    assert "random" in str(locality)
+
+    def with_mean(lin: nn.Module, x: Tensor, edges: Tensor) -> Tensor:
+        return local(lin, x, edges) + lin(x.nan_to_num()).nan_to_num().mean(0)
+
+    assert not measure_locality(WithTerm(with_mean).eval(), x, edges).isolated
+
+
+ESCAPES: dict[str, Term] = {
+    "NaN replaced": above(lambda cos: cos.nan_to_num().max()),
+    "number": times(lambda x: 1 + (float(cosines(x.detach()).max()) > 0.98)),
+    "array": times(lambda x: 1 + bool((cosines(x.detach()).numpy() > 0.98).any())),
+}
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+def test_a_threshold_escapes_only_where_nan_is_lost(name: str) -> None:
+    locality = measure_locality(WithTerm(ESCAPES[name]).eval(), graph().x, graph().edge_index)
+    assert locality.isolated
+    assert locality.decided == (name == "array")
+
+
 @pytest.mark.parametrize("is_global", [False, True])
-def test_a_model_that_samples_is_judged_by_its_gradient(is_global: bool) -> None:
+def test_a_model_that_samples_is_judged_by_nan(is_global: bool) -> None:
     class Sampling(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.model = RobustGCN(CHANNELS, 8, 7, sample_at_test=True)
 
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return self.model(x, edge_index) + is_global * x.mean()
+            return self.model(x, edge_index) + (x.mean() if is_global else 0)
 
     locality = measure_locality(
         Sampling().eval(), graph().x[:, :CHANNELS].clone(), graph().edge_index
     )
     assert locality.isolated != is_global
     assert not locality.separate
-    assert locality.change is None
+    assert locality.change == (torch.inf if is_global else None)
 
 
 def test_the_report_states_the_assumption_and_the_check() -> None:

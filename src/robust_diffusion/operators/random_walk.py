@@ -81,7 +81,16 @@ def pagerank_graph(
         return _pagerank_graph(graph, *arguments)
     key = "pagerank", graph.weight.dtype, *arguments
     with torch.no_grad():
-        return graph.indexes.kept(key, lambda: _pagerank_graph(graph, *arguments))
+        return graph.indexes.kept(key, lambda: _reached(_pagerank_graph(graph, *arguments)))
+
+
+def _reached(graph: Graph) -> Graph:
+    """Return a graph with a loop in place of each edge of weight 0.
+
+    No walk leads along such an edge, but 0 times NaN is NaN, which would reach all nodes.
+    """
+    src = torch.where(graph.weight > 0, graph.src, graph.dst)
+    return Graph(src, graph.dst, graph.weight, graph.num_nodes)
 
 
 def _pagerank_graph(
