@@ -18,6 +18,7 @@ from robust_diffusion.commands.records import run_records_command
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
 from robust_diffusion.records import append_record, read_records
 from robust_diffusion.records.records import (
+    _checked,
     by_experiment,
     check_records,
     check_writable,
@@ -60,8 +61,56 @@ def test_seeds_share_one_configuration_unless_it_is_damaged(tmp_path: Path) -> N
     path.write_bytes(path.read_bytes().replace(b"training", b"trailing", 1))
     assert read_records(path) == []
     append_record(path, {"seed": 3, "config": {"seed": 3, "training": {}}})
-    # The first records stand before the configuration, so they stay unread.
-    assert [record["seed"] for record in read_records(path)] == [3]
+    assert [record["seed"] for record in read_records(path)] == [0, 1, 2, 3]
+
+
+BOM = b"\xef\xbb\xbf"
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    "joined",
+    [
+        lambda a, b: BOM + a + b,
+        lambda a, b: a + BOM + b,
+        lambda a, b: a[:-1] + b,
+        lambda a, b: a[:-1] + BOM + b,
+        lambda a, b: a + b'{"se' + b,
+        lambda a, b: BOM + a.replace(b"\n", b"\r\n") + b,
+    ],
+    ids=["bom", "second bom", "no newline", "no newline, bom", "killed", "crlf"],
+)
+def test_joined_files_keep_their_runs_and_every_later_one(
+    tmp_path: Path, joined: Callable[[bytes, bytes], bytes]
+) -> None:
+    path = tmp_path / "records.jsonl"
+    parts = [{"seed": n, "config": {"seed": n, "rate": rate}} for n, rate in enumerate("abba")]
+    path.write_bytes(joined(b"".join(encoded(parts[:1])), b"".join(encoded(parts[1:2]))))
+    for record in parts[2:]:
+        append_record(path, record)
+    assert read_records(path) == parts
+    run_records_command(["repair", "--records", str(path)])
+    assert read_records(path) == parts
+    assert [record["seed"] for record in read_records(path, containing='"seed": 1')] == [1]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("changes", [(b'"a"', b'"b"'), (b'"config":', b'"x":')])
+def test_a_forged_configuration_is_rejected_and_written_again(
+    tmp_path: Path, changes: tuple[bytes, bytes]
+) -> None:
+    path = tmp_path / "records.jsonl"
+    record = {"run": "r", "seed": 0, "config": {"seed": 0, "rate": "a"}}
+    configuration, line = b"".join(encoded([record])).splitlines()
+    forged = _checked(configuration.rpartition(b', "checksum"')[0].replace(*changes))
+    path.write_bytes(forged + line + b"\n")
+    assert read_records(path) == []
+    run_records_command(["repair", "--records", str(path)])
+    append_record(path, record)
+    path.write_bytes(path.read_bytes() + forged)
+    append_record(path, record)
+    assert read_records(path) == [record] * 3
+    assert path.read_bytes().count(configuration) == 1
 
 
 @pytest.mark.faults
@@ -161,13 +210,14 @@ def line(record: Record) -> bytes:
         line({"directory": None}),
         line({"overrides": [1]}),
         line({"configuration": "missing"}),
+        line({"configuration": ["missing"]}),
         line({"a": 1}).replace(b"1", b"2", 1),
         line({"a": 1}).replace(b'"schema": 2', b'"schema": 3'),
         b'{"a": ' + b"[" * 10**5,
         b'{"run": "a"}',
         b"\x00" * 100,
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_a_damaged_line_is_skipped(tmp_path: Path, damaged: bytes) -> None:
     path = tmp_path / "records.jsonl"
@@ -262,6 +312,34 @@ def test_lines_that_cannot_be_read_move_to_a_file_of_their_own_and_a_kill_loses_
     run_records_command(repair)
     assert [record["seed"] for record in read_records(path)] == [0]
     assert beside.read_bytes().startswith(b"".join(line + b"\n" for line in BAD))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("content", [b"\x00\x80PK\n" * 9, b"text", b'{"a": 1}\n', *BAD])
+def test_a_file_without_any_record_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    (path := tmp_path / "weights.pt").write_bytes(content)
+    with pytest.raises(DataError, match=r"weights\.pt: no line is a record"):
+        run_records_command(["repair", "--records", str(path)])
+    assert path.read_bytes() == content
+    assert not Path(f"{path}.unreadable").exists()
+
+
+@pytest.mark.faults
+def test_records_of_a_later_schema_or_without_a_configuration_stay(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "records.jsonl"
+    configuration, record = b"".join(encoded([finished(seed=0)])).splitlines()
+    later = [_checked(b'{"run": 3, "schema": 3').rstrip(), b'{"new": [], "schema": 4, "x": "y"}']
+    path.write_bytes(b"\n".join([BAD[0], record, *later, GOOD[-1], b""]))
+    with caplog.at_level(logging.WARNING):
+        assert read_records(path) == []
+    assert "2 lines (line 3, 4) written by a later version; skipped; upgrade" in caplog.text
+    assert "2 lines (line 2, 5) without a configuration; skipped" in caplog.text
+    run_records_command(["repair", "--records", str(path)])
+    assert path.read_bytes().splitlines() == [record, *later, GOOD[-1]]
+    path.write_bytes(path.read_bytes() + configuration + b"\n")
+    assert [record["seed"] for record in read_records(path)] == [0, 1]
 
 
 @pytest.mark.faults

@@ -13,6 +13,7 @@ from robust_diffusion.records.migrate import migrated, schema_1
 from robust_diffusion.records.records import (
     MIGRATE,
     REPAIR,
+    RecordLine,
     check_writable,
     encoded,
     locked_records,
@@ -26,7 +27,7 @@ def run_records_command(arguments: Sequence[str]) -> None:
     """Repair or migrate files of records.
 
     Raises:
-        DataError: A file does not exist.
+        DataError: A file does not exist, or has no record to repair.
         ConfigError: A file cannot be written, or is compressed.
     """
     parser = argparse.ArgumentParser(
@@ -50,22 +51,28 @@ def run_records_command(arguments: Sequence[str]) -> None:
 
 
 def repair(path: Path) -> str:
-    """Move the damaged lines of a file to the end of `<file>.unreadable`, and report how many."""
+    """Move the damaged lines of a file to the end of `<file>.unreadable`, and report how many.
+
+    Raises:
+        DataError: All lines are damaged, as in a file of another format.
+    """
     check_writable(path, "--records ")
     with locked_records(path):
         lines = list(record_lines(path))
-        damaged = {
-            line.number: line.content
-            for line in lines
-            if line.remedy == REPAIR or (line.record and problem_of(line.record))
-        }
-        rest = [line for line in lines if line.number not in damaged]
+        damaged, rest = list[bytes](), list[RecordLine]()
+        for line in lines:
+            if line.remedy == REPAIR or (line.record and problem_of(line.record)):
+                damaged.append(line.content)
+            else:
+                rest.append(line)
+        if lines and all(line.remedy == REPAIR for line in lines):
+            raise DataError(f"--records {path}: no line is a record; name a file of records")
         count = sum(line.record is not None for line in rest)
         if not damaged:
             return f"{count} records; nothing to repair"
         beside = Path(f"{path}.unreadable")
         # Copied before they are removed, so that a kill in between duplicates but never loses them.
-        _append(beside, damaged.values())
+        _append(beside, damaged)
         _replace(path, (line.content for line in rest))
     return f"{count} records; {len(damaged)} moved to {beside}"
 

@@ -46,11 +46,21 @@ SCHEMA = 2
 CONFIGURATION = b'{"config_of": '
 """Start of a line with a configuration, shared by runs that only differ in their seed."""
 
+_CONFIGURATION = re.compile(rb'\{"config_of": "([0-9a-f]{16})", "config": (.*)', re.DOTALL)
+"""Such a line without its checksum: the name, which is a hash of the rest, and the rest."""
+
 _CHECKSUM = re.compile(rb', "checksum": "([0-9a-f]{8})"}\s*$')
 """End of a line: CRC-32 of all bytes before it, in hexadecimal."""
 
+_SEAM = re.compile(
+    rb'\xef\xbb\xbf|(?<=, "checksum": "[0-9a-f]{8}"\})(?=\{)|(?=' + re.escape(CONFIGURATION) + rb")"
+)
+"""Where lines of joined files meet without a newline, perhaps at a byte order mark."""
+
 REPAIR = "cannot be read as records; skipped; `records repair` moves them to a separate file"
 MIGRATE = "written by an earlier version; skipped; `records migrate` converts them"
+UPGRADE = "written by a later version; skipped; upgrade robust-diffusion to read them"
+REPEAT = "without a configuration; skipped; a run with the same settings writes it again"
 
 
 def append_record(path: str | Path, record: Mapping[str, Any]) -> None:
@@ -118,12 +128,12 @@ def _checked(line: bytes) -> bytes:
 
 
 def _has_configuration(file: FileIO, size: int, start: bytes) -> bool:
-    """Return whether the file has an undamaged line with this start."""
+    """Return whether a line of the file has this start, and is undamaged."""
     if size == 0:
         return False
     # Not closed by `with`, since the search refers to it until it is garbage-collected.
     content = mmap(file.fileno(), size, access=ACCESS_READ)
-    lines = re.finditer(re.escape(start) + b".*", content)
+    lines = re.finditer(b"^" + re.escape(start) + b".*", content, re.MULTILINE)
     return any(_parsed(line[0]) is not None for line in lines)
 
 
@@ -297,7 +307,7 @@ def read_records(
             f"{PUBLISHED / 'results' / 'records.jsonl.gz'}"
         )
     lines = list(record_lines(path, containing))
-    for remedy in (REPAIR, MIGRATE):
+    for remedy in (REPAIR, MIGRATE, UPGRADE, REPEAT):
         if numbers := tuple(line.number for line in lines if line.remedy == remedy):
             _warn(path, numbers, remedy)
     return [line.record for line in lines if line.record is not None]
@@ -316,14 +326,14 @@ class RecordLine(NamedTuple):
     number: int
     content: bytes
     record: Record | None = None
-    remedy: str | None = None  # problem and remedy of a damaged line
+    remedy: str | None = None  # problem and remedy of a line that is not read
 
 
 def record_lines(path: Path, containing: str = "") -> Iterator[RecordLine]:
     """Yield each non-blank line of a file, gzipped (`.gz`) or not.
 
-    A record whose configuration is missing or damaged counts as damaged. With `containing`, records
-    without this text are skipped.
+    A configuration may follow its records. Lines of joined files may lack the newline in between.
+    With `containing`, records without this text are skipped.
 
     Raises:
         DataError: The file cannot be read, or is larger than `LARGEST_FILE`.
@@ -332,32 +342,80 @@ def record_lines(path: Path, containing: str = "") -> Iterator[RecordLine]:
         content = read_limited(path, LARGEST_FILE)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read as records ({error})") from error
-    wanted, configs = containing.encode(), dict[str, RecordedConfig]()
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        is_configuration = line.startswith(CONFIGURATION)
-        if not line.strip() or not (is_configuration or wanted in line):
-            continue
-        record, remedy = _parsed(line), None
-        if record is None:
-            remedy = MIGRATE if is_of_schema_1(line) else REPAIR
-        elif is_configuration:
-            configs[record["config_of"]] = RecordedConfig(record["config"])
+    wanted = containing.encode()
+    lines = [
+        (number, *read)
+        for number, joined in enumerate(content.split(b"\n"), start=1)
+        if joined.strip() and (wanted in joined or CONFIGURATION in joined)
+        for read in _lines_within(joined)
+    ]
+    configs = {
+        record["config_of"]: RecordedConfig(record["config"])
+        for _, line, record, _ in lines
+        if record is not None and line.startswith(CONFIGURATION)
+    }
+    for number, line, record, remedy in lines:
+        if line.startswith(CONFIGURATION):
             record = None
-        elif name := record.pop("configuration", None):
+        elif wanted not in line:
+            continue
+        elif record is not None and (name := record.pop("configuration", None)):
             if name in configs:
                 record["config"] = configs[name].with_seed(record.get("seed"))
             else:
-                record, remedy = None, REPAIR
+                record, remedy = None, REPEAT
         yield RecordLine(number, line, record, remedy)
+
+
+def _lines_within(line: bytes) -> list[tuple[bytes, Record | None, str | None]]:
+    """Return a line with its content and remedy, or the lines that it was joined from."""
+    whole = (line, *_read(line))
+    if whole[-1] == REPAIR:
+        parts = [(part, *_read(part)) for part in _SEAM.split(line) if part]
+        if any(part[-1] != REPAIR for part in parts):
+            return parts
+    return [whole]
+
+
+def _read(line: bytes) -> tuple[Record | None, str | None]:
+    record = _parsed(line)
+    if record is not None:
+        return record, None
+    if is_of_schema_1(line):
+        return None, MIGRATE
+    return None, UPGRADE if _is_of_later_schema(line) else REPAIR
 
 
 def _parsed(line: bytes) -> Record | None:
     """Parse a line of the current schema; return `None` if it has another one or is damaged."""
     ending = _CHECKSUM.search(line)
-    if ending is None or int(ending[1], 16) != zlib.crc32(line[: ending.start()]):
+    if ending is None or _is_damaged(line, ending):
         return None
-    record = _loaded(line[: ending.start()] + b"}")
+    content = line[: ending.start()]
+    if line.startswith(CONFIGURATION):
+        # Another configuration of the same name would change what all its records say.
+        named = _CONFIGURATION.fullmatch(content)
+        if named is None or hashlib.sha256(named[2]).hexdigest()[:16].encode() != named[1]:
+            return None
+    record = _loaded(content + b"}")
     return record if record is not None and record.pop("schema", SCHEMA) == SCHEMA else None
+
+
+def _is_damaged(line: bytes, ending: re.Match[bytes]) -> bool:
+    return int(ending[1], 16) != zlib.crc32(line[: ending.start()])
+
+
+def _is_of_later_schema(line: bytes) -> bool:
+    """Return whether a line has a higher schema, with a checksum or whatever else replaced it."""
+    ending = _CHECKSUM.search(line)
+    if b'"schema"' not in line or (ending is not None and _is_damaged(line, ending)):
+        return False
+    try:
+        record = from_json(line)
+    except ValueError:
+        return False
+    schema = record.get("schema") if isinstance(record, dict) else None
+    return isinstance(schema, int) and schema > SCHEMA
 
 
 def is_of_schema_1(line: bytes) -> bool:

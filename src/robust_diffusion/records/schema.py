@@ -42,6 +42,7 @@ class AnyRecord(Schema):
     error_kind: str = ""
     model: str = ""
     code: str | None = None
+    configuration: str | None = None
     experiment: str | None = None
     fidelity: str | None = None
     flow: str | None = None
