@@ -1,7 +1,9 @@
 import os
 import signal
+import sys
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.system.boundary import boundary
 from robust_diffusion.system.interrupts import Terminated, end_on_sigterm, time_limit
 from robust_diffusion.training import quiet_lightning
 
@@ -70,7 +73,46 @@ def test_sigterm_is_raised_once_as_ctrl_c_is_whatever_lightning_makes_of_it() ->
         except KeyboardInterrupt:
             raise SystemExit(1)  # noqa: B904 - as Lightning does
 
-    with pytest.raises(Terminated), quiet_lightning():
-        fit()
-    os.kill(os.getpid(), signal.SIGTERM)  # cleaning up is not disturbed
-    time.sleep(0.1)
+    def clean_up() -> None:
+        try:
+            with quiet_lightning():
+                fit()
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)  # cleaning up is not disturbed
+            time.sleep(0.1)
+
+    with pytest.raises(Terminated):
+        clean_up()
+
+
+class _Dying:
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+def _in_a_callback() -> None:
+    thing = type("Thing", (), {})()
+    reference = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGTERM))
+    del thing, reference
+
+
+@pytest.mark.parametrize("discards", [_Dying, _in_a_callback])
+def test_a_discarded_sigterm_is_raised_again(
+    monkeypatch: pytest.MonkeyPatch, discards: Callable[[], object]
+) -> None:
+    monkeypatch.setattr("robust_diffusion.system.interrupts.AGAIN", 0.05, raising=False)
+    discarded = list[type]()
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: discarded.append(args.exc_type))
+    end_on_sigterm()
+    for _ in range(3):  # also if it is sent again
+        discards()
+    with pytest.raises(Terminated):
+        time.sleep(20)
+    assert set(discarded) == {Terminated}
+
+
+def test_no_sigterm_is_raised_after_the_program_has_said_that_it_ends() -> None:
+    end_on_sigterm()
+    with pytest.raises(SystemExit, match="143"), boundary():
+        signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)

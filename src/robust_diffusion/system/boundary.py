@@ -16,7 +16,7 @@ from yaml import MarkedYAMLError
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import FULL, UNWRITABLE, EscapedError, RobustDiffusionError
-from robust_diffusion.system.interrupts import Terminated
+from robust_diffusion.system.interrupts import Terminated, ignore_sigterm
 
 PLUGINS = {
     "hydra/launcher=submitit_local": "slurm",
@@ -53,6 +53,8 @@ def boundary(words: Collection[str] = ()) -> Iterator[None]:
             yield
     except KeyboardInterrupt as stop:
         terminated = isinstance(stop, Terminated)
+        if terminated:
+            ignore_sigterm()
         ended, status = ("terminated", 143) if terminated else ("interrupted", 130)
         _exit(
             f"{ended}: finished runs are recorded; the same command continues", status

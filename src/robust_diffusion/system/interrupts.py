@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -21,6 +22,10 @@ REPEAT = 10.0
 """Seconds after which the alarm of a time limit rings again if it was not handled."""
 
 
+AGAIN = 1.0
+"""Seconds after which SIGTERM is raised again if it was discarded; managers of jobs wait ten."""
+
+
 class Terminated(KeyboardInterrupt):
     """SIGTERM, in the middle of any code; handlers of Ctrl-C handle it, too."""
 
@@ -30,14 +35,41 @@ class _OutOfTime(BaseException):
 
 
 def end_on_sigterm() -> None:
-    """Let SIGTERM raise `Terminated`, so that a run cleans up as after Ctrl-C."""
+    """Let SIGTERM raise `Terminated`, so that a run cleans up as after Ctrl-C.
+
+    Python discards an exception that is raised while an object is finalized, so the signal is
+    repeated until `ignore_sigterm`. A `Terminated` that still exists is on its way, and is not
+    disturbed, since cleaning up takes a while.
+    """
+    raised: weakref.ref[Terminated] | None = None
 
     def end(_: int, __: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough; cleaning up takes a while
-        raise Terminated
+        nonlocal raised
+        if raised is None:
+            threading.Thread(target=repeat, daemon=True).start()
+        elif raised() is not None:
+            return
+        stop = Terminated()
+        raised = weakref.ref(stop)
+        try:
+            raise stop
+        finally:
+            del stop  # which this frame, a part of its traceback, would keep alive
+
+    def repeat() -> None:
+        time.sleep(AGAIN)
+        while signal.getsignal(signal.SIGTERM) is end:
+            # To the main thread, which may be waiting in a system call.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+            time.sleep(AGAIN)
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, end)
+
+
+def ignore_sigterm() -> None:
+    """Ignore SIGTERM from now on, since `Terminated` has been caught and the program ends."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 @contextmanager
