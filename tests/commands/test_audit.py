@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch_geometric.nn import models as pyg
 
-from robust_diffusion import GCN, Budget, evaluate, load_model, open_dataset
+from robust_diffusion import FGSM, GCN, Budget, evaluate, load_model, open_dataset
 from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.records.store import ArtifactStore
@@ -124,6 +124,57 @@ def test_a_report_is_measured_again_on_the_model_of_the_zoo(cli: Cli, zoo_folder
     assert cli("audit", "bad", "--zoo", str(zoo_folder)).status == 1
     outcome = cli("audit", "unknown", "--zoo", str(zoo_folder))
     assert (outcome.status, "not measured" in outcome.out) == (0, True)
+
+
+def _forged(change: Callable[[dict[str, Any]], None]) -> str:
+    path = Path("forged", "report.json")
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    return "forged"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda r: r["attacks"][1]["spent"].update(injected_edges=1),
+            "attacks.fgsm.spent.injected_e",
+        ),
+        (lambda r: r["attacks"][0]["spent"].update(feature_range=[0, 1]), "spent.feature_range"),
+        (lambda r: r["attacks"][1].update(is_bound=not r["attacks"][1]["is_bound"]), "is_bound"),
+        (lambda r: r.update(robust_accuracy=0.99), "robust_accuracy: expected"),
+        (lambda r: r["attacks"].pop(0), "random: expected as a control"),
+        (lambda r: r["attacks"].pop(1), "graph-fgsm.safetensors: expected its attack in"),
+        (lambda r: r["attacks"][1].update(flags=[]), "flags, dropped"),
+        (lambda r: r.update(flags=[{"code": "diverged", "detail": "x"}]), "flags, added"),
+    ],
+)
+def test_what_a_report_says_is_counted_and_measured_again(
+    cli: Cli, zoo_folder: Path, change: Callable[[dict[str, Any]], None], words: str
+) -> None:
+    model, data = load_model("gcn", "synthetic", directory=zoo_folder), open_dataset("synthetic")
+    weak = {"attacks": FGSM(num_steps=1, step_size=1e-6), "progress": False}
+    report = evaluate(model, data, budget=Budget(5, 20), **weak)
+    assert report["fgsm"].flags
+    report.save("forged")
+    outcome = cli("audit", "forged", "--zoo", str(zoo_folder))
+    assert (outcome.status, words in outcome.out) == (0, False), outcome.out
+    outcome = cli("audit", _forged(change), "--zoo", str(zoo_folder))
+    assert (outcome.status, words in outcome.out) == (1, True), outcome.out
+
+
+def test_attacks_of_other_names_and_on_surrogates_are_no_contradiction(
+    cli: Cli, zoo_folder: Path
+) -> None:
+    data = open_dataset("synthetic")
+    model, other = load_model("gcn", "synthetic", directory=zoo_folder), trained(data, epochs=1)
+    attacks = {"mine": FGSM(num_steps=2), "speit": "speit", "flip": "random_flip"}
+    budget = Budget(5, 20, edge_ratio=0.05)
+    options: dict[str, Any] = {"budget": budget, "attacks": attacks, "progress": False}
+    evaluate(model, data, surrogates=[other], threat="adaptive", **options).save("r")
+    outcome = cli("audit", "r", "--zoo", str(zoo_folder))
+    assert outcome.status == 0, outcome.out
 
 
 def test_other_targets_and_graphs_of_your_own_are_no_contradiction(

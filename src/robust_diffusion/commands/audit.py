@@ -1,11 +1,14 @@
 """`robust-diffusion audit`: check that perturbed graphs in files are within their budget."""
 
 import argparse
+import json
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -13,7 +16,7 @@ from hydra.utils import instantiate
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks import Budget
+from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, spent_budget
 from robust_diffusion.attacks.audit import (
     ViolationKind,
     audit,
@@ -21,24 +24,45 @@ from robust_diffusion.attacks.audit import (
     read_perturbed,
     write_perturbed,
 )
+from robust_diffusion.attacks.named import build_attack
 from robust_diffusion.commands.evaluate import check_read, own_model
 from robust_diffusion.commands.parsers import audit_parser
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.folders import dataset_names
 from robust_diffusion.data.inventory import open_dataset
 from robust_diffusion.data.validate import checked_graph
-from robust_diffusion.errors import DataError
-from robust_diffusion.evaluation.evaluate_model import subject_of
-from robust_diffusion.evaluation.flags import graph_hash
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.evaluation.evaluate_model import PROBABILITIES, subject_of
+from robust_diffusion.evaluation.flags import Flag, graph_hash
 from robust_diffusion.evaluation.load import build_model, load_weights
-from robust_diffusion.evaluation.report import REPORT, RobustnessReport, graph_file, read_saved
+from robust_diffusion.evaluation.perturbed import BASELINES, Attacker, AttackRun, evaluate_on
+from robust_diffusion.evaluation.report import (
+    REPORT,
+    AttackReport,
+    RobustnessReport,
+    graph_file,
+    read_saved,
+)
 from robust_diffusion.evaluation.zoo import Zoo
 from robust_diffusion.experiment.overrides import composed
+from robust_diffusion.models.adaptive import adaptive_form
+from robust_diffusion.system.artifact import read_artifact
 from robust_diffusion.system.markdown import print_table
 from robust_diffusion.system.tensor_hashes import state_hash
 
 _TOLERANCE = 1.5
 """Largest difference, in points of accuracy, that rounding on another processor explains."""
+
+_UNSAVED = frozenset(["budget_overspent", "parts_given_up"])
+"""Flags that are not compared: violations are printed anyway, and reasons are not saved."""
+
+_OF_THE_ATTACK = frozenset(
+    [
+        *("no_edge_gradient", "rough_edge_gradient", "zero_gradient", "gradient_not_finite"),
+        *("budget_unspent", "budget_allows_nothing", "no_effect"),
+    ]
+)
+"""Flags that depend on the class of an attack, which the name of a user's does not reveal."""
 
 _READ = ("dataset", "difficulty", "budget", "data", "fidelity", "scale", "experiment", "paths")
 """Config keys that determine the clean graph, its target nodes and the budget."""
@@ -99,32 +123,110 @@ def _reported(folder: Path, report: RobustnessReport) -> _Clean:
 
 
 def _print_accuracies(folder: Path, report: RobustnessReport, chosen: argparse.Namespace) -> bool:
-    """Measure the accuracies of a report again; return true if they or its graph differ."""
-    model = _model(report, chosen)
+    """Count and measure a report again; return true if its numbers, flags or graph differ."""
+    model, wrong = _model(report, chosen), list(_miscounted(folder, report))
+    same_graph = True
     if model is None:
         sys.stdout.write(
-            f"{folder}: accuracies are not measured, since no model of the zoo has the weights "
-            f"{report.weights[:8]}; name yours by --model and --weights\n"
+            f"{folder}: accuracies and flags are not measured, since no model of the zoo has the "
+            f"weights {report.weights[:8]}; name yours by --model and --weights\n"
         )
-        return False
-    frame = measured_again(report, model)
-    of_dataset, same_graph = _compared_with_dataset(report)
-    title = f"{folder}: {report.model} {report.weights[:8]}, accuracy in %, dataset {of_dataset}"
-    print_table(title, frame.round(2), ["graph"])
-    differs = (frame["reported"] - frame["measured"]).abs() > _TOLERANCE
-    return bool(differs.any()) or not same_graph
+    else:
+        frame, flags = measured_again(report, model)
+        of_dataset, same_graph = _compared_with_dataset(report)
+        title = (
+            f"{folder}: {report.model} {report.weights[:8]}, accuracy in %, dataset {of_dataset}"
+        )
+        print_table(title, frame.round(2), ["graph"])
+        differs = frame[(frame["reported"] - frame["measured"]).abs() > _TOLERANCE]
+        wrong += [f"accuracy on {graph}: differs" for graph in differs["graph"]] + flags
+    sys.stdout.writelines(f"{folder / REPORT}: {line}\n" for line in wrong)
+    return bool(wrong) or not same_graph
 
 
-def measured_again(report: RobustnessReport, model: nn.Module) -> pd.DataFrame:
-    """Return reported and measured accuracy, in %, on the clean and each attacked graph."""
+def _miscounted(folder: Path, report: RobustnessReport) -> Iterator[str]:
+    """Yield the entries of `report.json` that its graphs, or its other entries, contradict."""
+    attacks = [replace(row, spent=spent_budget(report.clean, row.graph)) for row in report.attacks]
+    counted = json.loads(replace(report, attacks=attacks).to_json())
+    written = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    for entry, expected, got in _differences(counted, written):
+        yield f"{entry}: expected {expected}, got {got}"
+    for kind in dict.fromkeys(row.kind for row in report.attacks):
+        name = BASELINES[kind].name
+        if name not in report or not report[name].is_control:
+            yield f"attacks.{name}: expected as a control of each {kind}, got none"
+    for path in sorted({*folder.glob("graph-*.safetensors")} - {*_graphs(folder)}):
+        with suppress(DataError):  # other files may be beside a report, such as those of a cache
+            if {*read_artifact(path).metadata} == {"attack", "accuracy"}:
+                yield f"{path.name}: expected its attack in the report, got none"
+
+
+def _differences(counted: Any, written: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield path and values of entries of two JSON values that differ, if both have them."""
+    if isinstance(counted, dict) and isinstance(written, dict):
+        for key in counted.keys() & written.keys() - {"version"}:
+            yield from _differences(counted[key], written[key], f"{path}.{key}".lstrip("."))
+    elif path == "attacks":
+        for row, other in zip(counted, written, strict=True):
+            yield from _differences(row, other, f"{path}.{row['name']}")
+    elif counted != written:
+        yield path, counted, written
+
+
+class _SavedGraphs(Attacker):
+    """Attacker that returns the graphs of a report instead of crafting new ones."""
+
+    def _crafted(self, run: AttackRun) -> tuple[PerturbedGraph, Mapping[str, Any], str, bool]:
+        row: AttackReport = run.cache_key["saved"]
+        return row.graph, row.effort, "", True
+
+
+def measured_again(report: RobustnessReport, model: nn.Module) -> tuple[pd.DataFrame, list[str]]:
+    """Return reported and measured accuracy on each graph, in %, and a line per wrong flags.
+
+    Flags of transferred graphs that were measured on their surrogate are not in a report.
+    """
     nodes = report.clean.target_nodes
     subject = subject_of(model, report.clean, nodes, None, seed=report.seed)
-    graphs = {"clean": subject.graph} | {row.name: row.graph for row in report.attacks}
-    reported = {"clean": report.clean_accuracy} | {row.name: row.accuracy for row in report.attacks}
     with subject.tried.ready():
-        rows = {k: (reported[k], subject.accuracy_on(graph)) for k, graph in graphs.items()}
+        form = adaptive_form(subject.model) if report.threat == "adaptive" else subject.model
+        state = state_hash(subject.model.state_dict())
+        runs, known = list[AttackRun](), set[str]()
+        for row in report.attacks:
+            attack, is_known = _attack_of(row, report)
+            known |= {row.name} if is_known else set()
+            seen, at = (subject.model, "") if row.made_on else (form, state)
+            seen = subject.model if row.is_control else seen
+            key = {"saved": row}
+            runs.append(AttackRun(row.name, attack, seen, at, key, row.made_on, row.name))
+        own = [Flag("probabilities", PROBABILITIES)] * subject.tried.gives_probabilities
+        attacker = _SavedGraphs(subject, report.budget)
+        measured = evaluate_on(attacker, subject.model, runs, own_flags=own)
+    reported = {"clean": report.clean_accuracy} | {row.name: row.accuracy for row in report.attacks}
+    rows = {name: (reported[name], accuracy) for name, accuracy in measured.accuracy.items()}
     frame = 100 * pd.DataFrame.from_dict(rows, orient="index", columns=["reported", "measured"])
-    return frame.rename_axis("graph").reset_index()
+    wrong = []
+    flags = {"victim": report.flags} | {row.name: row.flags for row in report.attacks}
+    for name, signs in flags.items():
+        found, told = ({flag.code for flag in f} for f in (measured.flags.get(name, ()), signs))
+        unread = _UNSAVED if name in known | {"victim"} else _UNSAVED | _OF_THE_ATTACK
+        for difference, codes in (("dropped", found - told), ("added", told - found)):
+            if codes := codes - unread:
+                wrong.append(f"{name}: flags, {difference}: {', '.join(sorted(codes))}")
+    return frame.rename_axis("graph").reset_index(), wrong
+
+
+def _attack_of(row: AttackReport, report: RobustnessReport) -> tuple[Attack, bool]:
+    """Return the attack of a graph for its checks, and whether its class is known by its name."""
+    if row.is_control:
+        return BASELINES[row.kind], True
+    with suppress(ConfigError):
+        attack = build_attack(row.name.split("/")[0])
+        if attack.kind == row.kind:
+            return attack, True
+    worst = row.labels != report.labels
+    traits = {"name": row.name, "kind": row.kind, "is_worst_case": worst}
+    return type("Unknown", (Attack,), traits)(), False
 
 
 def _model(report: RobustnessReport, chosen: argparse.Namespace) -> nn.Module | None:
