@@ -51,3 +51,10 @@ def test_an_option_of_the_search_is_named_as_the_adversarys() -> None:
     attacker = FlipAdversary(num_steps=1, block_size=1).against(trained_gcn(small_graph()))
     with pytest.raises(ConfigError, match=r"^adversary\.block_size=1: "):
         attacker(view())
+
+
+@pytest.mark.parametrize("option", ["edge_ratio", "local_ratio"])
+def test_a_budget_without_a_flip_is_refused(option: str) -> None:
+    attacker = FlipAdversary(num_steps=1, **{option: 1e-9}).against(trained_gcn(small_graph()))
+    with pytest.raises(ConfigError, match=rf"adversary\.{option}=1e-09\b.*got none"):
+        attacker(view())

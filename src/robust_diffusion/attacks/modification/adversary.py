@@ -86,6 +86,13 @@ class FlipAttacker:
         )
         if not known or self._epochs == self._options.epochs_per_draw:
             self._flipped = self._search(data)
+            if self._clean is None and torch.equal(self._flipped, edge_index):
+                options = self._options
+                raise ConfigError(
+                    f"{_KEY}.edge_ratio={options.budget.edge_ratio:g}, {_KEY}.local_ratio="
+                    f"{options.search.local_ratio:g}: expected a flip at least, got none at the "
+                    f"training nodes; raise them, or use {_KEY}=none"
+                )
             self._clean, self._epochs = edge_index, 0
         self._epochs += 1
         return Data(x=x, edge_index=self._flipped, y=data.y, mask=data.mask)
