@@ -125,7 +125,8 @@ def _command(record: Record, outputs: Path) -> list[str]:
     values = record["config"].get("data", {}).get("edge_values", "ones")
     overrides.setdefault("fidelity.edge_values", values)
     threat = record["config"].get("threat") or {}
-    if threat.get("surrogates"):  # the default was once the victim's random state
+    # The default was once the victim's random state; a run without attacks does not read it.
+    if threat.get("surrogates") and record["config"].get("attacks"):
         overrides.setdefault("threat.seeding", threat.get("seeding", "cell"))
     # Only this run, not the sweep of its experiment.
     overrides |= {"hydra.mode": "RUN", "logger": "none", "paths.outputs": str(outputs)}

@@ -50,12 +50,8 @@ TINY_DATA = [
     "dataset.source.num_edges=400",
     "dataset.source.num_features=16",
 ]
-TINY_TRAINING = [
-    "training.max_epochs=3",
-    "threat.fit.max_epochs=3",
-    "model.hidden_channels=8",
-    "trainer=cpu",
-]
+TINY_CLEAN = ["training.max_epochs=3", "model.hidden_channels=8", "trainer=cpu"]
+TINY_TRAINING = [*TINY_CLEAN, "threat.fit.max_epochs=3"]
 TINY_ATTACKS = [
     "budget.max_injected_nodes=3",
     "budget.max_edges_per_injected_node=3",
@@ -163,7 +159,7 @@ def tiny() -> list[str]:
 
 @pytest.fixture
 def tiny_clean() -> list[str]:
-    return [*TINY_DATA, *TINY_TRAINING, "attack=none"]
+    return [*TINY_DATA, *TINY_CLEAN, "attack=none"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from robust_diffusion.records import read_records
-from tests.conftest import TINY_DATA, TINY_TRAINING
+from tests.conftest import TINY_CLEAN, TINY_DATA
 
 pytestmark = pytest.mark.faults
 
@@ -64,7 +64,7 @@ OF_THE_RUN = ("time", "seconds", "directory", "job", "overrides")
 """Fields of a record that differ from run to run."""
 
 SWEEP = [
-    *("-m", "flow=heat", "logger=none", "attack=none", *TINY_DATA, *TINY_TRAINING),
+    *("-m", "flow=heat", "logger=none", "attack=none", *TINY_DATA, *TINY_CLEAN),
     "+callbacks.fault={_target_: faulty.Fault, seed: ${seed}}",
 ]
 

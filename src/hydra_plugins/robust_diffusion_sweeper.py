@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
@@ -24,6 +24,8 @@ from robust_diffusion.errors import ConfigError, TrainingError, needs_extra
 from robust_diffusion.experiment.overrides import check_values
 from robust_diffusion.experiment.progress import SweepReport
 from robust_diffusion.experiment.sweeper import covering, plan, without_lacking_keys
+from robust_diffusion.experiment.unread import unread_settings
+from robust_diffusion.records.header import by_key
 
 if TYPE_CHECKING:
     from robust_diffusion.experiment.search import Search
@@ -122,8 +124,24 @@ class GridSweeper(_LaunchingSweeper):
             # Values that refer to a run's folder, such as a logger, are checked in the run.
             with suppress(InterpolationResolutionError):
                 check_values(config, {str(key) for key in config} - {"logger"})
+        self._refuse_unread(by_key(arguments), runs)
         # Runs that differed only in a removed key are now the same.
         return [self.launch(list(map(list, dict.fromkeys(map(tuple, runs)))))]
+
+    def _refuse_unread(self, typed: Iterable[str], runs: Sequence[list[str]]) -> None:
+        """Reject a key of the command line that no run reads; runs warn of their own."""
+        # Seeds differ in nothing that is read, and most keys are read by one of the first runs.
+        others = {tuple(o for o in run if not o.startswith("seed=")): run for run in runs}
+        left, unread = set(typed), dict[str, str]()
+        for run in (*covering(others.values()), *others.values()):
+            config = self._compose(run)
+            messages = unread_settings(config, run, config.hydra.runtime.choices)
+            left -= by_key(run).keys() - messages.keys()
+            unread = {key: text for key, text in (unread | messages).items() if key in left}
+            if not unread:
+                return
+        for message in unread.values():
+            raise ConfigError(message)
 
     def _compose(self, overrides: list[str]) -> DictConfig:
         return self.hydra_context.config_loader.load_sweep_config(self.config, overrides)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, wraps
 from numbers import Number
+from pathlib import Path
+from pkgutil import resolve_name
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
@@ -224,6 +226,13 @@ def check_choice(key: str, value: str, options: Iterable[str]) -> str:
     return value
 
 
+def named_path(key: str, value: str | Path) -> Path:
+    """Return a path; raise a `ConfigError` if it is empty, which would be the current folder."""
+    if value == "":
+        raise ConfigError(f"{key}='': names no folder or file; give one, or leave it out")
+    return Path(value)
+
+
 def check_name(key: str, value: object, taken: Collection[str] = ()) -> str:
     """Return the value if it is a name that a file name may contain, and is not in `taken`.
 
@@ -240,3 +249,24 @@ def check_name(key: str, value: object, taken: Collection[str] = ()) -> str:
     if value in taken:
         raise ConfigError(f"{key}={value}: expected another name than {', '.join(sorted(taken))}")
     return value
+
+
+def imported(target: str, path: str = "") -> Any:
+    """Import the object that a `_target_` at a path names.
+
+    Raises:
+        ConfigError: The object cannot be imported.
+    """
+    try:
+        obj = resolve_name(target)
+    except Exception as error:  # importing a user-defined module may raise anything
+        raise ConfigError(
+            f"{path}_target_={target}: cannot be imported ({error}); check the name, and that "
+            "Python finds its module"
+        ) from error
+    if not callable(obj):
+        raise ConfigError(
+            f"{path}_target_={target}: expected a class or function, got a {type(obj).__name__}; "
+            "name one, as in module.Class"
+        )
+    return obj

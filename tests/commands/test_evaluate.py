@@ -39,6 +39,7 @@ def test_a_model_of_anybodys_class_is_evaluated_and_its_report_saved(
     else:
         torch.save({"state_dict": NodeClassification(model, num_classes=7).state_dict()}, path)
     options = ["threat.labels=true", "seed=3", "--save", str(tmp_path / "report")]
+    options += ["attack=[random,pgd]", "attacks.pgd.num_steps=2"]
     cli("evaluate", *BASE, *given, f"checkpoint={path}", *options)
     record = json.loads((tmp_path / "report" / "report.json").read_text())
     view = make_datamodule().view("test")

@@ -40,7 +40,7 @@ from robust_diffusion.errors import ConfigError, RobustDiffusionError, TrainingE
 from robust_diffusion.records.records import encoded
 from robust_diffusion.system.artifact import Artifact, write_artifact
 from robust_diffusion.system.boundary import describe, expected_cause
-from tests.conftest import TINY_DATA, TINY_TRAINING
+from tests.conftest import TINY_CLEAN, TINY_DATA
 from tests.drawn import CLASSES, FEATURES, NODES, drawn_data
 from tests.graphs import without_type_checks
 from tests.paper.records import finished
@@ -157,7 +157,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
 
 EVALUATE = ["evaluate", "checkpoint=w.pt", "model=gcn", "model.hidden_channels=8", *TINY_DATA]
 CERTIFY = ["certify", "model=gcn", *TINY_DATA]
-RUN = ["flow=heat", "attack=none", "logger=none", *TINY_DATA, *TINY_TRAINING]
+RUN = ["flow=heat", "attack=none", "logger=none", *TINY_DATA, *TINY_CLEAN]
 OWN = ["--config-dir", "my", *RUN[1:]]
 FLOWS = {
     "flawed": "_target_: [a",

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.budget import OF_INJECTIONS, OF_MODIFICATIONS, Budget
 from robust_diffusion.attacks.budget import SpentBudget as SpentBudget
 from robust_diffusion.checks import validated
 from robust_diffusion.errors import AttackError, ConfigError, RobustDiffusionError
@@ -465,6 +465,22 @@ class Attack(ABC):
         if not hasattr(cls, "name"):
             cls.name = cls.__name__.lower()
         validated("attacks.{self.name}")(cls)
+
+    @classmethod
+    def unread(cls, options: Mapping[str, Any]) -> frozenset[str]:
+        """Return the settings that the attack does not read: of a run, or its own with `options`.
+
+        An attack that reads other limits of the budget than its kind does overrides this.
+        """
+        limits = OF_MODIFICATIONS if cls.kind == "injection" else OF_INJECTIONS
+        if cls.kind == "modification" and not cls.changes_features:
+            limits |= {"feature_limits", "node_ratio", "epsilon"}
+        keys = {f"budget.{limit}" for limit in limits}
+        if cls.is_worst_case or "predictions" not in cls.needs:
+            keys.add("threat.labels")
+        if not (cls.is_worst_case or cls.needs):  # the model is never evaluated
+            keys |= {"threat.adjoint", "threat.gradient"}
+        return frozenset(keys)
 
     @property
     def unbounded(self) -> Mapping[Waivable, str]:

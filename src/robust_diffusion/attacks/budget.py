@@ -9,6 +9,17 @@ from typing import Any, Literal
 from robust_diffusion.checks import Count, Nodes, Positive, Share, validated
 from robust_diffusion.errors import ConfigError
 
+OF_INJECTIONS = frozenset(
+    [
+        *("max_injected_nodes", "max_edges_per_injected_node", "max_injected_edges"),
+        *("features", "max_words"),
+    ]
+)
+"""Limits that only attacks read which inject nodes."""
+
+OF_MODIFICATIONS = frozenset(["edge_ratio", "node_ratio", "epsilon"])
+"""Limits that only attacks read which change what is there."""
+
 
 @validated("budget")
 @dataclass(frozen=True)

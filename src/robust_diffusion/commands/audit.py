@@ -87,6 +87,12 @@ def run_audit_command(arguments: Sequence[str]) -> None:
     chosen.options = [arg for arg in overrides if chosen.model and arg.startswith("model.")]
     overrides = [arg for arg in overrides if arg not in chosen.options]
     reports = {arg for arg in paths if not overrides and (Path(arg) / REPORT).is_file()}
+    of_reports = {"--model": chosen.model, "--zoo": chosen.zoo}
+    if not reports and (named := [option for option, value in of_reports.items() if value]):
+        parser.error(
+            f"{named[0]}: only a report has accuracies to measure; name a folder of report.save(), "
+            "without overrides"
+        )
     files = {arg: (_graphs if arg in reports else perturbed_files)(Path(arg)) for arg in paths}
     names = [file.stem for members in files.values() for file in members]
     if chosen.export and len(set(names)) < len(names):
@@ -234,7 +240,7 @@ def _model(report: RobustnessReport, chosen: argparse.Namespace) -> nn.Module | 
     if chosen.model:
         sizes = report.clean.x.size(1), int(report.clean.y.max()) + 1
         model = build_model(own_model(chosen.model, chosen.options), *sizes)
-        load_weights(model, Path(chosen.weights), where=f"--weights {chosen.weights}")
+        load_weights(model, chosen.weights, where=f"--weights {chosen.weights}")
         if state_hash(model.state_dict()) != report.weights:
             raise DataError(f"--weights {chosen.weights}: not the weights of the report")
         return model
@@ -257,7 +263,7 @@ def _compared_with_dataset(report: RobustnessReport) -> tuple[str, bool]:
 
 def _clean(overrides: Sequence[str]) -> _Clean:
     check_read(overrides, _READ, "audit")
-    cfg, _ = composed(["download=false", *overrides], _READ)
+    cfg, _ = composed(overrides, _READ, defaults=["download=false"])
     datamodule: GraphDataModule = instantiate(cfg.data)
     budget: Budget = instantiate(cfg.budget)
     graph = datamodule.graph

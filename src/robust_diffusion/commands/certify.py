@@ -12,8 +12,8 @@ from robust_diffusion.certificates import NoisyModel, Smoothing, certify
 from robust_diffusion.certificates.certify_model import attacks_of_kind, local_sample
 from robust_diffusion.certificates.report import certificate_tables, read_certificates
 from robust_diffusion.checks import Natural, check_value
+from robust_diffusion.commands.evaluate import ATTACKED, composed_model, plain_limits
 from robust_diffusion.commands.evaluate import READ as OF_EVALUATE
-from robust_diffusion.commands.evaluate import composed_model, plain_limits
 from robust_diffusion.commands.parsers import certify_parser
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
@@ -27,8 +27,13 @@ from robust_diffusion.system.arithmetic import set_threads
 from robust_diffusion.system.files import check_folder
 from robust_diffusion.system.markdown import print_table
 
-_READ = OF_EVALUATE - {"threat"} | {"certificate", "threads", "trainer", "training"}
-"""Top-level config keys that the command reads."""
+_READ = OF_EVALUATE - ATTACKED | {
+    *("attack", "attacks", "budget.feature_limits", "certificate", "threads")
+}
+"""Config keys that the command reads, all below a key or a single one."""
+
+_TRAINING = frozenset(["data", "trainer", "training"])
+"""Further ones, if it trains the model itself."""
 
 
 def run_certify_command(arguments: Sequence[str]) -> None:
@@ -42,7 +47,12 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     """
     chosen = certify_parser().parse_intermixed_args(arguments)
     if chosen.show:
-        if ignored := [*chosen.given, *filter(None, [chosen.save])]:
+        if ignored := [
+            *chosen.given,
+            *filter(None, [chosen.save]),
+            *["--local"] * bool(chosen.local),
+            *["--clean-training"] * chosen.clean_training,
+        ]:
             raise ConfigError(
                 f"{ignored[0]}: certify --show only prints saved reports; repeat --show for each "
                 "folder, and drop all else"
@@ -54,7 +64,11 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     if chosen.save:
         check_folder(chosen.save, option="--save")
     defaults = ["certificate=sparse", "attack=none"]
-    path, own_class, cfg, _ = composed_model(chosen, defaults, _READ, "certify")
+    trained = any(item.startswith("checkpoint=") for item in chosen.given)
+    if trained and chosen.clean_training:
+        raise ConfigError("--clean-training: not read with checkpoint=, which is trained; drop one")
+    read, command = (_READ, "certify checkpoint=...") if trained else (_READ | _TRAINING, "certify")
+    path, own_class, cfg, _ = composed_model(chosen, defaults, read, command)
     if not cfg.certificate:
         raise ConfigError("certificate=none: expected a scheme; use sparse or bi_smoothing")
     set_up_process(cfg.threads)

@@ -27,13 +27,20 @@ from robust_diffusion.experiment.overrides import composed
 from robust_diffusion.system.files import check_folder, write_whole
 from robust_diffusion.system.markdown import print_table
 
-READ = frozenset(
+TEST_GRAPH = frozenset(["data.difficulty", "data.name", "data.normalize", "data.source"])
+"""Keys of `data` that matter after training."""
+
+READ = TEST_GRAPH | frozenset(
     [
-        *("attack", "attacks", "budget", "data", "dataset", "difficulty", "download", "fidelity"),
-        *("flow", "model", "paths", "scale", "seed", "solver", "threat"),
+        *("attack", "attacks", "budget", "dataset", "difficulty", "download", "fidelity", "flow"),
+        *("model", "paths", "scale", "seed", "solver", "threat.labels", "threat.name"),
     ]
 )
-"""Top-level config keys that the command reads."""
+"""Config keys that the command reads, all below a key or a single one."""
+
+
+ATTACKED = frozenset(["attack", "attacks", "budget", "threat.labels", "threat.name"])
+"""Those that belong to the attacks."""
 
 
 def run_evaluate_command(arguments: Sequence[str]) -> None:
@@ -90,14 +97,32 @@ def _read_by(chosen: argparse.Namespace) -> tuple[frozenset[str], str]:
     if not chosen.unit_test:
         if chosen.graphs:
             raise ConfigError("--graphs: are read by --unit-test alone; add it")
+        if chosen.each is not None:
+            return READ - ATTACKED | _read_by_each(chosen.given), "evaluate --each"
         return READ, "evaluate"
     if chosen.save:
         raise ConfigError("--save: evaluate --unit-test writes no report; drop one of them")
-    return READ - {"attack", "attacks", "budget", "threat"}, "evaluate --unit-test"
+    return READ - ATTACKED, "evaluate --unit-test"
+
+
+def _read_by_each(given: Sequence[str]) -> frozenset[str]:
+    """Return what `--each` reads of attacks, which is whether they inject, and of the budget."""
+    for item in given:
+        name, _, value = item.partition("=")
+        if name.lower() in ("attack", "attacks"):
+            attack = value.strip("[]").lower()
+            if attack not in ("auto", "auto_modification", "none"):
+                raise ConfigError(
+                    f"{item}: evaluate --each has an attack of its own, and only reads whether to "
+                    "inject; use auto, which injects, or auto_modification"
+                )
+            if attack == "auto_modification":
+                return frozenset(["attack"])
+    return frozenset(["attack", "budget.feature_limits"])
 
 
 def _print_each(
-    model: nn.Module, data: GraphDataModule, cfg: DictConfig, most: int, folder: str | None
+    model: nn.Module, data: GraphDataModule, cfg: DictConfig, most: int, folder: Path | None
 ) -> None:
     """Print accuracy against edges, overall, by degree and by margin; save the frame if asked."""
     attacks = attacks_of({name: instantiate(options) for name, options in cfg.attacks.items()})
@@ -112,7 +137,7 @@ def _print_each(
     table = (100 * pd.concat(named, axis=1)).round(1).reset_index()
     print_table(f"targets right, in %, by edges of each ({kind})", table, [])
     if folder:
-        _write(Path(folder) / "each.csv", frame.to_csv())
+        _write(folder / "each.csv", frame.to_csv())
 
 
 def plain_limits(cfg: DictConfig, command: str) -> tuple[float, float] | None:
@@ -136,7 +161,7 @@ def composed_model(
     Args:
         chosen: Parsed arguments of the command, with `given` and `config_dir`.
         defaults: Overrides that come before those of the command line.
-        read: Top-level config keys that the command reads.
+        read: Config keys that the command reads, all below a key or a single one.
         command: Name of the command, for messages.
 
     Returns:
@@ -158,7 +183,7 @@ def composed_model(
     rest = [item for item in (f"{k}={v}" for k, v in values.items()) if item not in args]
     check_read(rest, read, command, "checkpoint", *sorted(read))
     checked = {*read} - ({"model"} if target else set())
-    cfg, choices = composed([*defaults, *rest], checked, chosen.config_dir)
+    cfg, choices = composed(rest, checked, chosen.config_dir, defaults)
     return path, own_model(target, args) if target else {}, cfg, choices
 
 
@@ -176,7 +201,7 @@ def _known_attack(name: re.Match[str]) -> str:
 def check_read(overrides: Sequence[str], read: Collection[str], command: str, *shown: str) -> None:
     """Reject an override that a command does not read, and list those that it reads."""
     for override in OverridesParser.create().parse_overrides(list(overrides)):
-        first, *rest = re.split(r"[./]", override.get_key_element().lstrip("+~"))
-        if first not in read or (first == "threat" and rest not in ([], ["labels"])):
+        key = re.sub(r"[/@].*", "", override.get_key_element().lstrip("+~"))
+        if not any(f"{key}.".startswith(f"{of}.") or of.startswith(f"{key}.") for of in read):
             remedy = f"{command} does not read it; use {', '.join(shown or read)}"
             raise ConfigError(f"{override.input_line}: {remedy}")

@@ -7,6 +7,13 @@ import argparse
 from pathlib import Path
 
 
+def path(text: str) -> Path:
+    """Return a path; argparse reports an empty one, which would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("names no folder or file; give one, or leave it out")
+    return Path(text)
+
+
 def audit_parser() -> argparse.ArgumentParser:
     """Return the parser of `robust-diffusion audit`."""
     parser = argparse.ArgumentParser(
@@ -36,7 +43,7 @@ def audit_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--export",
         metavar="FOLDER",
-        type=Path,
+        type=path,
         help="also write each graph as GRB's adj.pkl and features.npy, to FOLDER/<its file's name>",
     )
     parser.add_argument(
@@ -47,10 +54,11 @@ def audit_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--weights",
         metavar="FILE",
+        type=path,
         help="state_dict of --model, on which the accuracies of a report are measured again "
         "(default: the model of the zoo that has the weights of the report)",
     )
-    parser.add_argument("--zoo", type=Path, metavar="FOLDER", help="(default: the published one)")
+    parser.add_argument("--zoo", type=path, metavar="FOLDER", help="(default: the published one)")
     return parser
 
 
@@ -80,10 +88,11 @@ def certify_parser() -> argparse.ArgumentParser:
         default=0,
         help="certify a sample of N targets, and attack each separately with the whole budget",
     )
-    parser.add_argument("--save", metavar="FOLDER", help="write certificate.json there")
+    parser.add_argument("--save", metavar="FOLDER", type=path, help="write certificate.json there")
     parser.add_argument(
         "--show",
         metavar="FOLDER",
+        type=path,
         action="append",
         help="only print the saved reports in this folder, as one table per scheme",
     )
@@ -107,7 +116,9 @@ def evaluate_parser() -> argparse.ArgumentParser:
         "+data.normalize=null leaves the features as they are",
     )
     add_config_dir(parser)
-    parser.add_argument("--save", metavar="FOLDER", help="write report.json and the graphs there")
+    parser.add_argument(
+        "--save", metavar="FOLDER", type=path, help="write report.json and the graphs there"
+    )
     reports = parser.add_mutually_exclusive_group()
     reports.add_argument(
         "--each",
@@ -124,6 +135,7 @@ def evaluate_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--graphs",
         metavar="PATH",
+        type=path,
         help="with --unit-test: graphs of a file or folder in place of the zoo's, unit_test.npz of "
         "arXiv:2301.13694 or attacked graphs that GRB or DeepRobust wrote",
     )
@@ -134,7 +146,7 @@ def add_config_dir(parser: argparse.ArgumentParser) -> None:
     """Add `--config-dir`, which Hydra offers for runs."""
     parser.add_argument(
         "--config-dir",
-        type=Path,
+        type=path,
         metavar="FOLDER",
         help="folder with your options, such as flow/my_flow.yaml",
     )

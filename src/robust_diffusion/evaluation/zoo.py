@@ -20,7 +20,7 @@ from robust_diffusion.attacks import PerturbedGraph, seeded
 from robust_diffusion.attacks.audit import read_perturbed
 from robust_diffusion.attacks.audit.check import GraphLike
 from robust_diffusion.attacks.base import clean_graph, undirected_edge_numbers
-from robust_diffusion.checks import Seed, validated
+from robust_diffusion.checks import Seed, named_path, validated
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, DataError
@@ -270,7 +270,7 @@ def unit_test(
     if graphs is None:
         known = _graphs_of_zoo(Zoo.open(directory), dataset, subject)
     else:
-        known = graphs_in(Path(graphs), subject)
+        known = graphs_in(named_path("graphs", graphs), subject)
     with subject.tried.ready():
         rows: list[tuple[Any, ...]] = [("", "clean", np.nan, subject.accuracy_on(subject.graph))]
         rows += [(*origin, subject.accuracy_on(graph)) for *origin, graph in known]

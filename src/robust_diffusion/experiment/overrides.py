@@ -5,7 +5,6 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
@@ -15,25 +14,21 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from robust_diffusion.checks import Backend, Seed, check_argument, check_value, parameters_of
+from robust_diffusion.checks import (
+    Backend,
+    Seed,
+    check_argument,
+    check_value,
+    imported,
+    parameters_of,
+)
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.records.header import OWN_FLOW, overrides_of
+from robust_diffusion.experiment.unread import REFERENCE, unread_settings
 from robust_diffusion.system.boundary import describe
 from robust_diffusion.system.interrupts import Seconds
 
 log = logging.getLogger(__name__)
-
-REFERENCE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)[^{}]*\}")
-"""Reference to another key in a YAML file."""
-
-UNREAD_BY_TIMING = frozenset(
-    [
-        *("adversary", "attack", "attacks", "budget", "callbacks", "surrogate", "surrogates"),
-        *("threat", "training"),
-    ]
-)
-
 
 _PARTS = ("budget", "data", "model", "threat", "training")
 """Top-level keys that hold one object; `MEMBERS` hold several, by name."""
@@ -80,10 +75,11 @@ def check_values(cfg: DictConfig, read: Collection[str] | None = None) -> None:
         ConfigError: A value is invalid; names key, value and range.
     """
     check_parts(cfg)
+    top = {key.split(".")[0] for key in read or ()}
     for key, kind in SETTINGS.items():
         check_value(key, OmegaConf.select(cfg, key), kind)
     for part in (str(key) for key in cfg if key not in ("hydra", "paths")):
-        if isinstance(cfg[part], DictConfig) and (read is None or part in read):
+        if isinstance(cfg[part], DictConfig) and (read is None or part in top):
             check_keys(cfg[part], f"{part}.")
 
 
@@ -122,14 +118,17 @@ def composed(
     overrides: Sequence[str],
     read: Collection[str] | None = None,
     config_dir: Path | None = None,
+    defaults: Sequence[str] = (),
 ) -> tuple[DictConfig, dict[str, Any]]:
     """Compose and check a configuration outside a Hydra application, with each group's option.
 
-    For the arguments see `compose_all` and `check_config`.
+    For the arguments see `compose_all` and `check_config`; `defaults` are overrides that come
+    first, and need not be read.
     """
-    cfg = compose_all(overrides, config_dir)
+    cfg = compose_all([*defaults, *overrides], config_dir)
     hydra = cfg.hydra
     with open_dict(cfg):
+        hydra.overrides.task = hydra.overrides.task[len(defaults) :]
         del cfg["hydra"]
         # Only a Hydra run has an output folder; other commands only write to the cache.
         cfg.paths.output_dir = ""
@@ -204,58 +203,12 @@ def check_overrides(cfg: DictConfig, hydra: Any, read: Collection[str]) -> None:
         key = override.partition("=")[0]
         if hydra.mode == RunMode.RUN and key in ("hydra/launcher", "hydra/sweeper"):
             raise ConfigError(f"{override}: a single run does not read it; add -m for a sweep")
-    for key, value in overrides_of(hydra).items():
-        if key.split(".")[0] == "certificate" and "certificate" in read:
-            continue
-        if message := _unused(key, value, cfg, hydra.runtime.choices):
-            # In a sweep over models, the key may apply to other runs.
-            if hydra.mode != RunMode.MULTIRUN:
-                raise ConfigError(message)
-            log.warning(message)
-
-
-def _unused(key: str, value: str, cfg: DictConfig, choices: Mapping[str, Any]) -> str | None:
-    """Return the reason why nothing reads an override, or `None` if something does."""
-    part = key.split(".")[0]
-    source, model = cfg.data.source, choices["model"]
-    # A missing source is reported where it is needed.
-    if key.startswith("dataset.source.") and source and source != cfg.dataset.source:
-        scale = choices.get("scale", "full")
-        return f"{key}={value}: scale={scale} draws a small graph instead; drop one of them"
-    if part in UNREAD_BY_TIMING and cfg.timing:
-        return f"{key}={value}: timing trains and attacks nothing; drop it"
-    if part == "certificate" and value != "none":
-        return f"{key}={value}: no run reads it; write certify first"
-    if part in ("surrogate", "surrogates") and "surrogates" not in cfg.threat:
-        return f"{key}={value}: threat={choices['threat']} attacks the victim itself; drop it"
-    if key == "threat.name":
-        return f"{key}={value}: names what threat={choices['threat']} is; set threat instead"
-    if key.startswith("fidelity.") and not _is_read(cfg, key):
-        return f"{key}={value}: no part of this run reads it; drop it"
-    if part not in ("flow", "solver"):
-        return None
-    if "flow" not in cfg.model:
-        return f"{key}={value}: model={model} has none; drop it"
-    flow = choices.get(OWN_FLOW)
-    if part == "flow" and flow is not None and value != flow:
-        remedy = f"set model.{key} instead" if "." in key else "drop it"
-        return f"{key}={value}: model={model} has its own, {flow}; {remedy}"
-    return None
-
-
-def _is_read(cfg: DictConfig, key: str) -> bool:
-    """Return whether a part of the run refers to the key, directly or through other keys."""
-    seen: set[str] = set()
-    todo = [part for part in (*_PARTS, *MEMBERS, "timing") if part in cfg]
-    while todo:
-        node = OmegaConf.select(cfg, todo.pop())
-        text = OmegaConf.to_yaml(node) if OmegaConf.is_config(node) else ""
-        keys = set(REFERENCE.findall(text)) - seen
-        if key in keys:
-            return True
-        seen |= keys
-        todo += keys
-    return False
+    unread = unread_settings(cfg, hydra.overrides.task, hydra.runtime.choices, read)
+    for message in unread.values():
+        # In a sweep over models, the key may apply to other runs.
+        if hydra.mode != RunMode.MULTIRUN:
+            raise ConfigError(message)
+        log.warning(message)
 
 
 def check_keys(node: DictConfig, path: str) -> None:
@@ -281,24 +234,3 @@ def check_keys(node: DictConfig, path: str) -> None:
                 raise ConfigError(f"{key}={value}: unknown key; use one of {known}")
         if isinstance(child, DictConfig):
             check_keys(child, f"{key}.")
-
-
-def imported(target: str, path: str = "") -> Any:
-    """Import the object that a `_target_` at a path names.
-
-    Raises:
-        ConfigError: The object cannot be imported.
-    """
-    try:
-        obj = resolve_name(target)
-    except Exception as error:  # importing a user-defined module may raise anything
-        raise ConfigError(
-            f"{path}_target_={target}: cannot be imported ({error}); check the name, and that "
-            "Python finds its module"
-        ) from error
-    if not callable(obj):
-        raise ConfigError(
-            f"{path}_target_={target}: expected a class or function, got a {type(obj).__name__}; "
-            "name one, as in module.Class"
-        )
-    return obj

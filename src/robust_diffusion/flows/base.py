@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -91,6 +91,15 @@ class Flow(nn.Module, ABC):
         pieces = {"forward", "initial_state", "features", "edge_weights"}
         if "narrowed" not in vars(_nearest(cls, pieces | {"narrowed"})):
             cls.narrowed = Flow.narrowed  # type: ignore[method-assign]
+
+    @classmethod
+    def unread_of_solver(cls, options: Mapping[str, Any]) -> frozenset[str]:
+        """Return the options of a solver that the flow does not read, given its own options.
+
+        A derivative with a memory is solved by a predictor of its own, in the solver's steps.
+        """
+        has_memory = options.get("order", cls.order) != 1
+        return frozenset({"method", "engine"} if has_memory else ())
 
     def __init__(self, channels: Width, *, t_end: NonNegative = 1.0) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """The paper's models: stacks of layers that each solve a graph neural PDE, guarded or not."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -8,7 +8,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Count, Layers, Probability, Width, check_choice, validated
+from robust_diffusion.checks import (
+    Count,
+    Layers,
+    Probability,
+    Width,
+    check_choice,
+    imported,
+    validated,
+)
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import FLOWS, Flow
 from robust_diffusion.integrators.solver import Method, Solver
@@ -104,6 +112,13 @@ class GraphPDE(nn.Module):
             for before, after in pairwise(widths)
         )
         self.dropout = nn.Dropout(dropout)
+
+    @classmethod
+    def unread(cls, options: Mapping[str, Any]) -> frozenset[str]:
+        """Return the keys of `options` that the flow leaves unread."""
+        flow = imported(options["flow"]["_target_"], "flow.")
+        unread = getattr(flow, "unread_of_solver", lambda _: ())(options["flow"])
+        return frozenset(f"solver.{key}" for key in unread)
 
     def extra_repr(self) -> str:
         """Return the flow, its solver and the number of layers, for `print(model)`."""

@@ -1,6 +1,7 @@
 """The part of a record that is known before anything is computed."""
 
 import os
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,14 @@ def record_header(cfg: DictConfig) -> Record:
 
 
 def overrides_of(hydra: Any) -> dict[str, str]:
-    """Return the overrides of a command line that can change results, by key."""
+    """Return the overrides of a run that can change results, by key."""
+    return by_key(hydra.overrides.task)
+
+
+def by_key(overrides: Iterable[str]) -> dict[str, str]:
+    """Return those overrides that can change results, by key."""
     # Sweepers escape colons in values.
-    parts = (text.replace("\\:", ":").lstrip("+").partition("=") for text in hydra.overrides.task)
+    parts = (text.replace("\\:", ":").lstrip("+").partition("=") for text in overrides)
     return {
         key: value
         for key, equals, value in parts

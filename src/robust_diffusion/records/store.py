@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from robust_diffusion.checks import named_path
 from robust_diffusion.errors import FULL, ConfigError, DataError
 from robust_diffusion.system.artifact import Artifact, checked_artifact, decode, encode
 from robust_diffusion.system.files import locked, written_whole
@@ -34,7 +35,7 @@ class ArtifactStore:
     def __init__(
         self, directory: str | Path, *, refresh: bool = False, option: str = "paths.store"
     ) -> None:
-        self.directory = Path(directory)
+        self.directory = named_path(option, directory)
         self.refresh = refresh
         self.option = option
 

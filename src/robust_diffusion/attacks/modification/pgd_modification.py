@@ -1,7 +1,7 @@
 """PGD as a modification attack."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -59,6 +59,12 @@ class PGDModification(ModificationAttack):
         self.step_size = step_size
         self.num_steps = num_steps
         self.variant = variant
+
+    @classmethod
+    def unread(cls, options: Mapping[str, Any]) -> frozenset[str]:
+        """Return what `Attack` does, and the step size if the steps are epsilon long."""
+        own = {"step_size"} if options.get("variant") == "step" else set()
+        return super().unread(options) | own
 
     @property
     def unbounded(self) -> Mapping[Waivable, str]:
