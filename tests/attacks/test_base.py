@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget, spent_budget
 from robust_diffusion.attacks.named import attack_names, build_attack
+from robust_diffusion.data.validate import NAMES
 from robust_diffusion.errors import ConfigError
 from tests.graphs import both_ways
 
@@ -68,7 +69,9 @@ def test_a_graph_for_pyg(labels: torch.dtype) -> None:
     clean = CLEAN.clone()
     clean.y = torch.tensor([2, 0, 1], dtype=labels)
     clean.test_mask = torch.tensor([True, False, True])
-    clean.test_idx = torch.tensor([0, 2])
+    numbers = [pattern.format("test") for pattern in NAMES if "mask" not in pattern]
+    for name in numbers:
+        clean[name] = torch.tensor([0, 2])
     clean.has_mask = torch.ones((), dtype=torch.bool)
     graph = perturbed([[0.5, 0.5], [0.0, 1.0]], [*PATH, (3, 0), (4, 2)])
     data = replace(graph, clean=clean).to_data()
@@ -77,7 +80,7 @@ def test_a_graph_for_pyg(labels: torch.dtype) -> None:
     assert torch.equal(data.x, graph.x)
     assert data.y.tolist() == [2, 0, 1, -1, -1]
     assert data.test_mask.tolist() == [True, False, True, False, False]
-    assert data.test_idx.tolist() == [0, 2]
+    assert all(data[name].tolist() == [0, 2] for name in numbers)
     assert data.injected_mask.tolist() == [False] * 3 + [True] * 2
     assert {*graph.to_data().keys()} == {"x", "edge_index", "injected_mask"}
 

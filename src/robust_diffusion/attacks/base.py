@@ -393,7 +393,7 @@ class PerturbedGraph:
                 data.y = torch.cat([value, value.new_full((new, *value.shape[1:]), -1)])
             elif key.endswith("mask") and value.dtype == torch.bool and value.shape[:1] == (n,):
                 data[key] = torch.cat([value, value.new_zeros(new, *value.shape[1:])])
-            elif key.endswith("_idx") or key.startswith("index_"):
+            elif key.endswith("_idx") or key.startswith(("index_", "idx_")):
                 data[key] = value
         return data
 
