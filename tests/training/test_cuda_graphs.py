@@ -90,14 +90,20 @@ def test_state_on_the_host_is_not_frozen() -> None:
     assert model.seen.item() == model.calls == 2
 
 
-@pytest.mark.parametrize("changed", ["rate", "weight"])
+@pytest.mark.parametrize("changed", ["rate", "weight", "data", "buffer"])
 def test_attributes_changed_since_the_recording_count(changed: str) -> None:
     model = GCN(5, 8, 3, dropout=0.5)
+    model.register_buffer("seen", torch.zeros(2))
     run = CapturedPasses(model)
     run(X, EDGES)
     assert captured(run) == [True]
     if changed == "rate":
         model.dropout.p = 0.0
+    elif changed == "data":
+        weight = next(model.parameters())
+        weight.data = weight.detach() + 1
+    elif changed == "buffer":
+        model.seen = torch.ones(2)
     else:
         next(model.parameters()).requires_grad = False
     run(X, EDGES)

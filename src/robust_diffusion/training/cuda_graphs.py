@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import cast
 
 import torch
@@ -29,8 +30,8 @@ class CapturedPasses:
     and attributes that are numbers or strings, but no other state on the host.
 
     Args:
-        model: Model on a CUDA device, in single precision without autocast. Its parameters may
-            only change in place.
+        model: Model on a CUDA device, in single precision without autocast. If a
+            parameter or buffer moves to another storage, the recording is dropped.
 
     Reference: `torch.cuda.make_graphed_callables` in PyTorch's documentation of CUDA graphs.
     """
@@ -126,9 +127,10 @@ class _View(nn.Module):
 
 
 class _Host:
-    """Snapshot of module attributes that are numbers or strings, and of `requires_grad` flags."""
+    """Snapshot of attributes that are numbers or strings, `requires_grad` flags and storages."""
 
     def __init__(self, model: nn.Module) -> None:
+        self._model = model
         self._values = [
             (vars(module), name, value)
             for module in model.modules()
@@ -136,15 +138,23 @@ class _Host:
             if isinstance(value, bool | int | float | str)
         ]
         self._learns = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+        self._storages = _storages(model)
 
     def is_unchanged(self) -> bool:
-        return all(
-            attributes.get(name) == value for attributes, name, value in self._values
-        ) and all(parameter.requires_grad == learns for parameter, learns in self._learns)
+        return (
+            all(attributes.get(name) == value for attributes, name, value in self._values)
+            and all(parameter.requires_grad == learns for parameter, learns in self._learns)
+            and self._storages == _storages(self._model)
+        )
 
     def restore(self) -> None:
         for attributes, name, value in self._values:
             attributes[name] = value
+
+
+def _storages(model: nn.Module) -> list[int]:
+    """Return the addresses that a recording reads; assigning to `.data` changes them."""
+    return [tensor.data_ptr() for tensor in chain(model.parameters(), model.buffers())]
 
 
 class _State:
