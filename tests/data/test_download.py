@@ -159,6 +159,9 @@ def test_the_first_hash_is_kept_and_compared(tmp_path: Path) -> None:
         message = refusal(changed)
         assert sha256(OTHER) in message
         assert sha256(GOOD) in message
+        assert message.endswith("; correct its hash if the file is right, or replace the file")
+    linked = folder(tmp_path, "https://example.org/adj.npz", sha256=sha256(GOOD))
+    assert refusal(linked).endswith("; delete the file to fetch it again, or correct its hash")
     assert data.status()[0].state == "damaged"
 
 

@@ -78,9 +78,10 @@ class DatasetFolder:
             self._fetch(name)
         status = self._status(name)
         if status.state == "damaged":
-            raise DataError(
-                f"{path}: {status.detail}; delete the file to fetch it again, or correct its hash"
-            )
+            remedy = "delete the file to fetch it again, or correct its hash"
+            if not self._urls(name):  # deleting the only copy would lose it
+                remedy = "correct its hash if the file is right, or replace the file"
+            raise DataError(f"{path}: {status.detail}; {remedy}")
         if status.sha256 and self._expected(name) is None:
             self._unrecorded[name] = status.sha256
         return path
