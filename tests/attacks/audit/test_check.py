@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -179,3 +180,13 @@ def test_target_nodes_of_another_graph_are_refused(nodes: list[int]) -> None:
 def test_an_unknown_kind_is_refused() -> None:
     with without_type_checks(), pytest.raises(ConfigError, match="kind=poisoning"):
         audit(CLEAN, CLEAN, kind="poisoning")
+
+
+@pytest.mark.parametrize("kind", ["injection", "modification"])
+def test_a_graph_in_another_node_order_is_named_as_such(kind: Any) -> None:
+    order = torch.randperm(N, generator=torch.Generator().manual_seed(0))
+    mixed = G(CLEAN.x, order[CLEAN.edge_index])
+    (violation,) = audit(CLEAN, mixed, kind=kind, edge_ratio=0.05)
+    assert violation.code == "another_graph"
+    assert re.match(r"only \d of the clean graph's 50 edges are in", violation.message)
+    assert "another_graph" not in codes(audit(CLEAN, mixed, kind="modification", edge_ratio=1.0))

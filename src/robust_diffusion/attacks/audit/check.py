@@ -33,6 +33,8 @@ _RULES: Mapping[str, str] = {
     "edge_weight": "{0} edges have a weight, the first {1}; all must be 1. An edge that is listed "
     "twice has the weight 2: merge_duplicates counts it once",
     "num_nodes": "{nodes} nodes; the clean graph has {clean}, and the {kind} {allowed}",
+    "another_graph": "only {shared} of the clean graph's {total} edges are in the attacked graph; "
+    "compare with the graph that was attacked, its nodes in the same order",
     "original_features": "{0} original nodes have other features, the first {1}; none may",
     "original_edges_added": "{0} edges between original nodes are added, the first {1}; none may "
     "be",
@@ -182,6 +184,12 @@ def audit(
     violations.add("num_nodes", wrong, nodes=m, clean=n, kind=kind, allowed=allowed)
     moved = (x[: min(n, m)] != reference[: min(n, m)]).any(1).nonzero()[:, 0]
     added, removed = edges.ends(edges.without(original)), original.ends(original.without(edges))
+    allowed_flips = 0 if is_injection else _limit(edge_ratio, original.ids.numel())
+    shared, total = original.ids.numel() - removed.size(1), original.ids.numel()
+    if not edges.violations and 2 * shared < total and removed.size(1) > allowed_flips:
+        # Counting flips would only blame the budget.
+        violations.add("another_graph", removed.size(1), shared=shared, total=total)
+        return list(violations)
     if is_injection:
         violations.add("original_features", moved)
         violations.add("original_edges_added", added[:, added[1] < n])
