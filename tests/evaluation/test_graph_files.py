@@ -1,11 +1,13 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
 
-from robust_diffusion import GCN, unit_test
+from robust_diffusion import GCN, evaluate, unit_test
+from robust_diffusion.attacks import Budget
 from robust_diffusion.data.sources import load_defense_test
 from robust_diffusion.errors import DataError
 from tests.data.sources.test_with_splits import EDGES, N, defense_test
@@ -30,8 +32,11 @@ def test_flips_of_a_defense_test_are_those_of_its_split(tmp_path: Path) -> None:
     graph = load_defense_test(folder, "toy", split=1)
     clean = {tuple(edge) for edge in EDGES.tolist()}
     found = unit_test(model(), graph, graphs=tmp_path / "unit_test.npz")
-    assert found[["made_on", "attack"]].values.tolist() == [["", "clean"], ["gcn", "budget 2"]]
+    assert found[["made_on", "attack"]].to_numpy().tolist() == [["", "clean"], ["gcn", "budget 2"]]
     assert found["accuracy"].tolist() == [accuracy(clean), accuracy(clean ^ FLIPPED)]
+    assert found["flips"].tolist() == [0, 2]
+    with pd.option_context("display.max_columns", 1, "display.width", 20):
+        assert all(column in repr(found).splitlines()[0] for column in found)
     graph.index_test = graph.index_test[1:]
     with pytest.raises(DataError, match=r"unit_test\.npz: [^\n]* 8 target nodes"):
         unit_test(model(), graph, graphs=tmp_path / "unit_test.npz")
@@ -49,3 +54,26 @@ def test_a_file_of_deeprobust_is_scored(tmp_path: Path) -> None:
     np.savez(tmp_path / "unit_test.npz", of=np.ones(2))
     with pytest.raises(DataError, match=r"unit_test\.npz"):
         unit_test(model(), graph, graphs=tmp_path / "unit_test.npz")
+
+
+@pytest.mark.parametrize("wrong", ["labels", "features", "edges", "order"])
+def test_graphs_of_another_clean_graph_are_refused(wrong: str, tmp_path: Path) -> None:
+    graph = load_defense_test(defense_test(tmp_path), "toy", split=1)
+    report = evaluate(model(), graph, budget=Budget(edge_ratio=0.2), attacks="prbcd")
+    report.save(tmp_path / "report")
+    found = unit_test(model(), graph, graphs=tmp_path / "report")
+    assert found["attack"].tolist() == ["clean", "modification"]
+    assert found["flips"][1] == report["prbcd"].spent.added_edges + (
+        report["prbcd"].spent.removed_edges
+    )
+    other = graph.clone()
+    if wrong == "labels":
+        other.y = graph.y.flip(0)
+    elif wrong == "features":
+        other.x = graph.x + 1
+    elif wrong == "edges":
+        other.edge_index = torch.tensor([[0, 5], [5, 0]])
+    else:
+        other.edge_index = torch.randperm(N)[graph.edge_index]
+    with pytest.raises(DataError, match=r"that was attacked|other features"):
+        unit_test(model(), other, graphs=tmp_path / "report")

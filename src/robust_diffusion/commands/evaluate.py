@@ -69,7 +69,8 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
     if chosen.unit_test:
         name, graphs = str(datamodule.name), chosen.graphs
         frame = unit_test(model, datamodule, name, seed=cfg.seed, graphs=graphs)
-        table = (100 * frame.set_index(["made_on", "attack"])).round(2).reset_index().fillna("")
+        by_graph = frame.set_index(["made_on", "attack", "flips"])
+        table = (100 * by_graph).round(2).reset_index()[frame.columns].astype(object).fillna("")
         print_table(
             f"accuracy on graphs of {graphs or 'the zoo'}, in %", table, ["made_on", "attack"]
         )

@@ -10,19 +10,29 @@ import torch
 from numpy.typing import NDArray
 
 from robust_diffusion.attacks import PerturbedGraph
-from robust_diffusion.attacks.audit.files import perturbed_files, read_perturbed
+from robust_diffusion.attacks.audit.check import Violation, audit
+from robust_diffusion.attacks.audit.files import ReadGraph, perturbed_files, read_perturbed
 from robust_diffusion.attacks.base import clean_graph, undirected_edge_numbers
 from robust_diffusion.attacks.modification.base import flip, numbers_of
 from robust_diffusion.data.files import read_npz, reading
 from robust_diffusion.data.validate import check_edge_index
 from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation.evaluate_model import Subject
+from robust_diffusion.evaluation.perturbed import BASELINES
 
 FLIPS = re.compile(r"([^/]+)/perturbations/evasion/([^/]+)/split_(\d+)/(.+)")
 SPLIT = re.compile(r"(?P<name>[^/]+)/splits/(?P<split>\d+)/test")
 """Keys in the file of arXiv:2301.13694: a list of flips by graph, model, split and budget, and the
 test nodes of a split."""
 
+
+FOREIGN = frozenset(
+    [
+        *("another_graph", "changed_elsewhere", "original_features"),
+        *("original_edges_added", "original_edges_removed"),
+    ]
+)
+"""Violations by which a graph was made from another clean graph, whatever the budget."""
 
 KnownGraph = tuple[str, str, float, PerturbedGraph]
 """Model that a graph was crafted on, attack, accuracy of that model (NaN if unknown), and graph."""
@@ -43,10 +53,28 @@ def graphs_in(path: Path, subject: Subject) -> Iterator[KnownGraph]:
         return
     for file in perturbed_files(path):
         graph = read_perturbed(file, subject.graph, merge_duplicates=True)
-        for violation in graph.violations:
-            raise DataError(f"{file}: {violation.message}")
+        if graph.attack in {attack.name for attack in BASELINES.values()}:
+            continue  # the random control is no attack
         n = subject.graph.num_nodes
+        for violation in [*graph.violations, *_foreign(graph, subject)]:
+            raise DataError(f"{file}: {violation.message}")
+        if graph.labels is not None and not torch.equal(
+            graph.labels[:n].cpu(), subject.graph["y"].cpu()
+        ):
+            raise DataError(
+                f"{file}: expected the labels of the clean graph, got others; name the dataset "
+                "that was attacked"
+            )
         yield file.name, graph.kind, nan, PerturbedGraph(graph.x, graph.edge_index, n)
+
+
+def _foreign(graph: ReadGraph, subject: Subject) -> Iterator[Violation]:
+    """Yield the violations by which a graph was made from another clean graph."""
+    # With no flip allowed, a graph that shares fewer than half of the edges is reported.
+    found = audit(
+        subject.graph, graph, kind=graph.kind, edge_ratio=0.0, target_nodes=subject.targets.cpu()
+    )
+    yield from (violation for violation in found if violation.code in FOREIGN)
 
 
 def _flipped(path: Path, subject: Subject) -> Iterator[KnownGraph]:

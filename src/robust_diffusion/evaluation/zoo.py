@@ -19,7 +19,7 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks import PerturbedGraph, seeded
 from robust_diffusion.attacks.audit import read_perturbed
 from robust_diffusion.attacks.audit.check import GraphLike
-from robust_diffusion.attacks.base import clean_graph, undirected_edge_numbers
+from robust_diffusion.attacks.base import clean_graph, spent_budget, undirected_edge_numbers
 from robust_diffusion.checks import Seed, named_path, validated
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.data import GraphDataModule
@@ -222,6 +222,13 @@ def _check_target(target: Any, where: str) -> None:
         )
 
 
+class UnitTestFrame(pd.DataFrame):
+    """Result of `unit_test`; it prints every column, however narrow the terminal."""
+
+    def __repr__(self) -> str:
+        return self.to_string()
+
+
 @validated("")
 @own_context()
 def unit_test(
@@ -250,12 +257,14 @@ def unit_test(
         directory: Folder of the zoo (see `load_model`).
         graphs: File or folder to read instead of the zoo: `unit_test.npz` of arXiv:2301.13694, of
             which the evasion perturbations of the split with these target nodes are used; a file
-            `*adj*.npz` or `*adj*.pkl` of GRB or DeepRobust; or a folder of these.
+            `*adj*.npz` or `*adj*.pkl` of GRB or DeepRobust; or a folder of these, or of a saved
+            report, without its random control.
 
     Returns:
         A frame with the most harmful graph first, after a first row for the clean graph with
         `made_on` "". The columns are `made_on`, the model that the graph was crafted on; `attack`;
-        `own_accuracy` of that model, if known; and `accuracy` of this model, both in 0..1.
+        `own_accuracy` of that model, if known; `accuracy` of this model, both in 0..1; and `flips`,
+        the number of edges added or removed, those of injected nodes included.
 
     Raises:
         ConfigError: The zoo has no graph of that dataset or other target nodes, or the model does
@@ -272,11 +281,15 @@ def unit_test(
     else:
         known = graphs_in(named_path("graphs", graphs), subject)
     with subject.tried.ready():
-        rows: list[tuple[Any, ...]] = [("", "clean", np.nan, subject.accuracy_on(subject.graph))]
-        rows += [(*origin, subject.accuracy_on(graph)) for *origin, graph in known]
-    frame = pd.DataFrame(rows, columns=["made_on", "attack", "own_accuracy", "accuracy"])
+        rows: list[tuple[Any, ...]] = [("", "clean", np.nan, subject.accuracy_on(subject.graph), 0)]
+        for *origin, graph in known:
+            spent = spent_budget(subject.graph, graph)
+            flips = spent.added_edges + spent.removed_edges + spent.injected_edges
+            rows.append((*origin, subject.accuracy_on(graph), flips))
+    frame = pd.DataFrame(rows, columns=["made_on", "attack", "own_accuracy", "accuracy", "flips"])
     attacked = frame[1:].sort_values("accuracy", kind="stable")
-    return pd.concat([frame[:1], attacked], ignore_index=True).dropna(axis=1, how="all")
+    frame = pd.concat([frame[:1], attacked], ignore_index=True).dropna(axis=1, how="all")
+    return UnitTestFrame(frame)
 
 
 def _graphs_of_zoo(zoo: Zoo, dataset: str, subject: Subject) -> Iterator[KnownGraph]:

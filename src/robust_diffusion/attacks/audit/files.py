@@ -39,6 +39,8 @@ class ReadGraph:
     edge_index: Tensor  # edges as the file lists them
     kind: ViolationKind  # kind of attack, inferred from the shapes
     violations: Violations = field(default_factory=Violations)  # defects of the file's format
+    labels: Tensor | None = None  # true classes of the nodes, if the file has them
+    attack: str = ""  # name of the attack in a saved report
 
 
 def perturbed_files(path: str | Path) -> list[Path]:
@@ -120,7 +122,8 @@ def write_perturbed(folder: str | Path, graph: GraphLike, clean: GraphLike) -> P
 
 
 def _stored(path: Path, reference: Tensor, *, merge_duplicates: bool) -> ReadGraph:
-    tensors = read_artifact(path).tensors
+    artifact = read_artifact(path)
+    tensors, attack = artifact.tensors, str(artifact.metadata.get("attack", ""))
     try:
         edge_index = tensors["edge_index"]
         if merge_duplicates:
@@ -144,7 +147,8 @@ def _stored(path: Path, reference: Tensor, *, merge_duplicates: bool) -> ReadGra
             f"{path}: expected features of {n} nodes or more x {width}, as of the clean graph, got "
             f"{' x '.join(map(str, x.shape))}; name the dataset that was attacked"
         )
-    return ReadGraph(x, edge_index, "injection" if x.size(0) > n else "modification")
+    kind: ViolationKind = "injection" if x.size(0) > n else "modification"
+    return ReadGraph(x, edge_index, kind, labels=tensors.get("y"), attack=attack)
 
 
 def _assembled(
