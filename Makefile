@@ -33,12 +33,13 @@ help: ## List the targets
 setup: $(STAMP) ## Create .venv and install the pinned dependencies
 
 $(CORE): pyproject.toml constraints.txt
-	@echo 'Into $(VENV): PyTorch, then what the package needs without extras'
+	@echo 'Into $(VENV): PyTorch, then what the package needs without extras; this takes minutes'
 	@start=$$(date +%s); $(PYTHON) -m venv $(VENV) && $(PIP) torch && $(PIP) --editable . && $(COMPILE) \
 		&& echo "Installed: $$(du -sm $(VENV) | cut -f1) MB in $$(( $$(date +%s) - start )) s"
 	@touch $@
 
 $(STAMP): $(CORE)
+	@echo 'Into $(VENV): the extras for tests and sweeps; this takes minutes'
 	$(PIP) --editable '.[dev,launchers,sweepers,clusters,slurm]'
 	@touch $@
 
@@ -118,6 +119,7 @@ wandb-sync: $(STAMP) ## Upload the W&B runs that were logged offline
 
 # GRB's declared dependencies would bring 85 packages and a CUDA torch; these are the ones it imports.
 $(GRB)/.installed: pyproject.toml constraints.txt
+	@echo 'Into $(GRB): PyTorch, GRB and DGL; this takes minutes'
 	$(PYTHON) -m venv $(GRB)
 	$(GRB)/bin/python -m pip install --quiet --constraint constraints.txt torch
 	$(GRB)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[report]' psutil
