@@ -214,6 +214,10 @@ def _one_of(names: Collection[str], arrays: Arrays, path: Path, remedy: str) -> 
     """Return the only one of some names that a file has."""
     present = [name for name in names if name in arrays]
     if not present:
+        by_lower = {key.lower(): key for key in arrays}
+        if similar := [by_lower[name] for name in names if name in by_lower]:
+            renamed = similar[0].lower()
+            remedy = f"rename {similar[0]} to {renamed}"
         raise DataError(
             f"{path}: expected an array {' or '.join(names)}, got {', '.join(arrays)}; {remedy}"
         )
