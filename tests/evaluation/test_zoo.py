@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from dataclasses import asdict
 from functools import partial
@@ -174,3 +175,14 @@ def test_a_zoo_is_made_and_checked(
     changed(made, worst_accuracy=0.25)
     other["accuracy"]["clean"] = entry.clean_accuracy
     assert not found([other])[0]
+
+
+@pytest.mark.parametrize("kind", ["large", "fifo"])
+def test_an_index_that_would_fill_the_memory_is_not_read(tmp_path: Path, kind: str) -> None:
+    if kind == "large":
+        with (tmp_path / "index.json").open("wb") as file:
+            file.truncate(6 * 2**30)
+    else:
+        os.mkfifo(tmp_path / "index.json")
+    with pytest.raises(DataError, match=r"index\.json: expected a file of at most"):
+        Zoo.open(tmp_path)

@@ -176,9 +176,18 @@ def require(path: Path) -> None:
         raise DataError(f"{path}: not found; check the path")
 
 
+MOST_UNPACKED = 2 * 2**30
+MOST_RATIO = 500
+"""Bytes, and times its own size, beyond both of which an archive is refused: zeros reach 1,000
+times, and dense features of words some 200."""
+
+
 def check_archive(path: Path) -> None:
     """Compare every byte with the checksums, which numpy and torch may skip."""
     with zipfile.ZipFile(path) as archive:
+        unpacked = sum(member.file_size for member in archive.infolist())
+        if unpacked > max(MOST_UNPACKED, MOST_RATIO * path.stat().st_size):
+            raise zipfile.BadZipFile(f"it would unpack to {unpacked / 2**30:.1f} GiB")
         for member in archive.infolist():
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise zipfile.BadZipFile(f"{member.filename} is compressed in an unknown way")

@@ -36,6 +36,9 @@ from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 INDEX = "index.json"
 
+MOST_BYTES = 2**26
+"""Largest index that is read; an entry takes 2 kB."""
+
 BUILT_OF = (
     "robust_diffusion.models",
     "robust_diffusion.flows",
@@ -93,6 +96,10 @@ class Zoo:
         folder = directory or os.environ.get("ROBUST_DIFFUSION_ZOO") or PUBLISHED / "zoo"
         path = Path(folder) / INDEX
         try:
+            if path.exists() and not (path.is_file() and path.stat().st_size <= MOST_BYTES):
+                raise DataError(
+                    f"{path}: expected a file of at most {MOST_BYTES:,} bytes; check the folder"
+                )
             index = _Index.model_validate_json(path.read_bytes())
         except FileNotFoundError as error:
             raise DataError(

@@ -1,6 +1,8 @@
 """Markdown tables whose columns also line up as plain text."""
 
+import re
 import sys
+import unicodedata
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
@@ -28,11 +30,14 @@ def print_table(
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
+def _plain(text: str) -> str:
+    """Neutralise what would end the row or cell, open an HTML tag, or steer a terminal."""
+    printable = "".join(c for c in " ".join(text.splitlines()) if unicodedata.category(c) != "Cc")
+    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", printable).replace("|", "\\|")
+
+
 def _lines(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[bool]) -> list[str]:
-    # A line break or a bar would end the row or the cell.
-    cells = [
-        [" ".join(cell.splitlines()).replace("|", "\\|") for cell in row] for row in [header, *rows]
-    ]
+    cells = [[_plain(cell) for cell in row] for row in [header, *rows]]
     widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
     pads = [str.ljust if to_left else str.rjust for to_left in left]
     ends = ["-" if to_left else ":" for to_left in left]

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from torch_geometric.io import read_planetoid_data
 from torch_geometric.utils import coalesce, degree
 
-from robust_diffusion.data import DatasetFolder, GraphDataModule
+from robust_diffusion.data import DatasetFolder, GraphDataModule, download
 from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.data.sources import load_custom, load_grb, load_planetoid, load_shchur
 from robust_diffusion.data.sources import write_grb as write_grb_files
@@ -429,3 +429,21 @@ def test_unfit_files_are_refused(tmp_path: Path, kind: str, changes: Arrays, key
     else:
         path = write(tmp_path, changes, kind)
     assert key in refusal(read, path)
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("X", "x"), ("Labels", "labels"), ("Y", "y")])
+def test_a_name_in_other_case_is_to_be_renamed(tmp_path: Path, wrong: str, right: str) -> None:
+    arrays = {"x": np.eye(4), "y": np.arange(4) % 2, "edge_index": np.array([[0, 1], [1, 2]])}
+    part = "x" if right == "x" else "y"
+    np.savez(tmp_path / "g.npz", **{wrong if key == part else key: a for key, a in arrays.items()})
+    with pytest.raises(DataError, match=rf"g\.npz: [^\n]*; rename {wrong} to {right}$"):
+        load_custom(tmp_path / "g.npz")
+
+
+def test_an_archive_of_zeros_is_refused_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "MOST_UNPACKED", 10**6)
+    np.savez_compressed(tmp_path / "g.npz", x=np.zeros(10**6))
+    with pytest.raises(DataError, match=r"g\.npz: [^\n]*unpack"):
+        load_custom(tmp_path / "g.npz")
