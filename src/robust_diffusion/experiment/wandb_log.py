@@ -183,7 +183,12 @@ def stored_files(record: Record, store: Path) -> dict[str, Path]:
     """Return the existing cached files of a record, by their content."""
     # Records may be untrusted, so their paths must not lead out of the cache.
     files = {name: store / file for name, file in record.get("files", {}).items()}
-    return {name: path for name, path in files.items() if path.parent == store and path.is_file()}
+    return {name: path for name, path in files.items() if _is_inside(path, store)}
+
+
+def _is_inside(path: Path, store: Path) -> bool:
+    """Return whether a path is a file of the cache; a link could lead to any file."""
+    return path.parent == store and not path.is_symlink() and path.is_file()
 
 
 def log_finished(record: Record, store: Path, **options: Any) -> "wandb.Run":
