@@ -32,7 +32,7 @@ FOREIGN = frozenset(
         *("original_edges_added", "original_edges_removed"),
     ]
 )
-"""Violations by which a graph was made from another clean graph, whatever the budget."""
+"""Violations by which a graph was made from another clean graph; no budget allows them."""
 
 KnownGraph = tuple[str, str, float, PerturbedGraph]
 """Model that a graph was crafted on, attack, accuracy of that model (NaN if unknown), and graph."""
