@@ -126,7 +126,7 @@ def _command(record: Record, outputs: Path) -> list[str]:
     overrides.setdefault("fidelity.edge_values", values)
     threat = record["config"].get("threat") or {}
     # The default was once the victim's random state; a run without attacks does not read it.
-    if threat.get("surrogates") and record["config"].get("attacks"):
+    if threat.get("surrogates") and record["config"].get("attacks") != {}:
         overrides.setdefault("threat.seeding", threat.get("seeding", "cell"))
     # Only this run, not the sweep of its experiment.
     overrides |= {"hydra.mode": "RUN", "logger": "none", "paths.outputs": str(outputs)}

@@ -201,7 +201,7 @@ def test_what_is_not_there_is_named_before_training(
 ) -> None:
     clean = without(tiny_clean, "dataset.", "training.", "model.")
     custom = cli("dataset=custom", "dataset.source.path=mine.npz", "scale=smoke", *clean)
-    assert "dataset.source.path=mine.npz: scale=smoke" in custom.error
+    assert "dataset.source.path=mine.npz: not read by scale=smoke" in custom.error
     missing = cli("dataset=cora", "paths.data_dir=empty", "trainer=cpu")
     assert all(of in missing.error for of in ("empty/grb-cora/adj.npz", "paths.data_dir"))
     for backend in ("cuda.is_available", "backends.mps.is_available"):

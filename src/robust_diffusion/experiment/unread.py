@@ -66,7 +66,9 @@ def unread_settings(
             continue
         if key == "flow" and choices.get(OWN_FLOW) == value:  # what the model has anyway
             continue
-        if key == "threat.name" or not _is_among(_KEY_OF.get(key, key), keys):
+        # The name of a custom graph refers to its path even if another graph replaces it.
+        replaced = key.startswith("dataset.source.") and cfg.data.source != cfg.dataset.source
+        if key == "threat.name" or replaced or not _is_among(_KEY_OF.get(key, key), keys):
             messages[name] = f"{name}={value}: {_reason(key, cfg, choices, read)}"
     return messages
 
