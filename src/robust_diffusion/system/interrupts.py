@@ -18,7 +18,7 @@ from robust_diffusion.errors import ConfigError, TrainingError
 Seconds = Annotated[float, Ge(0.001), Le(10**8)]
 """Range of a time limit; a timer rounds less to 0, which is no limit, and rejects much more."""
 
-REPEAT = 10.0
+REPEAT_SECONDS = 10.0
 """Seconds after which the alarm of a time limit rings again if it was not handled."""
 
 
@@ -104,7 +104,7 @@ def time_limit(seconds: float | None) -> Iterator[None]:
 
     try:  # around the clean-up too, since the alarm may ring in the middle of it
         try:
-            signal.setitimer(signal.ITIMER_REAL, seconds, REPEAT)
+            signal.setitimer(signal.ITIMER_REAL, seconds, REPEAT_SECONDS)
             yield
         finally:
             restore()

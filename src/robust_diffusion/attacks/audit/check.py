@@ -167,28 +167,21 @@ def audit(
     check_choice("kind", kind, get_args(ViolationKind))
     (x, edge_index), (reference, clean_edges) = graph_parts(perturbed), graph_parts(clean)
     violations = Violations()
-    if x.ndim != 2 or x.size(1) != reference.size(1):
-        violations.add("features_shape", 1, shape=tuple(x.shape), width=reference.size(1))
+    if not _check_features(violations, x, reference):
         return list(violations)
     n, m = reference.size(0), x.size(0)
     edges = UndirectedEdges(edge_index, m, max(n, m))
     original = UndirectedEdges(clean_edges, n, max(n, m))
     targets = _mask(n, target_nodes)
-    bad, is_injection = ~x.isfinite(), kind == "injection"
-    differs = int(x.dtype != reference.dtype)
-    violations.add("features_dtype", differs, dtype=x.dtype, allowed=reference.dtype)
-    violations.add("not_finite", bad.any(1).nonzero()[:, 0], count=int(bad.sum()))
+    is_injection = kind == "injection"
     violations += edges.violations
     allowed = "only adds some" if is_injection else "keeps them"
     wrong = int(m < n or (m > n and not is_injection))
     violations.add("num_nodes", wrong, nodes=m, clean=n, kind=kind, allowed=allowed)
     moved = (x[: min(n, m)] != reference[: min(n, m)]).any(1).nonzero()[:, 0]
     added, removed = edges.ends(edges.without(original)), original.ends(original.without(edges))
-    allowed_flips = 0 if is_injection else _limit(edge_ratio, original.ids.numel())
-    shared, total = original.ids.numel() - removed.size(1), original.ids.numel()
-    if not edges.violations and 2 * shared < total and removed.size(1) > allowed_flips:
-        # Counting flips would only blame the budget.
-        violations.add("another_graph", removed.size(1), shared=shared, total=total)
+    flips = 0 if is_injection else _limit(edge_ratio, original.ids.numel())
+    if not edges.violations and _is_another(violations, original, removed, flips):
         return list(violations)
     if is_injection:
         violations.add("original_features", moved)
@@ -206,6 +199,28 @@ def audit(
     attacked = torch.cat([targets, targets.new_zeros(max(n, m) - n)])
     _check_flips(violations, added, removed, attacked, original.ends(), edge_ratio)
     return list(violations)
+
+
+def _check_features(violations: Violations, x: Tensor, reference: Tensor) -> bool:
+    """Check shape, data type and values; return whether the shape allows further checks."""
+    if x.ndim != 2 or x.size(1) != reference.size(1):
+        violations.add("features_shape", 1, shape=tuple(x.shape), width=reference.size(1))
+        return False
+    differs, bad = int(x.dtype != reference.dtype), ~x.isfinite()
+    violations.add("features_dtype", differs, dtype=x.dtype, allowed=reference.dtype)
+    violations.add("not_finite", bad.any(1).nonzero()[:, 0], count=int(bad.sum()))
+    return True
+
+
+def _is_another(
+    violations: Violations, original: "UndirectedEdges", removed: Tensor, allowed: float
+) -> bool:
+    """Return whether most edges differ; then, counting flips would only blame the budget."""
+    total = original.ids.numel()
+    shared = total - removed.size(1)
+    another = 2 * shared < total and removed.size(1) > allowed
+    violations.add("another_graph", removed.size(1) * another, shared=shared, total=total)
+    return another
 
 
 def _mask(n: int, nodes: Int[Tensor, " t"] | None) -> Bool[Tensor, " n"]:
