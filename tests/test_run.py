@@ -212,6 +212,8 @@ def test_what_is_not_there_is_named_before_training(
     Path("file").write_text("")
     written = cli("flow=heat", "paths.records=file/records.jsonl", *tiny_clean)
     assert "paths.records=file/records.jsonl" in written.error
+    sweep = cli("-m", "flow=heat", "solver.num_steps=0,2,-1", *tiny_clean)
+    assert all(f"solver.num_steps={value}: " in sweep.error for value in (0, -1))
     monkeypatch.setenv("ROBUST_DIFFUSION_TRACEBACK", "1")
     with pytest.raises(ConfigError, match=r"solver\.num_steps=0"):
         cli("flow=heat", "solver.num_steps=0", *tiny_clean)

@@ -120,10 +120,16 @@ class GridSweeper(_LaunchingSweeper):
         except ConfigCompositionException:
             runs = without_lacking_keys(runs, self._compose)
             configs = list(map(self._compose, covering(runs)))
+        wrong: dict[str, None] = {}
         for config in configs:
-            # Values that refer to a run's folder, such as a logger, are checked in the run.
-            with suppress(InterpolationResolutionError):
-                check_values(config, {str(key) for key in config} - {"logger"})
+            try:
+                # Values that refer to a run's folder, such as a logger, are checked in the run.
+                with suppress(InterpolationResolutionError):
+                    check_values(config, {str(key) for key in config} - {"logger"})
+            except ConfigError as error:
+                wrong[str(error)] = None
+        if wrong:
+            raise ConfigError("; ".join(wrong))
         self._refuse_unread(by_key(arguments), runs)
         # Runs that differed only in a removed key are now the same.
         return [self.launch(list(map(list, dict.fromkeys(map(tuple, runs)))))]

@@ -3,9 +3,13 @@
 Names are imported when they are first used, so that `import robust_diffusion` costs nothing.
 """
 
+import warnings
 from typing import TYPE_CHECKING
 
 from robust_diffusion.system.lazy import lazy_attributes, typed_imports
+
+# PyTorch Geometric's pooling layers call it when they are imported.
+warnings.filterwarnings("ignore", "`torch.jit.script`")
 
 if TYPE_CHECKING:
     # isort: off
