@@ -350,7 +350,10 @@ class RobustnessReport:
             )
             if budget.max_injected_edges is not None:
                 limits.append(f"{budget.max_injected_edges} injected edges in all")
-            limits += [budget.form] if budget.form else []
+            if budget.form:
+                limits.append(budget.form)
+            elif budget.feature_limits is not None:
+                limits.append("features {:.4g} to {:.4g}".format(*budget.limits))
         if "modification" in kinds:
             limits.append(f"flips of {100 * budget.edge_ratio:g} % of the edges at targets")
             if ratio := budget.node_ratio:
