@@ -77,11 +77,11 @@ def remarks(layout: Layout, entries: Sequence[Entry], records: Runs) -> list[str
     tested = [sum(entry.p is not None for entry in part) for part in by_features(entries)]
     if any(tested):
         over = f"the table's {tested[0]} comparisons" if tested[0] else ""
-        of_others = f"{tested[1]} of the stand-in" if tested[1] else ""
+        of_others = f"the {tested[1]} of the stand-in" if tested[1] else ""
         lines.append(
             f"p: Welch's t-test against the printed mean and deviation, {ASSUMED_RUNS} runs "
             'assumed behind them (the paper says "5 to 10"); Student\'s where no deviation is '
-            f"printed; Holm-corrected over {' and the '.join(filter(None, [over, of_others]))}."
+            f"printed; Holm-corrected over {' and '.join(filter(None, [over, of_others]))}."
         )
     if options := _options(layout, runs):
         counts = (f"{option} in {n} of {len(runs)} runs" for option, n in options.items())
