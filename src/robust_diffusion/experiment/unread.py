@@ -191,7 +191,7 @@ def _absolute(reference: str, parent: list[str]) -> str:
 
 
 def _class_of(node: Any) -> Any:
-    """Return the class of a part; `None` in `cite`, which imports no class, and so no torch."""
+    """Return the class of a part; `None` before torch is imported, since that takes seconds."""
     target = str(node.get("_target_")) if isinstance(node, DictConfig) else ""
     with suppress(ConfigError):  # reported where the class is needed
         return imported(target) if target and "torch" in sys.modules else None
