@@ -146,8 +146,8 @@ class GridSweeper(_LaunchingSweeper):
             unread = {key: text for key, text in (unread | messages).items() if key in left}
             if not unread:
                 return
-        for message in unread.values():
-            raise ConfigError(message)
+        if unread:
+            raise ConfigError("; ".join(unread.values()))
 
     def _compose(self, overrides: list[str]) -> DictConfig:
         return self.hydra_context.config_loader.load_sweep_config(self.config, overrides)

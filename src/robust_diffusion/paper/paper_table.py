@@ -141,7 +141,7 @@ def _other_features(dataset: str) -> str:
 
 
 def _without_edges(datasets: Iterable[str], records: Runs) -> list[str]:
-    """Give the accuracy of an MLP on each dataset, which no attack on edges changes."""
+    """Describe the accuracy of an MLP on each dataset, which no attack on edges changes."""
     runs = records.all_variants.get("mlp", ())
     chosen = {
         name: select(runs, {"model": "mlp", "dataset": name}, CLEAN).finished for name in datasets
