@@ -282,26 +282,6 @@ def test_no_public_name_is_defined_in_two_modules() -> None:
     assert {name for name in twice if not name.startswith("_")} <= {"log"}
 
 
-@pytest.mark.parametrize(
-    ("module", "former", "now"),
-    [
-        ("robust_diffusion", "run_cell", robust_diffusion.run_experiment),
-        ("robust_diffusion", "latest_by_cell", robust_diffusion.latest_by_run),
-        ("robust_diffusion.robustness", "BlackBox", robust_diffusion.BlackBox),
-    ],
-)
-def test_a_former_name_still_works_and_names_the_present_one(
-    module: str, former: str, now: Any
-) -> None:
-    with pytest.warns(DeprecationWarning, match="is now"):
-        assert getattr(importlib.import_module(module), former) is now
-
-
-def test_the_former_package_loads_no_module_twice() -> None:
-    with pytest.raises(ModuleNotFoundError, match="is not a package"):
-        importlib.import_module("robust_diffusion.robustness.threat")
-
-
 def test_no_function_is_longer_than_80_lines() -> None:
     lines = {
         f"{path.name}:{node.name}": (node.end_lineno or 0) - node.lineno + 1

@@ -135,6 +135,4 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # a type checker would accept any attribute
-    __getattr__ = lazy_attributes(
-        __name__, former={"latest_by_cell": "latest_by_run", "run_cell": "run_experiment"}
-    )
+    __getattr__ = lazy_attributes(__name__)

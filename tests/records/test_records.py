@@ -1,7 +1,6 @@
 import copy
 import gzip
 import itertools
-import json
 import logging
 import math
 import multiprocessing
@@ -348,28 +347,6 @@ def test_what_is_no_file_or_compressed_is_refused(name: str, error: type[Excepti
     Path("a.gz").write_bytes(b"")
     with pytest.raises(error, match=name):
         run_records_command(["repair", "--records", name])
-
-
-def test_records_of_schema_1_are_migrated_and_kept(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "records.jsonl"
-    old = [finished(seed=0) | {"cell": "old"}, {"cell": "old", "reference": True}]
-    del old[0]["run"]
-    path.write_text("".join(f"{json.dumps(record)}\n" for record in old))
-    before = path.read_bytes()
-    with caplog.at_level(logging.WARNING):
-        assert read_records(path) == []
-    assert "records migrate" in caplog.text
-    append_record(path, {"seed": 2})
-    run_records_command(["migrate", "--records", str(path)])
-    first, reference, last = read_records(path)
-    assert first["published_as"] == "old" != first["run"] == reference["run"]
-    assert first["config"]["training"]["adversary"] == {}
-    assert last == {"seed": 2}
-    assert Path(f"{path}.schema-1").read_bytes() == before
-    run_records_command(["migrate", "--records", str(path)])
-    assert len(read_records(path)) == 3
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ COMMANDS = {
     "data": "list, verify or export the datasets",
     "evaluate": "attack a trained model, given by its class and a file of weights",
     "leaderboard": "rank models by their worst cases over budgets",
-    "records": "repair or migrate a file of records",
+    "records": "repair a file of records",
     "wandb-import": "log recorded runs and tables to W&B",
 }
 """Purpose of each command; `run` calls `run_<name>_command` in the module of that name."""

@@ -1,4 +1,4 @@
-"""`robust-diffusion records repair|migrate`: maintenance of files of records."""
+"""`robust-diffusion records repair`: maintenance of files of records."""
 
 import argparse
 import os
@@ -9,13 +9,10 @@ from pathlib import Path
 from robust_diffusion.commands.reading import add_records_option
 from robust_diffusion.config import DEFAULT_RECORDS
 from robust_diffusion.errors import DataError
-from robust_diffusion.records.migrate import migrated, schema_1
 from robust_diffusion.records.records import (
-    MIGRATE,
     REPAIR,
     RecordLine,
     check_writable,
-    encoded,
     locked_records,
     problem_of,
     record_lines,
@@ -24,20 +21,19 @@ from robust_diffusion.system.files import written_whole
 
 
 def run_records_command(arguments: Sequence[str]) -> None:
-    """Repair or migrate files of records.
+    """Repair files of records.
 
     Raises:
         DataError: A file does not exist, or has no record to repair.
         ConfigError: A file cannot be written, or is compressed.
     """
     parser = argparse.ArgumentParser(
-        prog="robust-diffusion records", description="Repair or migrate files of records."
+        prog="robust-diffusion records", description="Repair files of records."
     )
     parser.add_argument(
         "command",
-        choices=["repair", "migrate"],
-        help="repair: move damaged lines to FILE.unreadable; migrate: convert the lines of an "
-        "earlier version, and keep a copy of them in FILE.schema-1",
+        choices=["repair"],
+        help="repair: move damaged lines to FILE.unreadable",
     )
     add_records_option(parser)
     chosen = parser.parse_args(arguments)
@@ -45,9 +41,7 @@ def run_records_command(arguments: Sequence[str]) -> None:
         path = Path(name)
         if not path.is_file():
             raise DataError(f"--records {path}: not found; name a file that a run has written")
-        sys.stdout.write(
-            f"{path}: {repair(path) if chosen.command == 'repair' else migrate(path)}\n"
-        )
+        sys.stdout.write(f"{path}: {repair(path)}\n")
 
 
 def repair(path: Path) -> str:
@@ -75,22 +69,6 @@ def repair(path: Path) -> str:
         _append(beside, damaged)
         _replace(path, (line.content for line in rest))
     return f"{count} records; {len(damaged)} moved to {beside}"
-
-
-def migrate(path: Path) -> str:
-    """Convert the records of schema 1 in a file, copy them to `<file>.schema-1`, and report."""
-    check_writable(path, "--records ")
-    with locked_records(path):
-        lines = list(record_lines(path))
-        old = [line.content for line in lines if line.remedy == MIGRATE]
-        if not old:
-            return "nothing to migrate"
-        copy = Path(f"{path}.schema-1")
-        _append(copy, old)
-        new = (line.rstrip(b"\n") for line in encoded(migrated(map(schema_1, old))))
-        unchanged = (line.content for line in lines if line.remedy != MIGRATE)
-        _replace(path, [*new, *unchanged])
-    return f"{len(old)} records migrated; the lines as they were are in {copy}"
 
 
 def _append(path: Path, lines: Iterable[bytes]) -> None:

@@ -35,7 +35,7 @@ QUICK |= {"x_disable_stats": True, "x_disable_machine_info": True}
 
 DESCRIBES_RUN = (
     *("experiment", "scale", "dataset", "difficulty", "model", "flow", "solver", "fidelity"),
-    *("threat", "surrogates", "seed", "overrides", "run", "published_as", "code", "user_code"),
+    *("threat", "surrogates", "seed", "overrides", "run", "code", "user_code"),
     *("user_files", "revision", "versions", "backend", "processor", "directory", "job", "time"),
     *("split", "split_drawn", "reused", "files"),
 )

@@ -41,7 +41,7 @@ MOST_NAMED = 3
 """Most unreadable lines that a message lists."""
 
 SCHEMA = 2
-"""Version of the layout of lines. Version 1 repeated the configuration in each of them."""
+"""Version of the layout of lines."""
 
 CONFIGURATION = b'{"config_of": '
 """Start of a line with a configuration, shared by runs that only differ in their seed."""
@@ -58,7 +58,6 @@ _SEAM = re.compile(
 """Where lines of joined files meet without a newline, perhaps at a byte order mark."""
 
 REPAIR = "cannot be read as records; skipped; `records repair` moves them to a separate file"
-MIGRATE = "written by an earlier version; skipped; `records migrate` converts them"
 UPGRADE = "written by a later version; skipped; upgrade robust-diffusion to read them"
 REPEAT = "without a configuration; skipped; a run with the same settings writes it again"
 
@@ -307,7 +306,7 @@ def read_records(
             f"{PUBLISHED / 'results' / 'records.jsonl.gz'}"
         )
     lines = list(record_lines(path, containing))
-    for remedy in (REPAIR, MIGRATE, UPGRADE, REPEAT):
+    for remedy in (REPAIR, UPGRADE, REPEAT):
         if numbers := tuple(line.number for line in lines if line.remedy == remedy):
             _warn(path, numbers, remedy)
     return [line.record for line in lines if line.record is not None]
@@ -381,8 +380,6 @@ def _read(line: bytes) -> tuple[Record | None, str | None]:
     record = _parsed(line)
     if record is not None:
         return record, None
-    if is_of_schema_1(line):
-        return None, MIGRATE
     return None, UPGRADE if _is_of_later_schema(line) else REPAIR
 
 
@@ -397,8 +394,13 @@ def _parsed(line: bytes) -> Record | None:
         named = _CONFIGURATION.fullmatch(content)
         if named is None or hashlib.sha256(named[2]).hexdigest()[:16].encode() != named[1]:
             return None
-    record = _loaded(content + b"}")
-    return record if record is not None and record.pop("schema", SCHEMA) == SCHEMA else None
+    try:
+        record = from_json(content + b"}", allow_inf_nan=False)  # more than twice as fast as json
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or misfit(AnyRecord, record) is not None:
+        return None
+    return record if record.pop("schema", SCHEMA) == SCHEMA else None
 
 
 def _is_damaged(line: bytes, ending: re.Match[bytes]) -> bool:
@@ -416,20 +418,6 @@ def _is_of_later_schema(line: bytes) -> bool:
         return False
     schema = record.get("schema") if isinstance(record, dict) else None
     return isinstance(schema, int) and schema > SCHEMA
-
-
-def is_of_schema_1(line: bytes) -> bool:
-    """Return whether a line is a record without a schema, written by version 0.2 or older."""
-    record = None if b'"schema"' in line else _loaded(line)
-    return record is not None and "cell" in record
-
-
-def _loaded(line: bytes) -> Record | None:
-    try:
-        record = from_json(line, allow_inf_nan=False)  # more than twice as fast as json
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) and misfit(AnyRecord, record) is None else None
 
 
 def problem_of(record: Record) -> str | None:

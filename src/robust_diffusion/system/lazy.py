@@ -2,8 +2,7 @@
 
 import ast
 import sys
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -27,20 +26,14 @@ def typed_imports(package: str) -> dict[str, str]:
     }
 
 
-def lazy_attributes(package: str, former: Mapping[str, str] | None = None) -> Callable[[str], Any]:
+def lazy_attributes(package: str) -> Callable[[str], Any]:
     """Return a `__getattr__` that imports a name of `typed_imports` when it is first used.
 
-    A name must not be that of a submodule, which Python would put in its place. `former` names are
-    deprecated aliases of present ones.
+    A name must not be that of a submodule, which Python would put in its place.
     """
     homes = typed_imports(package)
-    renamed = former or {}
 
     def attribute(name: str) -> Any:
-        if name in renamed:
-            now = renamed[name]
-            warnings.warn(f"{name} is now {now}", DeprecationWarning, stacklevel=2)
-            return getattr(sys.modules[package], now)
         if name == "__all__":
             return list(homes)
         if name not in homes:
