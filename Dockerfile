@@ -25,7 +25,7 @@ COPY constraints.txt ./
 ARG EXTRA_INDEX_URL=
 RUN PIP_EXTRA_INDEX_URL=${EXTRA_INDEX_URL} python -m pip install --constraint constraints.txt torch
 COPY . .
-RUN python -m pip install --constraint constraints.txt '.[report,wandb,launchers,sweepers]'
+RUN python -m pip install --constraint constraints.txt '.[report,wandb,launchers]'
 
 # Volumes take the owner of the folders on which they are mounted.
 RUN useradd --create-home researcher \

@@ -40,7 +40,7 @@ $(CORE): pyproject.toml constraints.txt
 
 $(STAMP): $(CORE)
 	@echo 'Into $(VENV): the extras for tests and sweeps; this takes minutes'
-	$(PIP) --editable '.[dev,launchers,sweepers,clusters,slurm]'
+	$(PIP) --editable '.[dev,launchers,clusters,slurm]'
 	@touch $@
 
 demo: $(CORE) ## Train three flows on the built-in graph, attack them, print the table

@@ -37,8 +37,8 @@ def cell(cfg: DictConfig) -> float | None:
     """Execute one run and record it; in a sweep, a failed run does not stop the others.
 
     Returns:
-        The accuracy on the clean validation nodes, in 0..1, which a search may maximise; `None` if
-        the run failed or trains nothing.
+        The accuracy on the clean validation nodes, in 0..1, which Optuna's sweeper may maximise;
+        `None` if the run failed or trains nothing.
     """
     # Imported late, so that a mistyped option fails at once.
     from hydra.core.hydra_config import HydraConfig

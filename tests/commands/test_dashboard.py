@@ -29,7 +29,9 @@ def test_a_dry_run_shows_the_experiments_that_log_by_themselves(cli: Callable[..
     assert len(names) == 14  # table 15 runs nothing
 
 
-@pytest.mark.parametrize("experiment", ["none", "demo", "poisoning", "table-7", "tune", "readings"])
+@pytest.mark.parametrize(
+    "experiment", ["none", "demo", "poisoning", "table-7", "tune-check", "readings"]
+)
 def test_any_experiment_has_a_dashboard(experiment: str) -> None:
     found = build_dashboard(experiment)
     assert found is not None

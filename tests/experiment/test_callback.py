@@ -55,7 +55,7 @@ def test_records_of_no_table_reach_the_command_line() -> None:
     ("experiment", "tags", "column"),
     [
         ("table-3", [["paper", "full"], ["released", "full"]], "printed_mean"),
-        ("tune", [["full"]], "validation"),
+        ("tune-check", [["full"]], "validation"),
         ("mlp", [["full"]], "clean"),
         ("../mine", [["full"]], "clean"),
     ],

@@ -24,7 +24,7 @@ GROUPS = {
     "logger": "where the training curves go",
     "callbacks": "Lightning callbacks of the training",
     "hydra/launcher": "with -m, where runs execute; default: one after another",
-    "hydra/sweeper": "with -m, which runs: products of options, grids, or a search",
+    "hydra/sweeper": "with -m, which runs: products of options, or grids",
 }
 """Purpose of each config group that users set on the command line."""
 

@@ -86,12 +86,10 @@ class SweepReport:
 
     Args:
         config: Configuration of the sweep.
-        total: Number of all runs, if they are launched in several batches.
-        swept: Keys that name a run; if empty, the keys in which the runs differ.
     """
 
-    def __init__(self, config: DictConfig, total: int = 0, swept: Sequence[str] = ()) -> None:
-        self._config, self._total, self._swept = config, total, list(swept)
+    def __init__(self, config: DictConfig) -> None:
+        self._config = config
         self._news = Path(config.hydra.sweep.dir) / NEWS
         self._weights: list[float] = []
         self._shown: set[str] = set()
@@ -117,11 +115,11 @@ class SweepReport:
 
     def _begin(self, runs: Sequence[Mapping[str, str]]) -> None:
         """Print the header, and write the plan from which the runs build their names."""
-        swept = self._swept or differing_keys(runs)
+        swept = differing_keys(runs)
         seconds, cores = expected_seconds(self._config, runs)
         known = [s for s in seconds if s] or [1.0]
-        typical, missing = sum(known) / len(known), self._total - len(runs)
-        self._weights = [typical if s is None else s for s in seconds] + [typical] * missing
+        typical = sum(known) / len(known)
+        self._weights = [typical if s is None else s for s in seconds]
         self._left, self._start, count = sum(self._weights), time.monotonic(), len(self._weights)
         width = max(len(_name(run, swept, self._config)) for run in runs)
         plan = {"swept": swept, "count": count, "width": width}

@@ -154,7 +154,7 @@ def _each(override: Override) -> list[str]:
         assert override.input_line is not None
         return [override.input_line]
     if override.is_interval_sweep():
-        remedy = "add hydra/sweeper=tune, which searches it"
+        remedy = "install hydra-optuna-sweeper and add hydra/sweeper=optuna to search it"
         raise ConfigError(f"{override.input_line}: expected values, got an interval; {remedy}")
     key = override.get_key_element()
     if not (values := [f"{key}={value}" for value in override.sweep_string_iterator()]):

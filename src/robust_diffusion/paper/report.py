@@ -42,7 +42,6 @@ ON_TEST = (
 STUDIES: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
     **dict.fromkeys(ON_TEST, show_comparison),
     "tune-check": partial(show_comparison, on="validation"),
-    "tune": rank,
     "mlp": summarize,
     "grand-rate": rank,
     **dict.fromkeys(_WORST_CASES, show_worst_cases),
