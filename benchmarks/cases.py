@@ -24,7 +24,6 @@ from yardstick.graph_sage import pools_whole
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GIN, GNNGuard, GraphSAGE
 from robust_diffusion.models.convolutional import GINConv, SAGEConv
 from robust_diffusion.models.stack import LayerStack
@@ -166,19 +165,6 @@ def training(repeat: int) -> dict[str, Any]:
     return seconds
 
 
-def dopri5(repeat: int) -> dict[str, Any]:
-    """Measure a training epoch with dopri5, in the package's loop and in torchdiffeq's."""
-    datamodule = load("cora")
-    tolerance = {"rtol": 1e-4, "atol": 1e-6}
-    runs = {YARDSTICK: program(YARDSTICK, datamodule, ONE_STEP, method="dopri5", **tolerance)}
-    for backend in BACKENDS:
-        for engine in ("torchdiffeq", "own"):
-            solver = Solver("dopri5", engine=engine, **tolerance)
-            runs[f"{backend}, {engine}"] = program(backend, datamodule, solver)
-    seconds = by_turns(runs, repeat=max(3, repeat // 3), warm_up=1)
-    return {name: summary(values) for name, values in seconds.items()}
-
-
 def seeds(repeat: int) -> dict[str, Any]:
     """Measure a sweep over seeds, sequential and in two processes."""
     return {str(count): in_own_process("sweep.py", str(count)) for count in (5,)}
@@ -249,7 +235,6 @@ _ALL = (
     sage,
     memory,
     training,
-    dopri5,
     white_box,
     auto,
     rows,

@@ -21,8 +21,6 @@ TARGETS = {
     "epoch of frond, Cora, package / public program": 3.0,
     "two threads / one, Amazon": 1.7,
     "two threads / one, 3,000,000 edges": 1.7,
-    "dopri5, torch, own loop / torchdiffeq": 1.7,
-    "dopri5, compiled, own loop / torchdiffeq": 1.7,
 }
 """Required speed-up over the program of the comparison."""
 
@@ -82,18 +80,6 @@ def _ratios(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
     if "rows" in results:
         apart, together = (results["rows"][name]["median_ms"] for name in ("apart", "together"))
         yield "SPEIT, Coauthor, rows that stay apart / put together", together / apart
-    for backend in ("torch", "compiled"):
-        if "dopri5" in results:
-            loops = results["dopri5"]
-            yield (
-                f"dopri5, {backend}, own loop / torchdiffeq",
-                loops[f"{backend}, torchdiffeq"]["median_ms"]
-                / loops[f"{backend}, own"]["median_ms"],
-            )
-            yield (
-                f"dopri5, {backend}, own loop / straightforward",
-                loops["straightforward"]["median_ms"] / loops[f"{backend}, own"]["median_ms"],
-            )
 
 
 def _against_public(results: dict[str, Any]) -> Iterator[tuple[str, float]]:

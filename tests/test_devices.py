@@ -39,10 +39,6 @@ __all__ = ["edge_index", "x"]
 pytestmark = pytest.mark.devices
 
 METHODS = sorted((FIXED_STEP_METHODS | ADAPTIVE_METHODS) - {"scipy_solver"})  # outside torch
-SOLVES: list[tuple[str, dict[str, bool]]] = [
-    *[(method, {"adjoint": on}) for method in METHODS for on in (False, True)],
-    *[(method, {"checkpoint": True}) for method in METHODS if Solver(method).own_loop],
-]
 A_STEP = {"gradient_injection": 2, "grbcd": 22, "prbcd": 44, "lrbcd": 56}
 A_STEP["meta_grbcd"] = 90  # a training in each
 """Most waits of a step of an attack, where there are any: most of RBCD's are PyG's."""
@@ -82,11 +78,12 @@ def test_a_model_trains_without_waiting(case: Case, x: Tensor, edge_index: Tenso
 
 
 @pytest.mark.filterwarnings("ignore:Functional iteration did not converge")
-@pytest.mark.parametrize(("method", "options"), SOLVES)
-def test_an_own_loop_waits_for_the_step_size_alone(method: Any, options: dict[str, bool]) -> None:
+@pytest.mark.parametrize("adjoint", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_an_own_loop_waits_for_the_step_size_alone(method: Any, adjoint: bool) -> None:
     flow, z = build_flow(Beltrami), random_signal(nodes=NODES)
     loose = {"rtol": 0.01, "atol": 0.01} if method in ADAPTIVE_METHODS else {}
-    solver = Solver(method, **options, **loose)
+    solver = Solver(method, adjoint=adjoint, **loose)
     with card() as waits:
         flow.to(CARD)
         graph = Graph.from_edge_index(clustered_edges().to(CARD), num_nodes=NODES, dtype=z.dtype)

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from robust_diffusion.flows.attention import RELEASED_WEIGHT, ResampledAttention, normalized_weights
-from robust_diffusion.integrators.fixed_step import recompute_contexts
 from tests.backends import BACKENDS, backend
 from tests.graphs import CHANNELS
 
@@ -92,27 +91,6 @@ def test_what_came_before_changes_nothing(before: str, name: str) -> None:
                 parameter.data = parameter.data.T.contiguous().T
         actual = everything(ours, [at_once(ours)])
     assert_equal(actual, everything(theirs, [by_torch(theirs)]))
-
-
-def calls(linears: nn.ModuleList, count: int) -> list[Tensor]:
-    return [at_once(linears) for _ in range(count)]
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-def test_evaluating_anew_gives_the_same_weights_and_leaves_the_vectors(name: str) -> None:
-    linears = layers(6, 5, torch.float64)
-    first, again = recompute_contexts()
-    with backend(name):
-        with first:
-            expected = with_gradients(linears, calls(linears, 3))
-        calls(linears, 2)  # what comes between the two
-        before = vectors(linears)
-        for _ in range(2):  # as often as there are backward passes
-            with again:
-                assert_equal(with_gradients(linears, calls(linears, 3)), expected)
-        assert all(map(torch.equal, linears.buffers(), before))
-        calls(linears, 1)
-        assert not any(map(torch.equal, linears.buffers(), before))
 
 
 def build(cls: type, width: int = 6, *, spectral_norm: bool = True) -> Any:

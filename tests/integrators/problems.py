@@ -1,9 +1,11 @@
 """Initial value problems, and all that a solver makes of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -60,6 +62,14 @@ beltrami_in_training = partial(beltrami, training=True)
 """Each evaluation takes one more step of the power iteration of the spectral norms."""
 
 
+@contextmanager
+def by_torchdiffeq() -> Iterator[None]:
+    """Solve by torchdiffeq what otherwise runs in a loop of this package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Solver, "own_loop", False)
+        yield
+
+
 @dataclass
 class Solved:
     """What came of a solve, its backward pass included."""
@@ -68,7 +78,6 @@ class Solved:
     end: Tensor
     gradients: list[Tensor]
     buffers: list[Tensor]
-    kept: int  # bytes that the forward pass left for the backward pass
 
 
 def solve(
@@ -77,30 +86,21 @@ def solve(
     *,
     t_end: float = 1.0,
     dtype: torch.dtype = torch.float64,
-    passes: int = 1,
 ) -> Solved:
-    """Solve a new instance of the problem and differentiate, in so many backward passes."""
+    """Solve a new instance of the problem and differentiate."""
     problem = make(dtype)
     times: list[Tensor] = []
-    kept: dict[int, int] = {}
 
     def rhs(t: Tensor, z: Tensor) -> Tensor:
         times.append(t.detach().clone())
         return problem.rhs(t, z)
 
-    def note(saved: Tensor) -> Tensor:
-        storage = saved.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
-        return saved
-
     with without_type_checks():  # of the flow: they take longer than it does
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
-            end = solver.integrate(rhs, problem.z, t_end)
+        end = solver.integrate(rhs, problem.z, t_end)
         loss = (end * random_signal(1, end.size(1), end.size(0)).to(dtype)).sum()
-        for _ in range(passes):
-            gradients = torch.autograd.grad(loss, problem.leaves, retain_graph=True)
+        gradients = torch.autograd.grad(loss, problem.leaves)
     buffers = [buffer.clone() for buffer in problem.module.buffers()]
-    return Solved(times, end.detach(), list(gradients), buffers, sum(kept.values()))
+    return Solved(times, end.detach(), list(gradients), buffers)
 
 
 def assert_identical(actual: Solved, expected: Solved) -> None:

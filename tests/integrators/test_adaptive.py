@@ -22,6 +22,7 @@ from tests.integrators.problems import (
     assert_close,
     beltrami,
     beltrami_in_training,
+    by_torchdiffeq,
     decay,
     driven,
     solve,
@@ -33,8 +34,8 @@ ONES = torch.ones(2, 2, dtype=torch.float64)
 Rhs = Callable[[Tensor, Tensor], Tensor]
 
 
-def dopri5(tolerance: float, **options: object) -> Solver:
-    return Solver("dopri5", rtol=tolerance, atol=tolerance / 10, **options)
+def dopri5(tolerance: float) -> Solver:
+    return Solver("dopri5", rtol=tolerance, atol=tolerance / 10)
 
 
 @pytest.mark.parametrize(
@@ -47,10 +48,9 @@ def test_steps_and_numbers_are_torchdiffeqs(
     # torchdiffeq differentiates through the length of the first step, and of no other.
     first_step = torch.no_grad()(rk_common._select_initial_step)
     monkeypatch.setattr(rk_common, "_select_initial_step", first_step)
-    own, theirs = (
-        solve(dopri5(tolerance, engine=engine), make, t_end=t_end)
-        for engine in ("own", "torchdiffeq")
-    )
+    own = solve(dopri5(tolerance), make, t_end=t_end)
+    with by_torchdiffeq():
+        theirs = solve(dopri5(tolerance), make, t_end=t_end)
     assert len(own.times) == len(theirs.times)
     torch.testing.assert_close(own.times, theirs.times, rtol=0, atol=1e-8)
     assert_close(own, theirs, 1e-10)
@@ -85,7 +85,7 @@ def test_exact_solutions_to_the_tolerance(problem: str, t_end: float) -> None:
     rhs, exact = EXACT[problem]
     expected = exact(t_end)
     for tolerance in (1e-3, 1e-6, 1e-9):
-        end = dopri5(tolerance, engine="own").integrate(rhs, ONES, t_end)
+        end = dopri5(tolerance).integrate(rhs, ONES, t_end)
         assert (end - expected).abs().max() < 50 * tolerance * expected.abs().max()
 
 
@@ -108,7 +108,7 @@ def test_a_solve_that_is_stuck_is_an_error(problem: str) -> None:
     rhs, z = STUCK[problem]
     z = z.clone().requires_grad_()
     with pytest.raises(TrainingError, match="solver=dopri5"):
-        dopri5(1e-3, engine="own").integrate(rhs, z, 2.0)
+        dopri5(1e-3).integrate(rhs, z, 2.0)
 
 
 ONE = torch.ones(1, 1, dtype=torch.float64)

@@ -1,7 +1,8 @@
 """Loops of equal steps against torchdiffeq, bit for bit."""
 
 import logging
-from dataclasses import replace
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
@@ -12,14 +13,12 @@ from robust_diffusion.integrators import METHODS
 from robust_diffusion.integrators import solver as solving
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.operators import Graph
-from tests.backends import BACKENDS, backend
 from tests.graphs import CHANNELS, SourceFlow, random_graph, random_signal
 from tests.integrators.problems import (
     Maker,
-    assert_close,
     assert_identical,
-    beltrami,
     beltrami_in_training,
+    by_torchdiffeq,
     decay,
     driven,
     solve,
@@ -40,69 +39,11 @@ ADAMS = ["explicit_adams", "implicit_adams"]
 def test_every_bit_is_torchdiffeqs(
     method: str, num_steps: int, make: Maker, t_end: float, dtype: torch.dtype
 ) -> None:
-    own, theirs = (
-        solve(Solver(method, num_steps=num_steps, engine=engine), make, t_end=t_end, dtype=dtype)
-        for engine in ("own", "torchdiffeq")
-    )
-    assert_identical(own, theirs)
-
-
-def test_a_checkpointed_solve_in_inference_mode() -> None:
-    problem = beltrami(torch.float64)
-    solver = Solver("rk4", num_steps=3, engine="own", checkpoint=True)
-    end = solver.integrate(problem.rhs, problem.z, 1.0)
-    with torch.inference_mode():
-        inferred = solver.integrate(problem.rhs, problem.z.detach(), 1.0)
-    assert torch.equal(end, inferred)
-    assert not inferred.requires_grad
-
-
-RECOMPUTED = [Solver("euler", num_steps=12), Solver("rk4", num_steps=4)]
-RECOMPUTED += [Solver("dopri5", rtol=1e-7, atol=1e-8)]
-
-
-@pytest.mark.parametrize(
-    ("solver", "make", "name"),
-    pairs(RECOMPUTED, [driven, beltrami, beltrami_in_training], BACKENDS),
-)
-def test_a_checkpointed_solve_has_equal_gradients(solver: Solver, make: Maker, name: str) -> None:
-    with backend(name):
-        plain, lean, repeated = (
-            solve(replace(solver, checkpoint=on), make, passes=passes)
-            for on, passes in ((False, 1), (True, 1), (True, 3))
-        )
-    assert torch.equal(lean.end, plain.end)
-    # The backward pass reads the norms of the matrices off the vectors that it finds, which may
-    # round otherwise; the vectors themselves stay as they are, however often it runs.
-    for other in (lean, repeated):
-        assert_close(other, plain, 0.0 if make is not beltrami_in_training else 1e-13)
-        for kept, expected in zip(other.buffers, plain.buffers, strict=True):
-            assert torch.equal(kept, expected)
-    assert lean.kept < plain.kept / (2 if make is driven else 3)
-    if solver.num_steps:  # all evaluations are of steps that were taken
-        assert len(lean.times) == 2 * len(plain.times)
-        assert len(repeated.times) == 4 * len(plain.times)
-        assert lean.kept == solver.num_steps * plain.end.nbytes + 8 * len(plain.times)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        *[{"method": method, "num_steps": 3} for method in ADAMS],
-        {"method": "rk4", "num_steps": 2, "adjoint": True},
-        {"method": "dopri8", "rtol": 1e-3, "atol": 1e-3},
-        {"method": "dopri5", "rtol": 1e-3, "atol": 1e-3, "adjoint": True},
-        {"method": "scipy_solver", "rtol": 1e-3, "atol": 1e-3, "adjoint": True},
-    ],
-    ids=str,
-)
-def test_what_needs_an_own_loop_is_refused_where_there_is_none(options: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match=r"solver\.engine=own"):
-        Solver(**options, engine="own")
-    for engine in ("auto", "torchdiffeq"):
-        Solver(**options, engine=engine)
-        with pytest.raises(ConfigError, match=r"solver\.checkpoint=true"):
-            Solver(**options, engine=engine, checkpoint=True)
+    solver = Solver(method, num_steps=num_steps)
+    assert solver.own_loop
+    own = solve(solver, make, t_end=t_end, dtype=dtype)
+    with by_torchdiffeq():
+        assert_identical(own, solve(solver, make, t_end=t_end, dtype=dtype))
 
 
 class Keeping(SourceFlow):
@@ -144,17 +85,17 @@ FIXED = [("euler", 5, 5), ("implicit_adams", 2, 8)]
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("method", "steps", "nfe"), FIXED)
-@pytest.mark.parametrize("engine", ["auto", "torchdiffeq"])
-def test_a_limit_ends_one_evaluation_more(method: str, steps: int, nfe: int, engine: str) -> None:
-    options = {"num_steps": steps, "engine": engine}
+@pytest.mark.parametrize("loop", [nullcontext, by_torchdiffeq])
+def test_a_limit_ends_one_evaluation_more(method: Any, steps: int, nfe: int, loop: Any) -> None:
     z = torch.ones(3)
-    free = Solver(method, **options).integrate(decay, z, 1.0)  # type: ignore[arg-type]
-    bound = Solver(method, **options, max_nfe=nfe)  # type: ignore[arg-type]
-    assert torch.equal(bound.integrate(decay, z, 1.0), free)
-    assert torch.equal(bound.integrate(decay, z, 1.0), free)  # each solve is counted by itself
-    low = Solver(method, **options, max_nfe=nfe - 1)  # type: ignore[arg-type]
-    with pytest.raises(TrainingError, match=rf"^solver\.max_nfe={nfe - 1}:"):
-        low.integrate(decay, z, 1.0)
+    bound = Solver(method, num_steps=steps, max_nfe=nfe)
+    low = Solver(method, num_steps=steps, max_nfe=nfe - 1)
+    with loop():
+        free = Solver(method, num_steps=steps).integrate(decay, z, 1.0)
+        assert torch.equal(bound.integrate(decay, z, 1.0), free)
+        assert torch.equal(bound.integrate(decay, z, 1.0), free)  # each solve is counted by itself
+        with pytest.raises(TrainingError, match=rf"^solver\.max_nfe={nfe - 1}:"):
+            low.integrate(decay, z, 1.0)
 
 
 @pytest.mark.faults

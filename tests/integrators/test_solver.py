@@ -1,6 +1,5 @@
 import math
 import warnings
-from functools import partial
 from typing import Any
 
 import pytest
@@ -144,23 +143,6 @@ def test_adjoint_gradients_equal_the_direct_ones(case: tuple[Any, ...]) -> None:
         torch.testing.assert_close(of_adjoint, of_direct, rtol=1e-3, atol=1e-7)
 
 
-def test_a_checkpointed_step_keeps_the_bias_that_was_drawn_for_it() -> None:
-    graph = Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)
-    gradients = []
-    for checkpoint in (False, True):
-        torch.manual_seed(0)
-        flow = Beltrami(4, attention="resampled").double()
-        z = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-        solver = Solver("rk4", num_steps=2, checkpoint=checkpoint)
-        total = torch.zeros((), dtype=torch.float64)
-        for _ in range(2):  # two training passes before one backward pass
-            flow.resample()
-            total = total + solver.integrate(partial(flow, graph=graph), z, 1.0).square().sum()
-        (gradient,) = torch.autograd.grad(total, z)
-        gradients.append(gradient)
-    assert torch.equal(*gradients)
-
-
 def test_implicit_adams_tells_once_that_its_corrector_did_not_settle(
     caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
 ) -> None:
@@ -196,7 +178,6 @@ TIGHT = {"rtol": 1e-3, "atol": 1e-3}
         *[("rk4", {"step_size": h}, "step_size") for h in (-0.5, math.nan, "2")],
         *[("dopri5", TIGHT | {key: 0.0}, key) for key in TIGHT],
         ("rk4", {"num_steps": 1, "max_nfe": 0}, "max_nfe"),
-        ("rk4", {"num_steps": 1, "engine": "fast"}, "engine"),
         ("rk5", {"num_steps": 1}, "method"),
         ("scipy_solver", TIGHT, "adjoint"),
     ],
@@ -238,7 +219,7 @@ def test_a_derivative_of_another_shape_than_the_state_is_refused(
         Solver(method).integrate(lambda _, z: slope(z), ONES, 1.0)
 
 
-@pytest.mark.parametrize("options", [{}, {"engine": "torchdiffeq"}, {"adjoint": True}])
+@pytest.mark.parametrize("options", [{}, {"adjoint": True}])
 @pytest.mark.parametrize("flow", [Heat(CHANNELS), Frond(CHANNELS)])
 def test_a_period_that_is_learned_is_refused(flow: Flow, options: Any) -> None:
     flow.t_end = torch.nn.Parameter(torch.tensor(1.0))

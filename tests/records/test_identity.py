@@ -91,6 +91,15 @@ def test_what_a_kind_of_cell_does_not_read_makes_no_other_cell() -> None:
     assert limited() == limited(max_nfe=None) == limited(max_nfe=5) != limited(num_steps=5)
 
 
+def test_an_option_that_no_longer_exists_counts_as_published() -> None:
+    target = "robust_diffusion.integrators.solver.Solver"
+    now, published, other = (
+        run_id(changed("model.solver", {"_target_": target, "method": "rk4", **options}))
+        for options in ({}, {"checkpoint": False, "engine": "auto"}, {"engine": "own"})
+    )
+    assert now == published != other
+
+
 @pytest.mark.slow
 def test_every_class_of_a_published_cell_is_found() -> None:
     records = read_records(PUBLISHED / "results" / "records.jsonl.gz")

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.utils import parametrizations
 
-from robust_diffusion.integrators.fixed_step import RECORD, REPLAY, remembered
 from robust_diffusion.operators import (
     EdgeValues,
     Graph,
@@ -20,8 +19,6 @@ from robust_diffusion.operators import (
     edge_attention,
     kernels_for,
 )
-
-_Vectors = tuple[Tensor, Tensor]
 
 
 def normalized_weights(linears: Sequence[nn.Linear]) -> Float[Tensor, "k a d"]:
@@ -37,43 +34,18 @@ def normalized_weights(linears: Sequence[nn.Linear]) -> Float[Tensor, "k a d"]:
     originals = [parametrization.original for parametrization in parametrizations]
     kernels = kernels_for(*originals)
     if kernels is None:
-        return torch.stack(_by_torch(linears, norms, originals))
+        return torch.stack([linear.weight for linear in linears])
     return _Normalized.apply(norms, kernels, *originals)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def _by_torch(
-    linears: Sequence[nn.Linear], norms: Sequence[Any], matrices: Sequence[Tensor]
-) -> list[Tensor]:
-    if (replay := REPLAY.get()) is not None:
-        # Repeats the operations of the parametrisation, since they must save the same tensors.
-        vectors = zip(matrices, *next(replay), strict=True)
-        return [matrix / torch.vdot(u, torch.mv(matrix, v)) for matrix, u, v in vectors]
-    weights = [linear.weight for linear in linears]
-    if (record := RECORD.get()) is not None:
-        record.append(_copied(norms))
-    return weights
-
-
-def _copied(norms: Sequence[Any]) -> _Vectors:
-    """Copy the current singular vectors, which the next call changes in place."""
-    return torch.stack([norm._u for norm in norms]), torch.stack([norm._v for norm in norms])
 
 
 class _Normalized(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, norms: Sequence[Any], kernels: Kernels, *matrices: Tensor) -> Tensor:
         matrices = tuple(matrix.contiguous() for matrix in matrices)
-        replay, record = REPLAY.get(), RECORD.get()
-        if replay is not None:
-            left, right = next(replay)
-            normalized, sigma = kernels.spectral(matrices, [*left], [*right], iterate=False)
-        else:
-            vectors = [norm._u for norm in norms], [norm._v for norm in norms]
-            normalized, sigma = kernels.spectral(matrices, *vectors, iterate=norms[0].training)
-            left, right = _copied(norms)
-        if record is not None:
-            record.append((left, right))
-        ctx.save_for_backward(normalized, left, right, sigma)
+        vectors = [norm._u for norm in norms], [norm._v for norm in norms]
+        normalized, sigma = kernels.spectral(matrices, *vectors, iterate=norms[0].training)
+        # Copied, since the next call changes them in place.
+        ctx.save_for_backward(normalized, *map(torch.stack, vectors), sigma)
         ctx.kernels = kernels
         return normalized
 
@@ -165,7 +137,7 @@ class ResampledAttention(nn.Module):
     def weights(self) -> HeadWeights:
         """Return the matrix for both W_K and W_Q, and the bias, in the form operators expect."""
         matrix = self.weight.view(1, self.heads, -1, self.weight.size(1))
-        return HeadWeights(matrix, remembered(self.bias).view(self.heads, -1))
+        return HeadWeights(matrix, self.bias.view(self.heads, -1))
 
     def forward(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Compute the attention of each edge v -> u; it sums to 1 over the edges arriving at u."""

@@ -99,7 +99,7 @@ class Flow(nn.Module, ABC):
         A derivative with a memory is solved by a predictor of its own, in the solver's steps.
         """
         has_memory = options.get("order", cls.order) != 1
-        return frozenset({"method", "engine"} if has_memory else ())
+        return frozenset({"method"} if has_memory else ())
 
     def __init__(self, channels: Width, *, t_end: NonNegative = 1.0) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from robust_diffusion.integrators.fixed_step import RightHandSide, evaluate_flow
+from robust_diffusion.integrators.fixed_step import RightHandSide
 
 ORDER = 5
 SAFETY, LARGEST_GROWTH, LARGEST_SHRINKAGE = 0.9, 10.0, 0.2
@@ -52,22 +52,13 @@ class StepUnderflowError(Exception):
 
 
 def solve_adaptive(
-    rhs: RightHandSide,
-    z: Tensor,
-    t_end: float,
-    *,
-    rtol: float,
-    atol: float,
-    recompute: bool = False,
+    rhs: RightHandSide, z: Tensor, t_end: float, *, rtol: float, atol: float
 ) -> Tensor:
     """Solve dZ/dt = rhs(t, Z), Z(0) = z, for Z(t_end), by steps that keep a tolerance.
 
     The norm of the error, the first step, the control of the step, and the polynomial that gives
     the state at `t_end` are torchdiffeq's, so that it takes the same steps. The lengths of the
     steps count as constants in the derivative.
-
-    With `recompute`, the backward pass stores only states and derivatives between steps; see
-    `solve_fixed_step`.
 
     Raises:
         StepUnderflowError: A step shrank below rounding, or the state is not finite.
@@ -86,7 +77,7 @@ def solve_adaptive(
     while True:
         if not (math.isfinite(dt) and t + dt > t):
             raise StepUnderflowError
-        end, *later = evaluate_flow(attempt, z, first, t, dt, recompute=recompute)
+        end, *later = attempt(z, first, t, dt)
         derivatives = [first, *later]
         ratio = _error_ratio(z, end, derivatives, dt, rtol, atol)
         if ratio <= 1:

@@ -1,75 +1,13 @@
 """Integration by equal steps: bit for bit as in torchdiffeq, or of fractional order."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
-
-RECORD: ContextVar[list[Any] | None] = ContextVar("record", default=None)
-"""List to which a checkpointed segment appends the values that it reads, in order."""
-
-REPLAY: ContextVar[Iterator[Any] | None] = ContextVar("replay", default=None)
-"""Recorded values, in the same order, while the segment is re-evaluated."""
-
-
-def evaluate_flow(step: Callable[..., Any], *arguments: object, recompute: bool) -> Any:
-    """Take a step; with `recompute`, store only its arguments for the backward pass.
-
-    Plain recomputation would differentiate another function, since by then the power iteration of
-    the spectral norm has moved on and biases may have been redrawn. PyTorch restores the random
-    state, but not buffers; so a flow records the values that it reads (see `remembered`), and reads
-    the same ones in the second evaluation.
-    """
-    if not recompute:
-        return step(*arguments)
-    return checkpoint(
-        step,
-        *arguments,
-        use_reentrant=False,
-        context_fn=recompute_contexts,
-        preserve_rng_state=False,
-    )
-
-
-def recompute_contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Return the contexts of a checkpointed segment: first evaluation and re-evaluation."""
-    record: list[Any] = []
-    return _Within(RECORD, lambda: record), _Within(REPLAY, lambda: iter(record))
-
-
-class _Within(AbstractContextManager[None]):
-    """Context that sets a variable to a new value each time that a backward pass enters it."""
-
-    def __init__(self, variable: ContextVar[Any], value: Callable[[], Any]) -> None:
-        self._variable = variable
-        self._value = value
-
-    def __enter__(self) -> None:
-        self._token = self._variable.set(self._value())
-
-    def __exit__(self, *_: object) -> None:
-        self._variable.reset(self._token)
-
-
-def remembered(value: Tensor) -> Tensor:
-    """Return the value or, while a segment is re-evaluated, the value recorded the first time.
-
-    It must be replaced between evaluations, never changed in place.
-    """
-    if (replay := REPLAY.get()) is not None:
-        return next(replay)  # type: ignore[no-any-return]
-    if (record := RECORD.get()) is not None:
-        record.append(value)
-    return value
-
 
 RightHandSide = Callable[[Tensor, Tensor], Tensor]
 
@@ -85,26 +23,15 @@ class _Method:
 
 
 def solve_fixed_step(
-    rhs: RightHandSide,
-    z: Tensor,
-    t_end: float,
-    method: _Method,
-    num_steps: int,
-    *,
-    recompute: bool = False,
+    rhs: RightHandSide, z: Tensor, t_end: float, method: _Method, num_steps: int
 ) -> Tensor:
     """Solve dZ/dt = rhs(t, Z), Z(0) = z, for Z(t_end), in equal steps.
 
-    Nothing is read back from the device. With `recompute`, the backward pass stores only the states
-    between steps and re-evaluates each step.
+    Nothing is read back from the device.
     """
     by_step, lengths = _stages(t_end, method.nodes, num_steps, z.dtype, z.device)
     for stage_times, dt in zip(by_step, lengths, strict=True):
-
-        def step(state: Tensor, *times: Tensor, dt: float = dt) -> Tensor:
-            return method.step(rhs, state, times, dt)
-
-        z = evaluate_flow(step, z, *stage_times, recompute=recompute)
+        z = method.step(rhs, z, stage_times, dt)
     return z
 
 
@@ -175,13 +102,7 @@ METHODS = {
 
 
 def solve_fractional(
-    rhs: RightHandSide,
-    z: Tensor,
-    t_end: float,
-    order: float,
-    num_steps: int,
-    *,
-    recompute: bool = False,
+    rhs: RightHandSide, z: Tensor, t_end: float, order: float, num_steps: int
 ) -> Tensor:
     r"""Solve D^order Z = rhs(t, Z), Z(0) = z, with the derivative of Caputo, for Z(t_end).
 
@@ -202,14 +123,13 @@ def solve_fractional(
         t_end: End of the integration period [0, t_end].
         order: alpha, in (0, 1].
         num_steps: Number of equal steps, at least 1.
-        recompute: Store only states for the backward pass; see `solve_fixed_step`.
     """
     steps, _ = _stages(t_end, (0.0,), num_steps, z.dtype, z.device)
     speed = (t_end / num_steps) ** order / math.gamma(order + 1)
     past: list[Tensor] = []
     state = z
     for (time,) in steps:
-        past.append(evaluate_flow(rhs, time, state, recompute=recompute))
+        past.append(rhs(time, state))
         ages = range(len(past), 0, -1)
         state = z
         for age, slope in zip(ages, past, strict=True):
@@ -224,8 +144,6 @@ def solve_distributed(
     orders: Sequence[float],
     weights: Float[Tensor, " j"],
     num_steps: int,
-    *,
-    recompute: bool = False,
 ) -> Tensor:
     r"""Solve sum_j w_j D^{alpha_j} Z = rhs(t, Z), Z(0) = z, with the derivatives of Caputo.
 
@@ -246,7 +164,6 @@ def solve_distributed(
         orders: alpha_j, each in (0, 1].
         weights: w_j, positive.
         num_steps: Number of equal steps, at least 1.
-        recompute: Store only states for the backward pass; see `solve_fixed_step`.
     """
     steps, _ = _stages(t_end, (0.0,), num_steps, z.dtype, z.device)
     scale = [weights[j] * (num_steps / t_end) ** alpha for j, alpha in enumerate(orders)]
@@ -256,7 +173,7 @@ def solve_distributed(
     moved: list[Tensor] = []  # Z_n - Z_0
     state = z
     for age, (time,) in enumerate(steps, 1):
-        total = evaluate_flow(rhs, time, state, recompute=recompute)
+        total = rhs(time, state)
         for past, weight in zip(reversed(moved), memory, strict=True):
             total = total - weight * past
         coefficients = [c * (1 - (a + 1) / age) for c, a in zip(coefficients, orders, strict=True)]

@@ -30,8 +30,6 @@ from robust_diffusion.operators import Graph
 
 log = logging.getLogger(__name__)
 
-Engine = Literal["auto", "own", "torchdiffeq"]
-
 Adams = Literal["explicit_adams", "implicit_adams"]
 FixedStep = Literal[Adams, "euler", "midpoint", "heun2", "heun3", "rk4"]
 Adaptive = Literal["dopri8", "dopri5", "bosh3", "fehlberg2", "adaptive_heun", "scipy_solver"]
@@ -99,13 +97,8 @@ class Solver:
         adjoint: Differentiate by the adjoint equation, in memory that does not grow with the
             number of steps, instead of through the steps. `scipy_solver`, which runs outside
             torch, needs it.
-        engine: `own` loops or `torchdiffeq`; `auto` takes the own loop where there is one. The
-            adjoint is torchdiffeq's.
         max_nfe: Most evaluations of one solve, those of its backward pass included, at least 1;
             `None` for no limit.
-        checkpoint: Differentiate through the steps, but store only the states between them and
-            re-evaluate each step in the backward pass: a step costs the memory of one state
-            instead of all intermediate tensors. For the own loops only.
 
     Raises:
         ConfigError: An unknown method, or an option that the method lacks or that is out of range.
@@ -124,8 +117,6 @@ class Solver:
     rtol: Positive | None = None
     atol: Positive | None = None
     adjoint: bool = False
-    engine: Engine = "auto"
-    checkpoint: bool = False
     max_nfe: Count | None = None
 
     def __post_init__(self) -> None:
@@ -148,18 +139,11 @@ class Solver:
         if method == "scipy_solver" and not self.adjoint:
             raise ConfigError("solver.adjoint=false: scipy_solver needs solver.adjoint=true")
         self._watch = Watch(method, steps=setting, rtol=self.rtol, max_nfe=self.max_nfe)
-        if not self.own_loop and (self.engine == "own" or self.checkpoint):
-            asked = "solver.engine=own" if self.engine == "own" else "solver.checkpoint=true"
-            raise ConfigError(
-                f"{asked}: torchdiffeq solves {method}{' and the adjoint' if self.adjoint else ''} "
-                "here, and keeps all it computes; drop it, or use euler, midpoint, heun2, heun3, "
-                "rk4 or dopri5 with engine=auto and adjoint=false"
-            )
 
     @property
     def own_loop(self) -> bool:
         """Whether a loop of this package runs, not torchdiffeq's."""
-        if self.engine == "torchdiffeq" or self.adjoint:
+        if self.adjoint:
             return False
         if self.method in ADAMS:  # a step size rules it out: the number of steps then varies
             return self.num_steps is not None and self.num_steps <= RUNGE_KUTTA_STEPS
@@ -327,8 +311,8 @@ class Solver:
                     "nothing; use solver.num_steps=2 or more"
                 )
             weights = cast(Any, flow).order_weights.to(z.dtype)
-            return solve_distributed(rhs, z, *times, weights, num_steps, recompute=self.checkpoint)
-        return solve_fractional(rhs, z, *times, num_steps, recompute=self.checkpoint)
+            return solve_distributed(rhs, z, *times, weights, num_steps)
+        return solve_fractional(rhs, z, *times, num_steps)
 
     def _require_precision(self, z: Tensor) -> None:
         half = z.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled(
@@ -343,13 +327,11 @@ class Solver:
     def _integrate(self, rhs: RightHandSide, z: Tensor, t_end: float) -> Tensor:
         if (num_steps := self.steps_on(t_end)) is not None:
             method = METHODS["rk4" if self.method in ADAMS else self.method]
-            return solve_fixed_step(rhs, z, t_end, method, num_steps, recompute=self.checkpoint)
+            return solve_fixed_step(rhs, z, t_end, method, num_steps)
         assert self.rtol is not None
         assert self.atol is not None
         try:
-            return solve_adaptive(
-                rhs, z, t_end, rtol=self.rtol, atol=self.atol, recompute=self.checkpoint
-            )
+            return solve_adaptive(rhs, z, t_end, rtol=self.rtol, atol=self.atol)
         except StepUnderflowError as error:
             raise self._stuck() from error
 

@@ -101,22 +101,8 @@ def with_adjoint(model: nn.Module, *, adjoint: bool) -> nn.Module:
             raise ConfigError(
                 "threat.adjoint=false: solver.method=scipy_solver needs the adjoint equation"
             )
-        module.solver = with_derivative(solver, adjoint=adjoint)
+        module.solver = replace(solver, adjoint=adjoint)
     return model
-
-
-def with_derivative(solver: Solver, *, adjoint: bool) -> Solver:
-    """Return the solver with another derivative, by the adjoint equation or directly.
-
-    Only the adjoint equation works for `scipy_solver`.
-    """
-    return replace(
-        solver,
-        adjoint=adjoint,
-        # torchdiffeq computes the adjoint, without steps to checkpoint.
-        engine="auto" if adjoint else solver.engine,
-        checkpoint=solver.checkpoint and not adjoint,
-    )
 
 
 def with_solver(model: nn.Module, method: str, *, refine: int = 1) -> nn.Module | None:

@@ -1,6 +1,7 @@
 """The paper's models: stacks of layers that each solve a graph neural PDE, guarded or not."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +21,6 @@ from robust_diffusion.checks import (
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import FLOWS, Flow
 from robust_diffusion.integrators.solver import Method, Solver
-from robust_diffusion.models.adaptive import with_derivative
 from robust_diffusion.models.guard import Gradient, Guard, Threshold
 from robust_diffusion.models.rewiring import Rewiring
 from robust_diffusion.models.stack import HiddenStep, check_hidden_layers, layer_widths
@@ -192,7 +192,7 @@ class PDELayer(nn.Module):
             self.guard = guard.adaptive()
         # SciPy's steps cannot be differentiated directly.
         if solver.adjoint and solver.method != "scipy_solver":
-            self.solver = with_derivative(solver, adjoint=False)
+            self.solver = replace(solver, adjoint=False)
         return self.guard != guard or self.solver is not solver
 
     def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> tuple[Float[Tensor, "n d"], Graph]:

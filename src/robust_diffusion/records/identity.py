@@ -43,6 +43,15 @@ UNSET_KEYS = frozenset(["budget.features", "budget.max_words"])
 """Keys that were added after records were published, and only count if they are set."""
 
 
+RETIRED: Mapping[str, Mapping[str, Any]] = {
+    "robust_diffusion.integrators.solver.Solver": {"checkpoint": False, "engine": "auto"},
+}
+"""Options that a class had when records were published, and their values in all of these.
+
+They count as set to that value, so a published run and its repetition have the same id.
+"""
+
+
 class RecordedConfig(dict[str, Any]):
     """Configuration read from a record. Do not modify it, since all seeds share its parts."""
 
@@ -194,9 +203,10 @@ def _ignored(path: str) -> bool:
 
 def _settings(value: Any, path: str) -> Any:
     if isinstance(value, Mapping):
+        options = {**RETIRED.get(str(value.get("_target_")), {}), **value}
         return {
             key: _settings(child, at)
-            for key, child in value.items()
+            for key, child in options.items()
             if not (_ignored(at := f"{path}.{key}") or (child is None and at in UNSET_KEYS))
         }
     if isinstance(value, list):
