@@ -15,7 +15,6 @@ from importlib import import_module
 from omegaconf import DictConfig
 
 from robust_diffusion import __version__, commands, paper
-from robust_diffusion.commands.parsers import PARSERS
 from robust_diffusion.commands.usage import usage
 from robust_diffusion.config import CONFIG_DIR, find_published
 from robust_diffusion.system.boundary import (
@@ -97,8 +96,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _answer(words: Sequence[str]) -> None:
     if words and words[0] in ALL_COMMANDS:
-        if words[0] in PARSERS:  # `--help` and mistyped options need no slow import
-            PARSERS[words[0]]().parse_intermixed_args(words[1:])
         name = words[0].replace("-", "_")
         of_paper = words[0] in paper.PAPER_COMMANDS
         path = f"{paper.__name__}.commands" if of_paper else f"{commands.__name__}.{name}"

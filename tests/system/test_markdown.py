@@ -15,4 +15,4 @@ from robust_diffusion.system.markdown import aligned
     ],
 )
 def test_a_cell_is_shown_as_plain_text(cell: str, shown: str) -> None:
-    assert aligned(["name"], [[cell]], left=1)[2] == f"| {shown} |"
+    assert aligned(["name"], [[cell]], left=[0])[2] == f"| {shown} |"

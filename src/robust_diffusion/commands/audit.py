@@ -3,66 +3,28 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-import torch
-from hydra.utils import instantiate
-from torch import Tensor, nn
-from torch_geometric.data import Data
-
-from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, spent_budget
-from robust_diffusion.attacks.audit import (
-    ViolationKind,
-    audit,
-    perturbed_files,
-    read_perturbed,
-    write_perturbed,
-)
-from robust_diffusion.attacks.named import build_attack
-from robust_diffusion.commands.evaluate import check_read, own_model
-from robust_diffusion.commands.parsers import audit_parser
-from robust_diffusion.data import GraphDataModule
-from robust_diffusion.data.folders import dataset_names
-from robust_diffusion.data.inventory import open_dataset
-from robust_diffusion.data.validate import checked_graph
-from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.evaluation.evaluate_model import PROBABILITIES, subject_of
-from robust_diffusion.evaluation.flags import Flag, graph_hash
-from robust_diffusion.evaluation.load import build_model, load_weights
-from robust_diffusion.evaluation.perturbed import BASELINES, Attacker, AttackRun, evaluate_on
-from robust_diffusion.evaluation.report import (
-    REPORT,
-    AttackReport,
-    RobustnessReport,
-    graph_file,
-    read_saved,
-)
-from robust_diffusion.evaluation.zoo import Zoo
-from robust_diffusion.experiment.overrides import composed
-from robust_diffusion.models.adaptive import adaptive_form
-from robust_diffusion.system.artifact import read_artifact
+from robust_diffusion.commands.evaluate import check_read, named_path, own_model
+from robust_diffusion.errors import DataError
 from robust_diffusion.system.markdown import print_table
-from robust_diffusion.system.tensor_hashes import state_hash
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch_geometric.data import Data
+
+    from robust_diffusion.attacks import Budget
+    from robust_diffusion.attacks.audit import ViolationKind
+    from robust_diffusion.data import GraphDataModule
+    from robust_diffusion.evaluation.report import RobustnessReport
 
 _TOLERANCE = 1.5
 """Largest difference, in points of accuracy, that rounding on another processor explains."""
-
-_UNSAVED = frozenset(["budget_overspent", "parts_given_up"])
-"""Flags that are not compared: violations are printed anyway, and reasons are not saved."""
-
-_OF_THE_ATTACK = frozenset(
-    [
-        *("no_edge_gradient", "rough_edge_gradient", "zero_gradient", "gradient_not_finite"),
-        *("budget_unspent", "budget_allows_nothing", "no_effect"),
-    ]
-)
-"""Flags that depend on the class of an attack, which the name of a user's does not reveal."""
 
 _READ = ("dataset", "difficulty", "budget", "data", "fidelity", "scale", "experiment", "paths")
 """Config keys that determine the clean graph, its target nodes and the budget."""
@@ -76,8 +38,12 @@ def run_audit_command(arguments: Sequence[str]) -> None:
         AttackError: A graph cannot be stored in GRB's file format.
         HydraException: An override is invalid, or a budget is out of range.
     """
-    parser = audit_parser()
+    parser = _parser()
     chosen = parser.parse_intermixed_args(arguments)
+    # Imported late, so that `--help` and mistyped options are answered at once.
+    from robust_diffusion.attacks.audit import perturbed_files
+    from robust_diffusion.evaluation.report import REPORT, RobustnessReport
+
     if (chosen.model is None) != (chosen.weights is None):
         parser.error("--model and --weights: name both or neither")
     paths = [arg for arg in chosen.given if "=" not in arg or Path(arg).exists()]
@@ -108,28 +74,83 @@ def run_audit_command(arguments: Sequence[str]) -> None:
         sys.exit(1)
 
 
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser of `robust-diffusion audit`."""
+    parser = argparse.ArgumentParser(
+        prog="robust-diffusion audit",
+        description="Check perturbed graphs against the clean graph and a budget, counted from the "
+        "graphs themselves. The accuracies of a saved report are measured again. Nothing is "
+        "downloaded, and nothing in a file is run.",
+    )
+    parser.add_argument(
+        "given",
+        nargs="+",
+        metavar="path|key=value",
+        help="a folder with GRB's adj.pkl and features.npy, or entries of the store, and overrides "
+        "such as dataset=cora, difficulty=easy, budget.max_injected_nodes=50; or a folder of "
+        "report.save(), which has its own clean graph, targets and budget",
+    )
+    parser.add_argument(
+        "--kind",
+        choices=["injection", "modification"],
+        help="kind of attack (default: injection if there are new nodes)",
+    )
+    parser.add_argument(
+        "--merge-duplicates",
+        action="store_true",
+        help="count an edge that GRB 0.1.0 lists several times once",
+    )
+    parser.add_argument(
+        "--export",
+        metavar="FOLDER",
+        type=named_path,
+        help="also write each graph as GRB's adj.pkl and features.npy, to FOLDER/<its file's name>",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="MODULE.CLASS",
+        help="class of the model of a report, see --weights; model.KEY=VALUE gives its arguments",
+    )
+    parser.add_argument(
+        "--weights",
+        metavar="FILE",
+        type=named_path,
+        help="state_dict of --model, on which the accuracies of a report are measured again "
+        "(default: the model of the zoo that has the weights of the report)",
+    )
+    parser.add_argument(
+        "--zoo", type=named_path, metavar="FOLDER", help="(default: the published one)"
+    )
+    return parser
+
+
 @dataclass(frozen=True, eq=False)
 class _Clean:
     """Clean graph with its target nodes, its budget, and its name in messages."""
 
-    graph: Data
-    targets: Tensor
-    budget: Budget
+    graph: "Data"
+    targets: "Tensor"
+    budget: "Budget"
     name: str
 
 
 def _graphs(folder: Path) -> list[Path]:
     """Return the files of the graphs that the report in a folder lists."""
+    from robust_diffusion.evaluation.report import graph_file, read_saved
+
     return sorted(folder / graph_file(attack.name) for attack in read_saved(folder).attacks)
 
 
-def _reported(folder: Path, report: RobustnessReport) -> _Clean:
+def _reported(folder: Path, report: "RobustnessReport") -> _Clean:
     name = f"the clean graph of {folder.name}, {report.num_targets} target nodes"
     return _Clean(report.clean, report.clean.target_nodes, report.budget, name)
 
 
-def _print_accuracies(folder: Path, report: RobustnessReport, chosen: argparse.Namespace) -> bool:
+def _print_accuracies(folder: Path, report: "RobustnessReport", chosen: argparse.Namespace) -> bool:
     """Count and measure a report again; return true if its numbers, flags or graph differ."""
+    from robust_diffusion.evaluation.report import REPORT
+    from robust_diffusion.evaluation.saved_graphs import measured_again
+
     model, wrong = _model(report, chosen), list(_miscounted(folder, report))
     same_graph = True
     if model is None:
@@ -150,8 +171,13 @@ def _print_accuracies(folder: Path, report: RobustnessReport, chosen: argparse.N
     return bool(wrong) or not same_graph
 
 
-def _miscounted(folder: Path, report: RobustnessReport) -> Iterator[str]:
+def _miscounted(folder: Path, report: "RobustnessReport") -> Iterator[str]:
     """Yield the entries of `report.json` that its graphs, or its other entries, contradict."""
+    from robust_diffusion.attacks import spent_budget
+    from robust_diffusion.evaluation.perturbed import BASELINES
+    from robust_diffusion.evaluation.report import REPORT
+    from robust_diffusion.system.artifact import read_artifact
+
     attacks = [replace(row, spent=spent_budget(report.clean, row.graph)) for row in report.attacks]
     counted = json.loads(replace(report, attacks=attacks).to_json())
     written = json.loads((folder / REPORT).read_text(encoding="utf-8"))
@@ -179,64 +205,12 @@ def _differences(counted: Any, written: Any, path: str = "") -> Iterator[tuple[s
         yield path, counted, written
 
 
-class _SavedGraphs(Attacker):
-    """Attacker that returns the graphs of a report instead of crafting new ones."""
-
-    def _crafted(self, run: AttackRun) -> tuple[PerturbedGraph, Mapping[str, Any], str, bool]:
-        row: AttackReport = run.cache_key["saved"]
-        return row.graph, row.effort, "", True
-
-
-def measured_again(report: RobustnessReport, model: nn.Module) -> tuple[pd.DataFrame, list[str]]:
-    """Return reported and measured accuracy on each graph, in %, and a line per wrong flags.
-
-    Flags of transferred graphs that were measured on their surrogate are not in a report.
-    """
-    nodes = report.clean.target_nodes
-    subject = subject_of(model, report.clean, nodes, None, seed=report.seed)
-    with subject.tried.ready():
-        form = adaptive_form(subject.model) if report.threat == "adaptive" else subject.model
-        state = state_hash(subject.model.state_dict())
-        runs, known = list[AttackRun](), set[str]()
-        for row in report.attacks:
-            attack, is_known = _attack_of(row, report)
-            known |= {row.name} if is_known else set()
-            seen, at = (subject.model, "") if row.made_on else (form, state)
-            seen = subject.model if row.is_control else seen
-            key = {"saved": row}
-            runs.append(AttackRun(row.name, attack, seen, at, key, row.made_on, row.name))
-        own = [Flag("probabilities", PROBABILITIES)] * subject.tried.gives_probabilities
-        attacker = _SavedGraphs(subject, report.budget)
-        measured = evaluate_on(attacker, subject.model, runs, own_flags=own)
-    reported = {"clean": report.clean_accuracy} | {row.name: row.accuracy for row in report.attacks}
-    rows = {name: (reported[name], accuracy) for name, accuracy in measured.accuracy.items()}
-    frame = 100 * pd.DataFrame.from_dict(rows, orient="index", columns=["reported", "measured"])
-    wrong = []
-    flags = {"victim": report.flags} | {row.name: row.flags for row in report.attacks}
-    for name, signs in flags.items():
-        found, told = ({flag.code for flag in f} for f in (measured.flags.get(name, ()), signs))
-        unread = _UNSAVED if name in known | {"victim"} else _UNSAVED | _OF_THE_ATTACK
-        for difference, codes in (("dropped", found - told), ("added", told - found)):
-            if codes := codes - unread:
-                wrong.append(f"{name}: flags, {difference}: {', '.join(sorted(codes))}")
-    return frame.rename_axis("graph").reset_index(), wrong
-
-
-def _attack_of(row: AttackReport, report: RobustnessReport) -> tuple[Attack, bool]:
-    """Return the attack of a graph for its checks, and whether its class is known by its name."""
-    if row.is_control:
-        return BASELINES[row.kind], True
-    with suppress(ConfigError):
-        attack = build_attack(row.name.split("/")[0])
-        if attack.kind == row.kind:
-            return attack, True
-    worst = row.labels != report.labels
-    traits = {"name": row.name, "kind": row.kind, "is_worst_case": worst}
-    return type("Unknown", (Attack,), traits)(), False
-
-
-def _model(report: RobustnessReport, chosen: argparse.Namespace) -> nn.Module | None:
+def _model(report: "RobustnessReport", chosen: argparse.Namespace) -> "nn.Module | None":
     """Load the model of a report, from the options or the zoo; `None` if neither has it."""
+    from robust_diffusion.evaluation.load import build_model, load_weights
+    from robust_diffusion.evaluation.zoo import Zoo
+    from robust_diffusion.system.tensor_hashes import state_hash
+
     if chosen.model:
         sizes = report.clean.x.size(1), int(report.clean.y.max()) + 1
         model = build_model(own_model(chosen.model, chosen.options), *sizes)
@@ -249,8 +223,15 @@ def _model(report: RobustnessReport, chosen: argparse.Namespace) -> nn.Module | 
     return None if entry is None else zoo.load(entry)
 
 
-def _compared_with_dataset(report: RobustnessReport) -> tuple[str, bool]:
+def _compared_with_dataset(report: "RobustnessReport") -> tuple[str, bool]:
     """Describe the dataset of a report, and return whether its clean graph is the dataset's."""
+    import torch
+
+    from robust_diffusion.data.folders import dataset_names
+    from robust_diffusion.data.inventory import open_dataset
+    from robust_diffusion.data.validate import checked_graph
+    from robust_diffusion.evaluation.flags import graph_hash
+
     if report.dataset not in dataset_names():
         return f"{report.dataset or 'of your own'}, whose graph is not checked", True
     datamodule, nodes = open_dataset(report.dataset), report.clean.target_nodes
@@ -262,6 +243,10 @@ def _compared_with_dataset(report: RobustnessReport) -> tuple[str, bool]:
 
 
 def _clean(overrides: Sequence[str]) -> _Clean:
+    from hydra.utils import instantiate
+
+    from robust_diffusion.experiment.overrides import composed
+
     check_read(overrides, _READ, "audit")
     cfg, _ = composed(overrides, _READ, defaults=["download=false"])
     datamodule: GraphDataModule = instantiate(cfg.data)
@@ -273,6 +258,10 @@ def _clean(overrides: Sequence[str]) -> _Clean:
 
 def _print_audit(file: Path, clean: _Clean, chosen: argparse.Namespace) -> bool:
     """Audit one file, print the violations, and return whether it exceeds its budget."""
+    import pandas as pd
+
+    from robust_diffusion.attacks.audit import audit, read_perturbed, write_perturbed
+
     perturbed = read_perturbed(file, clean.graph, merge_duplicates=chosen.merge_duplicates)
     kind: ViolationKind = chosen.kind or perturbed.kind
     violations = perturbed.violations + audit(

@@ -1,31 +1,29 @@
 """`robust-diffusion certify`: accuracy that no attack within a budget can reduce."""
 
+import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hydra.utils import instantiate
 from omegaconf import DictConfig
-from torch import nn
 
-from robust_diffusion.certificates import NoisyModel, Smoothing, certify
-from robust_diffusion.certificates.certify_model import attacks_of_kind, local_sample
-from robust_diffusion.certificates.report import certificate_tables, read_certificates
-from robust_diffusion.checks import Natural, check_value
-from robust_diffusion.commands.evaluate import ATTACKED, composed_model, plain_limits
-from robust_diffusion.commands.evaluate import READ as OF_EVALUATE
-from robust_diffusion.commands.parsers import certify_parser
-from robust_diffusion.data import GraphDataModule
-from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.load import (
-    build_model,
-    load_checkpoint,
-    set_up_process,
-    train_composed,
+from robust_diffusion.commands.evaluate import (
+    ATTACKED,
+    add_config_dir,
+    composed_model,
+    named_path,
+    plain_limits,
 )
-from robust_diffusion.system.arithmetic import set_threads
+from robust_diffusion.commands.evaluate import READ as OF_EVALUATE
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.system.files import check_folder
 from robust_diffusion.system.markdown import print_table
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from robust_diffusion.certificates import Smoothing
+    from robust_diffusion.data import GraphDataModule
 
 _READ = OF_EVALUATE - ATTACKED | {
     *("attack", "attacks", "budget.feature_limits", "certificate", "threads")
@@ -45,7 +43,11 @@ def run_certify_command(arguments: Sequence[str]) -> None:
         TrainingError: The loss is not finite.
         HydraException: An override is invalid.
     """
-    chosen = certify_parser().parse_intermixed_args(arguments)
+    chosen = _parser().parse_intermixed_args(arguments)
+    # Imported late, so that `--help` and mistyped options are answered at once.
+    from robust_diffusion.certificates.report import certificate_tables, read_certificates
+    from robust_diffusion.checks import Natural, check_value
+
     if chosen.show:
         if ignored := [
             *chosen.given,
@@ -63,6 +65,13 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     check_value("--local", chosen.local, Natural)
     if chosen.save:
         check_folder(chosen.save, option="--save")
+    from hydra.utils import instantiate
+
+    from robust_diffusion.certificates import certify
+    from robust_diffusion.certificates.certify_model import attacks_of_kind, local_sample
+    from robust_diffusion.evaluation.load import load_checkpoint, set_up_process
+    from robust_diffusion.system.arithmetic import set_threads
+
     defaults = ["certificate=sparse", "attack=none"]
     trained = any(item.startswith("checkpoint=") for item in chosen.given)
     if trained and chosen.clean_training:
@@ -100,15 +109,56 @@ def run_certify_command(arguments: Sequence[str]) -> None:
         report.save(chosen.save)
 
 
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser of `robust-diffusion certify`."""
+    parser = argparse.ArgumentParser(
+        prog="robust-diffusion certify",
+        description="Certify the smoothed form of a model at the target nodes, and attack that "
+        "form if attacks are named. Without a checkpoint the model is first trained on noisy "
+        "graphs. model is an option of conf/model/, or a class with arguments model.KEY=VALUE.",
+    )
+    parser.add_argument(
+        "given",
+        nargs="*",
+        metavar="key=value",
+        help="certificate=sparse (default) or bi_smoothing, certificate.samples=10000, model=..., "
+        "dataset=..., attack=[auto] or [prbcd,grbcd], checkpoint=weights.safetensors, training...",
+    )
+    add_config_dir(parser)
+    parser.add_argument(
+        "--clean-training", action="store_true", help="train on the clean graph, without noise"
+    )
+    parser.add_argument(
+        "--local",
+        metavar="N",
+        type=int,
+        default=0,
+        help="certify a sample of N targets, and attack each separately with the whole budget",
+    )
+    parser.add_argument(
+        "--save", metavar="FOLDER", type=named_path, help="write certificate.json there"
+    )
+    parser.add_argument(
+        "--show",
+        metavar="FOLDER",
+        type=named_path,
+        action="append",
+        help="only print the saved reports in this folder, as one table per scheme",
+    )
+    return parser
+
+
 def _trained(
     cfg: DictConfig,
     own_class: Mapping[str, Any],
-    datamodule: GraphDataModule,
-    scheme: Smoothing | None,
-) -> nn.Module:
+    datamodule: "GraphDataModule",
+    scheme: "Smoothing | None",
+) -> "nn.Module":
     """Train the model as a run would, but on noisy graphs if `scheme` is not `None`."""
+    from robust_diffusion.certificates import NoisyModel
+    from robust_diffusion.evaluation.load import build_model, train_composed
 
-    def build(in_channels: int, out_channels: int) -> nn.Module:
+    def build(in_channels: int, out_channels: int) -> "nn.Module":
         model = build_model(own_class or cfg.model, in_channels, out_channels)
         return model if scheme is None else NoisyModel(model, scheme, seed=cfg.seed)
 

@@ -5,27 +5,19 @@ import re
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from torch import nn
 
-from robust_diffusion.attacks import Budget
-from robust_diffusion.attacks.named import attack_names
-from robust_diffusion.commands.parsers import evaluate_parser
-from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation import evaluate
-from robust_diffusion.evaluation.evaluate_model import attacks_of
-from robust_diffusion.evaluation.load import load_checkpoint
-from robust_diffusion.evaluation.single_target import attack_each, right_by_edges
-from robust_diffusion.evaluation.zoo import unit_test
-from robust_diffusion.experiment.overrides import composed
 from robust_diffusion.system.files import check_folder, write_whole
 from robust_diffusion.system.markdown import print_table
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from robust_diffusion.attacks import Budget
+    from robust_diffusion.data import GraphDataModule
 
 TEST_GRAPH = frozenset(["data.difficulty", "data.name", "data.normalize", "data.source"])
 """Keys of `data` that matter after training."""
@@ -51,7 +43,14 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         DataError: A file cannot be read, or only by running code.
         HydraException: An override is invalid.
     """
-    chosen = evaluate_parser().parse_intermixed_args(arguments)
+    chosen = _parser().parse_intermixed_args(arguments)
+    # Imported late, so that `--help` and mistyped options are answered at once.
+    from hydra.utils import instantiate
+
+    from robust_diffusion.evaluation import evaluate
+    from robust_diffusion.evaluation.load import load_checkpoint
+    from robust_diffusion.evaluation.zoo import unit_test
+
     defaults = ["attack=auto", "threat=white_box"]
     path, own_class, cfg, choices = composed_model(chosen, defaults, *_read_by(chosen))
     if not path:
@@ -93,6 +92,66 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         report.save(chosen.save)
 
 
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser of `robust-diffusion evaluate`."""
+    parser = argparse.ArgumentParser(
+        prog="robust-diffusion evaluate",
+        description="Attack a trained model (by default attack=auto threat=white_box). "
+        "model is an option of conf/model/ or a class such as my_code.MyModel, whose "
+        "arguments are given as model.KEY=VALUE. Nothing in the checkpoint is run.",
+    )
+    parser.add_argument(
+        "given",
+        nargs="*",
+        metavar="key=value",
+        help="checkpoint=weights.safetensors (or .pt, .ckpt), model=..., and overrides such as "
+        "dataset=custom dataset.source.path=graph.npz attack=[auto,pgd] threat.labels=true; "
+        "+data.normalize=null leaves the features as they are",
+    )
+    add_config_dir(parser)
+    parser.add_argument(
+        "--save", metavar="FOLDER", type=named_path, help="write report.json and the graphs there"
+    )
+    reports = parser.add_mutually_exclusive_group()
+    reports.add_argument(
+        "--each",
+        type=int,
+        metavar="EDGES",
+        help="attack every target separately with up to this number of edges: flips, or "
+        "edges of new nodes if the attack injects",
+    )
+    reports.add_argument(
+        "--unit-test",
+        action="store_true",
+        help="only test the model on the most harmful graph of each model of the zoo",
+    )
+    parser.add_argument(
+        "--graphs",
+        metavar="PATH",
+        type=named_path,
+        help="with --unit-test: graphs of a file or folder in place of the zoo's, unit_test.npz of "
+        "arXiv:2301.13694 or attacked graphs that GRB or DeepRobust wrote",
+    )
+    return parser
+
+
+def named_path(text: str) -> Path:
+    """Return a path; argparse reports an empty one, which would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("names no folder or file; give one, or leave it out")
+    return Path(text)
+
+
+def add_config_dir(parser: argparse.ArgumentParser) -> None:
+    """Add `--config-dir`, which Hydra offers for runs."""
+    parser.add_argument(
+        "--config-dir",
+        type=named_path,
+        metavar="FOLDER",
+        help="folder with your options, such as flow/my_flow.yaml",
+    )
+
+
 def _read_by(chosen: argparse.Namespace) -> tuple[frozenset[str], str]:
     """Return the top-level config keys that the chosen command reads, and its name."""
     if not chosen.unit_test:
@@ -123,9 +182,15 @@ def _read_by_each(given: Sequence[str]) -> frozenset[str]:
 
 
 def _print_each(
-    model: nn.Module, data: GraphDataModule, cfg: DictConfig, most: int, folder: Path | None
+    model: "nn.Module", data: "GraphDataModule", cfg: DictConfig, most: int, folder: Path | None
 ) -> None:
     """Print accuracy against edges, overall, by degree and by margin; save the frame if asked."""
+    import pandas as pd
+    from hydra.utils import instantiate
+
+    from robust_diffusion.evaluation.evaluate_model import attacks_of
+    from robust_diffusion.evaluation.single_target import attack_each, right_by_edges
+
     attacks = attacks_of({name: instantiate(options) for name, options in cfg.attacks.items()})
     kind = next(iter(attacks.values())).kind
     limits = plain_limits(cfg, "evaluate --each")
@@ -143,6 +208,8 @@ def _print_each(
 
 def plain_limits(cfg: DictConfig, command: str) -> tuple[float, float] | None:
     """Return the feature limits of a budget; reject other forms, which `command` lacks."""
+    from hydra.utils import instantiate
+
     budget: Budget = instantiate(cfg.budget)
     if budget.form:
         raise ConfigError(f"budget.features={budget.features}: expected null for {command}")
@@ -172,6 +239,8 @@ def composed_model(
     Raises:
         ConfigError: An override sets a key that is not in `read`.
     """
+    from robust_diffusion.experiment.overrides import composed
+
     for item in chosen.given:
         if "=" not in item and not item.startswith("~"):
             raise ConfigError(f"{item}: expected key=value; name weights as checkpoint={item}")
@@ -196,11 +265,15 @@ def own_model(target: str, arguments: Sequence[str]) -> dict[str, Any]:
 
 def _known_attack(name: re.Match[str]) -> str:
     """Return the name of an attack in lower case, and anything else unchanged."""
+    from robust_diffusion.attacks.named import attack_names
+
     return lower if (lower := name[0].lower()) in attack_names() else name[0]
 
 
 def check_read(overrides: Sequence[str], read: Collection[str], command: str, *shown: str) -> None:
     """Reject an override that a command does not read, and list those that it reads."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = re.sub(r"[/@].*", "", override.get_key_element().lstrip("+~"))
         if not any(f"{key}.".startswith(f"{of}.") or of.startswith(f"{key}.") for of in read):

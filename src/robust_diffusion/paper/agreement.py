@@ -117,7 +117,7 @@ def _render_block(introduction: str, by_variant: Mapping[str, Agreement]) -> lis
     header = ["Variant", *(f"Table {number}" for number in numbers), "All", "Once each"]
     header += ["Placebo", *(f"{points} point{'s' if points > 1 else ''}" for points in POINTS)]
     counts = [[name, *_counts(comparison, numbers)] for name, comparison in by_variant.items()]
-    lines = [introduction, "", *aligned(header, counts, left=1)]
+    lines = [introduction, "", *aligned(header, counts, left=range(1))]
     header = ["Table", "Entry", "Here", "Paper", "Difference", "In pooled sd"]
     for name, comparison in by_variant.items():
         outside = comparison.outside.sort_values("table", kind="stable")
@@ -127,7 +127,7 @@ def _render_block(introduction: str, by_variant: Mapping[str, Agreement]) -> lis
         ]
         if rows:
             lines += ["", f"fidelity={name}, outside the tolerance:", ""]
-            lines += aligned(header, rows, left=2)
+            lines += aligned(header, rows, left=range(2))
         if comparison.undecided:
             alone = f"{comparison.undecided} more have one seed or no published deviation"
             lines += ["", f"fidelity={name}: {alone}."]

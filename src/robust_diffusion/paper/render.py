@@ -1,7 +1,7 @@
 """Renderers of the paper's tables: Markdown (readable as text), LaTeX, HTML, CSV, data frame."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,31 +23,7 @@ LONGEST_REASON = 30
 
 IN_MARKDOWN = {1: "**{}**", 2: "_{}_"}
 IN_HTML = {1: Markup("<strong>{}</strong>"), 2: Markup("<em>{}</em>")}
-IN_LATEX = {1: r"\red{{{}}}", 2: r"\blue{{{}}}"}
 """Formats of the best entry and of the second best."""
-
-PREAMBLE = r"""% Needs \usepackage{booktabs,xcolor}.
-\providecommand{\red}[1]{\textcolor{red}{#1}}
-\providecommand{\blue}[1]{\textcolor{blue}{#1}}"""
-
-SPECIAL = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        **{sign: f"${sign}$" for sign in "<>|"},
-        "±": r"$\pm$",
-        "−": "$-$",
-        "×": r"$\times$",
-        "τ": r"$\tau$",
-        "ε": r"$\epsilon$",
-        "⁺": "$^+$",
-        "…": r"\dots{}",
-        "·": r"$\cdot$",
-        "–": "--",
-        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    }
-)
 
 ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
@@ -111,7 +87,7 @@ def render_markdown(table: PaperTable) -> str:
     lines = [f"**{table.title}.** {table.layout.caption}", ""]
     lines += [f"- {line}" for line in [*table.lines, *legend]]
     for grid, (header, *rows) in _grids(table, IN_MARKDOWN):
-        lines += ["", *aligned(header, rows, left=len(grid.headings) + 1)]
+        lines += ["", *aligned(header, rows, left=range(len(grid.headings) + 1))]
     if notes := _notes(table):
         lines += ["", *(f"- [{i}] {text}" for text, i in notes.items())]
     return "\n".join(lines) + "\n"
@@ -125,46 +101,19 @@ def render_html(table: PaperTable) -> str:
 
 
 def render_latex(table: PaperTable) -> str:
-    """Render a `table` environment with booktabs rules, best in red and second best in blue.
+    """Render a `tabular` per grid with booktabs rules; remarks and notes are comments above.
 
-    Its cells are those of `render_markdown`; remarks and notes go beneath the table.
+    The best entry is bold, the second best in italics. Signs such as ± and τ are Unicode.
     """
-    legend = " Best in red, second best in blue." if _ranked(table) else ""
-    remarks = [f"{table.title}.", *table.lines]
-    remarks += [f"[{number}] {text}" for text, number in _notes(table).items()]
-    grids = ("\n".join(_in_latex(*grid)) for grid in _grids(table, IN_LATEX, _escaped))
-    caption = _escaped(table.layout.caption + legend)
-    lines = [
-        PREAMBLE,
-        r"\begin{table}[!htp]",
-        r"\centering",
-        rf"\caption{{{caption}}} \label{{tab:{table.layout.label}}}",
-        r"\tiny",
-        "\n\\par\\medskip\n".join(grids),
-        *(rf"\par\smallskip\parbox{{\textwidth}}{{\tiny {_escaped(text)}}}" for text in remarks),
-        r"\end{table}",
-    ]
+    import pandas as pd  # late: other forms of a table do without
+
+    notes = (f"[{number}] {text}" for text, number in _notes(table).items())
+    lines = ["% " + " ".join(line.split()) for line in [f"{table.title}.", *table.lines, *notes]]
+    for _, (header, *rows) in _grids(table, {1: "**{}**", 2: "//{}//"}):
+        text = pd.DataFrame(rows, columns=header).to_latex(index=False, escape=True)
+        text = re.sub(r"\*\*(.*?)\*\*", r"\\textbf{\1}", text)
+        lines += ["", re.sub(r"//(.*?)//", r"\\textit{\1}", text).rstrip()]
     return "\n".join(lines) + "\n"
-
-
-def _in_latex(grid: Grid, rows: list[list[str]]) -> Iterator[str]:
-    columns = f"{'l' * (len(grid.headings) + 1)}{'c' * len(grid.columns)}"
-    yield rf"\makebox[\textwidth][c]{{\begin{{tabular}}{{{columns}}}"
-    yield r"\toprule"
-    for number, cells in enumerate(rows):
-        if number == 1 or (number > 1 and cells[0]):
-            yield r"\midrule"
-        yield rf"{' & '.join(cells)} \\"
-    yield r"\bottomrule"
-    yield r"\end{tabular}}"
-
-
-def _escaped(text: str) -> str:
-    """Escape a text for LaTeX; a character without a symbol becomes a question mark."""
-    # Every other quotation mark opens.
-    for i in range(text.count('"')):
-        text = text.replace('"', "''" if i % 2 else "``", 1)
-    return re.sub(r"[^ -~]", "?", text.translate(SPECIAL))
 
 
 def _ranked(table: PaperTable) -> bool:
@@ -177,16 +126,14 @@ def _notes(table: PaperTable) -> dict[str, int]:
     return {text: number for number, text in enumerate(texts, start=1)}
 
 
-def _grids(
-    table: PaperTable, formats: Mapping[int, str], escaped: Callable[[str], str] = str
-) -> Iterator[tuple[Grid, list[list[str]]]]:
+def _grids(table: PaperTable, formats: Mapping[int, str]) -> Iterator[tuple[Grid, list[list[str]]]]:
     """Yield each grid with its header and rows, as every format shows them."""
     notes, timed = _notes(table), table.layout.kind == "time"
     decimals = 2 if table.layout.kind == "accuracy" else 0
     paper, comparison = ("RTX 3090", "factor") if timed else ("printed", "difference")
 
     def here(entry: Entry) -> str:
-        shown = formats.get(entry.rank or 0, "{}").format(escaped(_measured(entry, decimals)))
+        shown = formats.get(entry.rank or 0, "{}").format(_measured(entry, decimals))
         numbers = sorted({notes[mark.text] for mark in entry.marks})
         return shown + "".join(f" [{number}]" for number in numbers)
 
@@ -195,16 +142,16 @@ def _grids(
         return spread(entry.reported.mean, entry.reported.std, 1 if timed else decimals)
 
     for grid, entries in table.grids:
-        rows = [[*map(escaped, [*grid.headings, "", *(column.label for column in grid.columns)])]]
+        rows = [[*grid.headings, "", *(column.label for column in grid.columns)]]
         above = nothing = ("",) * len(grid.headings)
         for row, of_row in zip(grid.rows, entries, strict=True):
             labels = _unrepeated(row.labels, above) if grid.grouped else row.labels
             above = row.labels
-            rows.append([*map(escaped, labels), "here", *map(here, of_row)])
-            rows.append([*nothing, paper, *(escaped(printed(entry)) for entry in of_row)])
+            rows.append([*labels, "here", *map(here, of_row)])
+            rows.append([*nothing, paper, *map(printed, of_row)])
             compared = [_compared(entry, decimals) for entry in of_row]
             if any(text != "-" for text in compared):
-                rows.append([*nothing, comparison, *map(escaped, compared)])
+                rows.append([*nothing, comparison, *compared])
         yield grid, rows
 
 

@@ -10,16 +10,26 @@ if TYPE_CHECKING:
     import pandas as pd  # half a second
 
 
-def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> list[str]:
-    """Return a table's lines, its first `left` columns aligned to the left, others right."""
-    return _lines(header, rows, [i < left for i in range(len(header))])
+def aligned(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[int]
+) -> list[str]:
+    """Return a table's lines, the columns `left` by number aligned to the left, others right."""
+    cells = [[_plain(cell) for cell in row] for row in [header, *rows]]
+    widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
+    pads = [str.ljust if i in left else str.rjust for i in range(len(header))]
+    rule = ["-" * (width - 1) + "-:"[i not in left] for i, width in enumerate(widths)]
+    padded = (
+        [pad(text, width) for pad, text, width in zip(pads, row, widths, strict=True)]
+        for row in [cells[0], rule, *cells[1:]]
+    )
+    return [f"| {' | '.join(row)} |" for row in padded]
 
 
 def markdown_table(frame: "pd.DataFrame", left: Collection[str]) -> str:
     """Return a data frame as a table, the columns in `left` aligned to the left, others right."""
     rows = [list(map(str, row)) for row in frame.itertuples(index=False)]
     columns = list(map(str, frame.columns))
-    return "\n".join(_lines(columns, rows, [column in left for column in columns]))
+    return "\n".join(aligned(columns, rows, left=[i for i, c in enumerate(columns) if c in left]))
 
 
 def print_table(
@@ -34,16 +44,3 @@ def _plain(text: str) -> str:
     """Neutralise what would end the row or cell, open an HTML tag, or steer a terminal."""
     printable = "".join(c for c in " ".join(text.splitlines()) if unicodedata.category(c) != "Cc")
     return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", printable).replace("|", "\\|")
-
-
-def _lines(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[bool]) -> list[str]:
-    cells = [[_plain(cell) for cell in row] for row in [header, *rows]]
-    widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
-    pads = [str.ljust if to_left else str.rjust for to_left in left]
-    ends = ["-" if to_left else ":" for to_left in left]
-    rule = ["-" * (width - 1) + end for width, end in zip(widths, ends, strict=True)]
-    padded = (
-        [pad(text, width) for pad, text, width in zip(pads, row, widths, strict=True)]
-        for row in [cells[0], rule, *cells[1:]]
-    )
-    return [f"| {' | '.join(row)} |" for row in padded]
