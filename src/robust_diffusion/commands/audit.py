@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from robust_diffusion.commands.evaluate import check_read, named_path, own_model
+from robust_diffusion.commands.evaluate import check_read, path_option, own_model
 from robust_diffusion.errors import DataError
 from robust_diffusion.system.markdown import print_table
 
@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--export",
         metavar="FOLDER",
-        type=named_path,
+        type=path_option,
         help="also write each graph as GRB's adj.pkl and features.npy, to FOLDER/<its file's name>",
     )
     parser.add_argument(
@@ -114,12 +114,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--weights",
         metavar="FILE",
-        type=named_path,
+        type=path_option,
         help="state_dict of --model, on which the accuracies of a report are measured again "
         "(default: the model of the zoo that has the weights of the report)",
     )
     parser.add_argument(
-        "--zoo", type=named_path, metavar="FOLDER", help="(default: the published one)"
+        "--zoo", type=path_option, metavar="FOLDER", help="(default: the published one)"
     )
     return parser
 

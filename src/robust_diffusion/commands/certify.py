@@ -11,7 +11,7 @@ from robust_diffusion.commands.evaluate import (
     ATTACKED,
     add_config_dir,
     composed_model,
-    named_path,
+    path_option,
     plain_limits,
 )
 from robust_diffusion.commands.evaluate import READ as OF_EVALUATE
@@ -136,12 +136,12 @@ def _parser() -> argparse.ArgumentParser:
         help="certify a sample of N targets, and attack each separately with the whole budget",
     )
     parser.add_argument(
-        "--save", metavar="FOLDER", type=named_path, help="write certificate.json there"
+        "--save", metavar="FOLDER", type=path_option, help="write certificate.json there"
     )
     parser.add_argument(
         "--show",
         metavar="FOLDER",
-        type=named_path,
+        type=path_option,
         action="append",
         help="only print the saved reports in this folder, as one table per scheme",
     )

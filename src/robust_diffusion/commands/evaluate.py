@@ -110,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_config_dir(parser)
     parser.add_argument(
-        "--save", metavar="FOLDER", type=named_path, help="write report.json and the graphs there"
+        "--save", metavar="FOLDER", type=path_option, help="write report.json and the graphs there"
     )
     reports = parser.add_mutually_exclusive_group()
     reports.add_argument(
@@ -128,14 +128,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--graphs",
         metavar="PATH",
-        type=named_path,
+        type=path_option,
         help="with --unit-test: graphs of a file or folder in place of the zoo's, unit_test.npz of "
         "arXiv:2301.13694 or attacked graphs that GRB or DeepRobust wrote",
     )
     return parser
 
 
-def named_path(text: str) -> Path:
+def path_option(text: str) -> Path:
     """Return a path; argparse reports an empty one, which would be the current folder."""
     if not text:
         raise argparse.ArgumentTypeError("names no folder or file; give one, or leave it out")
@@ -146,7 +146,7 @@ def add_config_dir(parser: argparse.ArgumentParser) -> None:
     """Add `--config-dir`, which Hydra offers for runs."""
     parser.add_argument(
         "--config-dir",
-        type=named_path,
+        type=path_option,
         metavar="FOLDER",
         help="folder with your options, such as flow/my_flow.yaml",
     )
