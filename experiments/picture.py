@@ -3,7 +3,6 @@
     python experiments/picture.py NAME
 
 attack        README: accuracy on Cora, clean and under transferred attacks
-budget        worst case against budget
 certificates  certified accuracy and accuracy under attack, from `experiments/certificates/`
 tradeoff      certified radius against accuracy, by noise, from `certificates/tradeoff/`
 collective    certificates for an attack on all targets at once, from `certificates/collective/`
@@ -16,7 +15,7 @@ tables        charts of the paper's tables
 
 import argparse
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -25,10 +24,8 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from scipy.optimize import isotonic_regression
 
 from robust_diffusion.certificates.base import clopper_pearson
 from robust_diffusion.certificates.report import read_certificates
@@ -40,7 +37,6 @@ from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.records import latest_by_run, read_records
 from robust_diffusion.records.records import by_experiment
 from robust_diffusion.results.frame import frame, named_by_settings
-from robust_diffusion.results.leaderboard import budget_curve
 from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.worst_case import recorded_on, worst_case_table, worst_cases
 
@@ -56,12 +52,6 @@ DIFFUSION = ("beltrami_guard", "mean_curvature", "beltrami", "grand", "heat")
 OTHERS = ("gnn_guard", "appnp", "robust_gcn", "gin", "gcn_svd", "graph_sage", "gat", "mlp")
 """Rows from top to bottom: diffusion, then other networks."""
 
-CURVES = (
-    *("beltrami_guard", "beltrami", "uniform_modulation", "mean_curvature", "grand"),
-    *("gnn_guard", "gcn"),
-)
-"""Models in `budget`."""
-
 ATTACKED = ("gcn", "gnn_guard")
 """Models in `effort`."""
 
@@ -69,10 +59,6 @@ COMPARED = ("gcn", "beltrami")
 """Models in `versions`, attacked with 20 nodes of 4 edges."""
 
 GREYS = ("#bbbbbb", "#888888", "#555555", "#111111")
-NODES, EDGES = (1, 5, 10, 20, 50), (4, 50)
-LINE = 5.0
-"""Minimum distance between two labels, in points of accuracy."""
-
 MARKS = ("clean", "speit", "tdgia")
 WORST = "worst"
 
@@ -146,64 +132,6 @@ def draw_attacks(found: dict[str, dict[str, float]]) -> Figure:
     figure.suptitle("Cora, 50 injected nodes of 50 edges each")
     figure.legend(loc="outside lower center", frameon=False, ncols=3)
     return figure
-
-
-def curves(records: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Return the worst cases of `experiment=budget-curve` on Cora; exit if any is missing."""
-    cells = Runs(records, fidelity="paper").of("budget-curve")
-    found = budget_curve([cell for cell in cells if cell["dataset"] == "cora"])
-    wanted = {(m, e, n) for m in ["mlp", *CURVES] for e in EDGES for n in NODES}
-    if not found.empty:
-        wanted -= set(found[["model", "edges", "nodes"]].itertuples(index=False, name=None))
-    if wanted:
-        first = "{} with {} edges of each of {} nodes".format(*min(wanted))
-        raise SystemExit(
-            f"{RECORDS}: lacks {len(wanted)} points of experiment=budget-curve, the first {first}; "
-            "run and publish it"
-        )
-    return found
-
-
-def draw_budgets(found: pd.DataFrame) -> Figure:
-    """Draw a panel per number of edges, a labelled curve per model, and the MLP as a line."""
-    figure, panels = plt.subplots(1, 2, figsize=(8, 4.2), sharey=True, layout="constrained")
-    for axes, edges in zip(panels, EDGES, strict=True):
-        of_panel = found[found["edges"] == edges]
-        axes.set_title(f"{edges} edges per injected node", fontsize=10)
-        _draw_panel(axes, dict(iter(of_panel.groupby("model"))))
-    panels[0].set_ylabel("lowest accuracy in %")
-    figure.supxlabel("injected nodes (logarithmic)", fontsize=10)
-    seeds = found["seeds"].min()
-    drawn = f"mean of {seeds} seeds" if seeds > 1 else "one seed"
-    title = f"Cora: the worst that any attack does, {drawn}"
-    if not found["bound"].all():
-        title += "; hollow marks are no bounds"
-    figure.suptitle(title, fontsize=11)
-    return figure
-
-
-def _draw_panel(axes: Axes, found: Mapping[Any, pd.DataFrame]) -> None:
-    mlp = found["mlp"]["worst"].mean()
-    axes.axhline(mlp, color="#1b1b1b", ls="--", lw=1)
-    ends = {"MLP": (mlp, "#1b1b1b")}
-    for model in CURVES:
-        look = look_of(model)
-        label, marker, color = look.label, look.marker, look.colour
-        curve = found[model].sort_values("nodes")
-        x, y = [0, *curve["nodes"]], [curve["clean"].iloc[0], *curve["worst"]]
-        axes.plot(x, y, color=color, lw=1.6, zorder=2)
-        for nodes, worst, bound in zip(curve["nodes"], curve["worst"], curve["bound"], strict=True):
-            fill = color if bound else "white"
-            axes.plot(nodes, worst, marker, color=color, mfc=fill, ms=5.5, zorder=3, clip_on=False)
-        ends[label] = (y[-1], color)
-    axes.set_xscale("symlog", linthresh=1, linscale=0.45)
-    axes.set(xlim=(0, NODES[-1]), ylim=(0, 90))
-    axes.set_xticks([0, *NODES], ["clean", *map(str, NODES)])
-    axes.minorticks_off()
-    axes.grid(color="#eeeeee", zorder=0)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    _label_ends(axes, ends)
 
 
 def one_by_one(name: str) -> pd.DataFrame:
@@ -383,37 +311,10 @@ def draw_long_runs(record: Mapping[str, Any]) -> Figure:
     return draw_stability(rows)
 
 
-def _label_ends(axes: Axes, ends: Mapping[str, tuple[float, str]]) -> None:
-    """Label curves to the right of a panel, each as close to its end as possible.
-
-    Args:
-        axes: The panel.
-        ends: Label -> height of the curve's end, and colour.
-    """
-    ordered = sorted(ends.items(), key=lambda item: item[1][0])
-    # Heights at least LINE apart, closest to the ends in least squares, and not below the axis.
-    steps = LINE * np.arange(len(ordered))
-    heights = isotonic_regression([end for _, (end, _) in ordered] - steps).x.clip(0) + steps
-    for (label, (end, color)), height in zip(ordered, heights, strict=True):
-        axes.annotate(
-            f"{label} {end:.0f}",
-            (NODES[-1], end),
-            (1.12, height),
-            textcoords=axes.get_yaxis_transform(),
-            va="center",
-            fontsize=9,
-            arrowprops={"arrowstyle": "-", "color": color, "relpos": (0, 0.5), "shrinkA": 1},
-        )
-
-
 def main() -> None:
     """Write the figure named on the command line, or those of the tables."""
     pictures: Mapping[str, tuple[str, Callable[[], Figure]]] = {
         "attack": ("accuracy_under_attack.svg", lambda: draw_attacks(mean_accuracy())),
-        "budget": (
-            "accuracy_against_budget.svg",
-            lambda: draw_budgets(curves(read_records(RECORDS))),
-        ),
         "certificates": (
             "certified_accuracy.svg",
             lambda: draw_certificates(certificates()),

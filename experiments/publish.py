@@ -44,7 +44,7 @@ PLACES = frozenset(["download", "printed", "progress_bar", "root", "urls"])
 KEPT_WHOLE = frozenset(["model", "surrogates", "attacks"])
 """Parts of a configuration in which every key shapes the result."""
 
-FROZEN = frozenset(["tune.md"])
+FROZEN = frozenset(["budget-curve.md", "switches.md", "targets.md", "tune.md"])
 """Pages of finished studies, which no code writes any more."""
 
 FRONT = "<!-- claims, by `make publish` -->"

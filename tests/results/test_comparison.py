@@ -1,11 +1,9 @@
-import math
-from itertools import product
 from typing import Any
 
 import pytest
 from scipy import stats
 
-from robust_diffusion.results.comparison import compare, compare_worst_cases, show_effects
+from robust_diffusion.results.comparison import compare, compare_worst_cases
 from tests.paper.records import finished
 from tests.results.worst_cases import NEW, OLD, record
 
@@ -50,66 +48,6 @@ def test_the_nearest_setting_is_departed_from() -> None:
     *_, last = compare(records).to_dict("records")
     assert last["setting"] == "flow=grand: rewiring={keep_ratio:0.5}"
     assert last["change in clean"] == "−20.00"  # equal ones have no spread to be tested by
-
-
-def test_effects_of_a_half_fraction_are_those_it_was_made_of() -> None:
-    records = []
-    for seed, (a, b, c) in product(range(3), product((0, 1), repeat=3)):
-        accuracy = 0.5 + 0.06 * a - 0.02 * b + 0.01 * seed + 0.001 * (-1) ** (a + b + c + seed)
-        d = (a + b + c) % 2
-        options = {"x.a": "on" if a else "off", "x.b": str(b), "x.c": str(c), "x.d": str(d)}
-        options |= {"x.floor": f"{a}.1", "seed": str(seed), "dataset": "cora"}
-        records.append({"seed": seed, "overrides": options, "accuracy": {"tdgia": accuracy}})
-    records.append({**records[0], "seed": 3})  # a seed that was broken off
-    table = show_effects(records)
-    assert "8 settings and 3 seeds" in table.title
-    switches = list(table.cells["switch"])
-    assert switches == ["a=on, floor=1.1", "b=1", "c=1", "d=1"]
-    effects = [float(text.split()[0].replace("−", "-")) for text in table.cells["effect on tdgia"]]
-    assert effects == pytest.approx([6, -2, 0, 0], abs=0.1)
-    assert "(p < 0.001)" in table.cells["effect on tdgia"][1]
-
-
-def factorial(**overrides: str) -> list[dict[str, Any]]:
-    """Records of two options with effects of 10 and 5 points, on three seeds."""
-    return [
-        {
-            "seed": seed,
-            "overrides": {"seed": str(seed), "x.a": str(a), "x.b": str(b), **overrides},
-            "accuracy": {"clean": 0.5 + 0.1 * a + 0.05 * b + 0.001 * (seed * (a + 2 * b) % 3)},
-        }
-        for seed, a, b in product(range(3), (0, 1), (0, 1))
-    ]
-
-
-def test_a_setting_run_twice_does_not_stand_in_for_one_that_is_missing() -> None:
-    *records, _ = factorial()
-    again = records[-1] | {"accuracy": {"clean": 0.9}}
-    assert "and 2 seeds" in show_effects([*records, again]).title
-
-
-def test_options_that_change_no_result_are_no_settings_of_their_own() -> None:
-    plain = show_effects(factorial())
-    mixed = show_effects([*factorial()[:5], *factorial(logger="wandb")[5:]])
-    assert mixed.title == plain.title
-    assert mixed.cells.equals(plain.cells)
-
-
-@pytest.mark.parametrize(
-    ("constant", "text"), [(0.0, "0.00 (p -)"), (0.1, "0.00 (p -)"), (math.nan, "- (p -)")]
-)
-def test_a_graph_without_spread_is_not_tested(constant: float, text: str) -> None:
-    records = [
-        {
-            "seed": seed,
-            "overrides": {"seed": str(seed), "x.a": str(a)},
-            "accuracy": {"auto": constant, "pgd": 0.3 + 0.1 * a + 0.002 * ((3 * seed + a) % 4)},
-        }
-        for seed, a in product(range(4), (0, 1))
-    ]
-    row = show_effects(records).cells.iloc[0]
-    assert row["effect on auto"] == text
-    assert "(p < 0.001)" in row["effect on pgd"]
 
 
 OWN, OTHER = (0.20, 0.24, 0.31), (0.10, 0.20, 0.24)
@@ -170,9 +108,3 @@ def test_flags_of_a_seed_of_one_model_alone_mark_no_comparison() -> None:
     table = compare_worst_cases([*BOTH, alone], "beltrami", "uniform_modulation")
     assert table.cells.equals(compare_worst_cases(BOTH, "beltrami", "uniform_modulation").cells)
     assert not table.notes
-
-
-def test_without_an_option_the_accuracies_are_shown() -> None:
-    shown = show_effects([finished(0.5, 0.4, seed=seed, overrides={}) for seed in range(2)])
-    assert "effect" not in " ".join(shown.cells)
-    assert not shown.cells.empty

@@ -5,8 +5,6 @@ import pytest
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.leaderboard import (
     GRID,
-    budget_without_effect,
-    show_budgets,
     show_leaderboard,
 )
 from tests.results.worst_cases import OLD, record, trained_for, with_words
@@ -72,13 +70,11 @@ def test_a_seed_without_an_mlp_has_the_mean_of_those_of_its_variant() -> None:
     assert dict(above) == {"paper": "−10.00", "released": "+20.00"}
 
 
-def test_the_board_and_budgets_keep_the_best_of_several_mlps_as_control() -> None:
+def test_the_best_of_several_mlps_is_the_control() -> None:
     weaker = [trained_for(record("mlp", budget=SMALL, clean=0.5, auto=0.5), 10)]
     board = rows([*RECORDS, *weaker])
     assert board["gnn_guard"]["above MLP"] == "+10.00"
     assert [row["rank"] for name, row in board.items() if "mlp" in name] == ["control"] * 2
-    several = [*CONTROL, *(trained_for(run, 10) for run in CONTROL)]
-    assert not show_budgets(several).notes
 
 
 def test_models_alike_at_the_largest_budget_differ_by_their_curves() -> None:
@@ -141,38 +137,3 @@ def test_what_has_faced_less_is_left_out() -> None:
     ]
     assert rows([*RECORDS, *left_out]) == rows(RECORDS)
     assert ranks([GUARD, strong | {"experiment": "t-end"}])["gat"] == "1"  # whichever ran it
-
-
-def by_nodes(model: str, accuracies: dict[int, float], **options: float) -> list[Record]:
-    """One record per number of injected nodes."""
-    return [
-        record(model, budget=(nodes, 4), auto=accuracy, **options)
-        for nodes, accuracy in accuracies.items()
-    ]
-
-
-CONTROL = by_nodes("mlp", {1: 0.6, 50: 0.6}, clean=0.6)
-STALLED = by_nodes("gnn_guard", {1: 0.75, 50: 0.745}) + by_nodes(
-    "gnn_guard", {1: 0.7, 50: 0.2}, seed=1
-)
-
-
-@pytest.mark.parametrize(
-    ("last", "stalls"),
-    [(0.6, True), (0.3, False), (0.0, False)],
-)
-def test_budget_without_effect(last: float, *, stalls: bool) -> None:
-    first = 0.6 if last else 0.0  # nothing is left to lose
-    assert bool(budget_without_effect([(50, last), (1, first)])) == stalls
-
-
-def test_a_curve_that_stalls_is_no_bound_and_never_bold() -> None:
-    table = show_budgets([*CONTROL, *STALLED])
-    row = table.cells.set_index("model").loc["gnn_guard"]
-    assert (row["1"], row["seeds"]) == ("72.50 ± 3.54 !", "2")
-    assert row["50"].endswith(" !")
-    assert table.notes == [
-        "! gnn_guard, 4 edges each: not a bound: budget_without_effect: "
-        "75.00 % with 1 injected, 74.50 % with 50 (seed 0)"
-    ]
-    assert not show_budgets(CONTROL).notes  # which nothing hurts

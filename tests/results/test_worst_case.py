@@ -14,7 +14,6 @@ from robust_diffusion.results.frame import frame
 from robust_diffusion.results.worst_case import (
     SHOWN,
     recorded_on,
-    show_targets,
     show_worst_cases,
     worst_case_table,
     worst_cases,
@@ -229,46 +228,3 @@ def test_a_table_of_modifications_names_what_they_may_spend() -> None:
     row = shown.cells.set_index("model").loc["gcn"]
     assert (row["random flips"], row["white box"], row["above MLP"]) == ("70.00", "10.00", "-50.00")
     assert {record["model"] for record in recorded_on(by_experiment(cells))} == {"mlp", "gcn"}
-
-
-def at(model: str, difficulty: str, clean: float, auto: float) -> dict[str, Any]:
-    """A record of one set of targets."""
-    own = {"run": f"{model} {difficulty}", "difficulty": difficulty}
-    return record(model, "white_box", budget=(5, 20), clean=clean, auto=auto) | own
-
-
-def test_rankings_at_other_targets_are_told_by_kendalls_tau() -> None:
-    easy = [at(model, "easy", 0.9 - i / 10, 0.1 * i) for i, model in enumerate("abc")]
-    hard = [at(model, "hard", 0.5 - i / 10, 0.3 - 0.1 * i) for i, model in enumerate("abc")]
-    cells = show_targets([*easy, *hard, {**hard[0], "run": "x", "error": "no memory"}]).cells
-    cells = cells.set_index("model")
-    assert list(cells.index) == ["a", "b", "c", "Kendall's tau"]
-    assert cells.loc["a", "easy"] == "90.0 to 0.0"
-    assert cells.loc["c", "hard"] == "30.0 to 10.0"
-    assert list(cells.loc["Kendall's tau"])[1:] == ["1.00 to 1.00", "1.00 to −1.00"]
-
-
-def test_models_run_at_some_targets_only_are_shown() -> None:
-    cells = show_targets([at("a", "easy", 0.9, 0.4), at("b", "hard", 0.5, 0.2)]).cells
-    cells = cells.set_index("model")
-    assert list(cells["seeds"]) == ["1", "1", ""]
-    assert dict(cells["easy"]) == {"a": "90.0 to 40.0", "b": "- to -", "Kendall's tau": "- to -"}
-    assert dict(cells["hard"]) == {"a": "- to -", "b": "50.0 to 20.0", "Kendall's tau": "- to -"}
-
-
-def test_variants_and_budgets_at_targets_have_rows_of_their_own() -> None:
-    runs = [at("a", easy, 0.9, 0.4) for easy in ("easy", "hard")]
-    released = [run | {"fidelity": "released", "run": f"{run['run']} released"} for run in runs]
-    cells = show_targets([*runs, *released]).cells
-    assert list(cells["model"])[:-1] == ["a, paper", "a, released"]
-    budgets = show_targets([*runs, *(with_feature_limits(run, 5.0) for run in runs)])
-    assert len(cells) == len(budgets.cells) == 3
-    assert "within" not in budgets.title
-
-
-def test_flags_at_targets_are_shown_and_no_run_is_no_error() -> None:
-    flagged = at("a", "easy", 0.9, 0.4) | {"flags": {"auto": ["zero_gradient"]}}
-    table = show_targets([flagged])
-    assert table.cells["easy"][0] == "90.0 to 40.0 !"
-    assert table.notes == ["! a, easy: not a bound: zero_gradient"]
-    assert show_targets([flagged | {"error": "no memory"}]).cells.empty

@@ -9,7 +9,6 @@ Code = Literal[
     "zero_gradient",
     "gradient_not_finite",
     "loss_without_errors",
-    "budget_without_effect",
     "stochastic",
     "solvers_disagree",
     "budget_unspent",

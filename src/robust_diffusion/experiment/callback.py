@@ -24,9 +24,8 @@ from robust_diffusion.records.records import (
     latest_by_run,
     read_records,
 )
-from robust_diffusion.results.leaderboard import show_budgets
 from robust_diffusion.results.table import rank, summarize
-from robust_diffusion.results.worst_case import show_targets, show_worst_cases
+from robust_diffusion.results.worst_case import show_worst_cases
 from robust_diffusion.system.markdown import print_table
 
 Tagged = tuple[pd.DataFrame, list[str]]
@@ -37,7 +36,7 @@ class PrintResults(Callback):
     """Callback that prints a table of the recorded runs at the end of a run or a sweep.
 
     The table `shows` accuracies on the `test` graphs, accuracies on the clean graph's `validation`
-    nodes, or the `worst_case` of each model, also by `budget` or by `targets`.
+    nodes, or the `worst_case` of each model.
     """
 
     def __init__(self, shows: str = "test") -> None:
@@ -45,8 +44,6 @@ class PrintResults(Callback):
             "test": summarize,
             "validation": rank,
             "worst_case": show_worst_cases,
-            "budget": show_budgets,
-            "targets": show_targets,
         }
         self._summarize = tables[check_choice("hydra.callbacks.results.shows", shows, tables)]
 

@@ -18,12 +18,11 @@ from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
 from robust_diffusion.paper.render import ENVIRONMENT, render_html
 from robust_diffusion.records.records import Record, by_experiment, first_asked, latest_by_run
-from robust_diffusion.results.comparison import compare_worst_cases, show_comparison, show_effects
+from robust_diffusion.results.comparison import compare_worst_cases, show_comparison
 from robust_diffusion.results.entry import BAND
-from robust_diffusion.results.leaderboard import show_budgets
 from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.table import ResultTable, rank, summarize
-from robust_diffusion.results.worst_case import recorded_on, show_targets, show_worst_cases
+from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +44,7 @@ STUDIES: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
     "mlp": summarize,
     "grand-rate": rank,
     **dict.fromkeys(_WORST_CASES, show_worst_cases),
-    "budget-curve": show_budgets,
     "poisoning": summarize,
-    "switches": show_effects,
-    "targets": show_targets,
 }
 """Experiments whose settings are compared, or listed by accuracy or worst case."""
 

@@ -1,4 +1,4 @@
-"""Comparisons between settings of a sweep, main effects of options, and pairs of models."""
+"""Comparisons between settings of a sweep, and pairs of models."""
 
 import math
 import re
@@ -7,9 +7,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from scipy import special
 
 from robust_diffusion.records.identity import PRESENTATION_KEYS
 from robust_diffusion.records.records import Record, first_asked, is_tested
@@ -19,15 +17,13 @@ from robust_diffusion.results.frame import named_by_settings, narrow_frame
 from robust_diffusion.results.numbers import (
     LEVEL,
     Estimate,
-    holm,
     mean_and_std,
     one_sample_p,
-    p_value,
     signed,
     spread,
     starred,
 )
-from robust_diffusion.results.table import ResultTable, summarize
+from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
     PAIRED,
     all_of,
@@ -50,9 +46,6 @@ KINDS = ("dataset", "model", "flow")
 
 _NAMES = ["dataset", "variant", "budget"]
 """Columns of a comparison of two models that are only shown if rows differ in them."""
-
-_ROUNDING = 1e-9
-"""Standard error, in points, below which accuracies only differ by rounding."""
 
 CHANGE = "change in "  # prefix of the columns of changes
 
@@ -211,72 +204,6 @@ def _named(setting: Setting, known: Setting) -> str:
     )
     shared = ", ".join(f"{key}={value}" for key, value in known.items())
     return ": ".join(filter(None, [shared, named])) or "(baseline)"
-
-
-def show_effects(records: Sequence[Record]) -> ResultTable:
-    """Estimate the main effect of each two-valued option, in points of accuracy.
-
-    The estimate is a least-squares fit of accuracy on the options and the seeds. An option is coded
-    -1/2 for the value that was run first and +1/2 for the other; options that always change
-    together count as one. Only seeds that all settings have are used. P-values are Holm-corrected
-    over the table.
-
-    Reference: Box, Hunter and Hunter 2005, "Statistics for Experimenters", chapters 5 and 6.
-
-    Args:
-        records: Runs of one experiment.
-
-    Returns:
-        One row per option, with effect, 95 % interval and p-value per test graph (`p -` without
-        residual variance). If the runs do not suffice to estimate effects, the result is the
-        accuracy of each setting.
-    """
-    tested = list(_latest(records).values())
-    if not tested:
-        return summarize(records)
-    settings = pd.DataFrame([_compared(record) for record in tested])
-    if settings.columns.empty:
-        return summarize(records)
-    seeds = pd.Series([record["seed"] for record in tested])
-    number = settings.groupby(list(settings), dropna=False).ngroups
-    whole = seeds.groupby(seeds).transform("size") == number
-    accuracy = 100 * pd.DataFrame([record["accuracy"] for record in tested])[whole]
-    settings, seeds = settings[whole], seeds[whole]
-    codes: dict[tuple[float, ...], list[str]] = {}  # code -> options that change together
-    for key, values in settings.items():
-        first, *others = values.unique() if len(values) else [None]
-        if len(others) == 1:
-            value = "on" if str(others[0]).startswith("{") else others[0]
-            named = f"{str(key).rpartition('.')[2]}={value}"
-            codes.setdefault(tuple(np.where(values == first, -0.5, 0.5)), []).append(named)
-    design = np.column_stack([*codes, pd.get_dummies(seeds).to_numpy(float)])
-    freedom = len(design) - design.shape[1]
-    if not codes or freedom < 1 or np.linalg.matrix_rank(design) < design.shape[1]:
-        return summarize(records)
-    inverse = np.linalg.inv(design.T @ design)
-    effects = inverse @ design.T @ accuracy.to_numpy()
-    squares = ((accuracy.to_numpy() - design @ effects) ** 2).sum(axis=0) / freedom
-    # Per option and graph.
-    effects = effects[: len(codes)]
-    errors = np.sqrt(np.outer(np.diag(inverse), squares))[: len(codes)]
-    errors[errors < _ROUNDING] = np.nan  # without variation, there is no test
-    p_values = 2 * special.stdtr(freedom, -np.abs(effects) / errors)
-    corrected = np.array(holm(list(p_values.T.ravel()))).reshape(p_values.T.shape).T
-    margins = special.stdtrit(freedom, (1 + LEVEL) / 2) * errors
-    rows = []
-    for i, names in enumerate(codes.values()):
-        row = {"switch": ", ".join(names)}
-        for j, graph in enumerate(accuracy):
-            effect, margin = effects[i, j], margins[i, j]
-            ends = f"{signed(effect - margin, 2)}, {signed(effect + margin, 2)}"
-            test = "(p -)" if np.isnan(margin) else f"[{ends}] (p {p_value(corrected[i, j])})"
-            row[f"effect on {graph}"] = f"{signed(effect, 2)} {test}"
-        rows.append(row)
-    title = (
-        f"Main effects in points of accuracy over {number} settings and {seeds.nunique()} seeds, "
-        "with 95 % intervals; p Holm-corrected over the table"
-    )
-    return ResultTable(title, pd.DataFrame(rows), ["switch"], [])
 
 
 def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> ResultTable:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import settings_of
-from robust_diffusion.records.records import CLEAN, Record, is_tested, latest_by_run, model_name
+from robust_diffusion.records.records import CLEAN, Record, is_tested, model_name
 from robust_diffusion.results.captions import describe_cuts, describe_limits, differing_keys, ranges
 from robust_diffusion.results.evidence import ENSEMBLES, SEEN, THOROUGH, knows_model
 from robust_diffusion.results.frame import (
@@ -20,7 +20,7 @@ from robust_diffusion.results.frame import (
     named_by_settings,
     narrow_frame,
 )
-from robust_diffusion.results.numbers import MINUS, mean_and_std, spread
+from robust_diffusion.results.numbers import mean_and_std, spread
 from robust_diffusion.results.table import NOTHING, ResultTable
 
 SHOWN = ["clean", "chance", "transfer", "white_box", "adaptive", "worst"]
@@ -185,17 +185,16 @@ def _deepest(
     return [model for model in models if depth(model) == most]
 
 
-def lowest_within(models: pd.DataFrame, alike: Sequence[str] = ()) -> pd.DataFrame:
+def lowest_within(models: pd.DataFrame) -> pd.DataFrame:
     """Replace the worst case in each row of `worst_cases` by the lowest within its budget.
 
     This includes the worst cases of all smaller budgets.
 
     Args:
         models: Result of `worst_cases`.
-        alike: Further columns in which rows must agree to be combined.
     """
     models = models.reset_index(drop=True)
-    trained = ["dataset", "variant", "model", "draw", "split", *alike]
+    trained = ["dataset", "variant", "model", "draw", "split"]
     lowest = models.index.to_numpy().copy()
     for _, group in models.groupby([*trained, models["budget"].map(feature_limits)], sort=False):
         limits = group[["nodes", "edges"]].to_numpy(int)
@@ -315,72 +314,6 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     title = f"{datasets}: lowest accuracy in % that any attack reached{budgets}"
     texts = [*keys, *({"from"} & set(shown)), "by"]
     return ResultTable("; ".join([title, *describe_cuts(records)]), shown, texts, notes)
-
-
-def show_targets(records: Sequence[Record]) -> ResultTable:
-    """Tabulate each model's clean accuracy and worst case at each set of targets, as text.
-
-    The last row has Kendall's rank correlation (tau-b) of the models with their ranking at the
-    first set, if at least two models differ in both. The choice of targets can change a ranking,
-    arXiv:2605.05534.
-
-    Args:
-        records: Runs with any targets; failed ones are ignored. The name of a model includes its
-            dataset, variant or budget if there are several.
-    """
-    rows = narrow_frame(latest_by_run(records).values())
-    # A model has the same name at all sets of targets.
-    rows["settings"] = rows["settings"].map(
-        lambda own: {k: v for k, v in own.items() if k != "data.difficulty"}
-    )
-    named = named_by_settings(rows[rows["accuracy"].notna()])
-    named["limits"] = named_budgets(named)
-    apart = differing(named, ["dataset", "variant", "limits"])
-    named["model"] = [", ".join(texts) for texts in named[["model", *apart]].to_numpy()]
-    targets = [str(record.get("difficulty")) for record in named["record"]]
-    tables = {}
-    for name, runs in named.groupby(targets, sort=False):
-        table = worst_case_table(worst_cases(runs))
-        if not table.empty:
-            tables[name] = table.set_index("model").sort_values("clean", ascending=False)
-    if not tables:
-        return NOTHING
-    first, *_ = tables.values()
-    notes = [
-        f"! {model}, {name}: not a bound: {flags}"
-        for name, table in tables.items()
-        for model, flags in table["flags"].items()
-        if flags
-    ]
-    models = pd.concat(tables.values())
-    models = models[~models.index.duplicated()]
-    cells = pd.DataFrame(index=models.index)
-    for name, table in tables.items():
-        rows = table.reindex(cells.index)[["clean", "worst", "flags"]].fillna({"flags": ""})
-        cells[name] = [
-            f"{spread(clean, None, 1)} to {spread(worst, None, 1)}{' !' * bool(flags)}"
-            for clean, worst, flags in rows.itertuples(index=False)
-        ]
-    cells.loc["Kendall's tau"] = [
-        " to ".join(_tau(table[column], first[column]) for column in ("clean", "worst"))
-        for table in tables.values()
-    ]
-    cells.insert(0, "seeds", [*models["seeds"].astype(str), ""])
-    title = (
-        f"{', '.join(first['dataset'].unique())}: clean accuracy and the lowest that any attack "
-        "reached, in %, by targets"
-    )
-    title += "" if "limits" in apart else f", within {limits_in_words(first['budget'].iloc[0])}"
-    cells = cells.rename_axis("model").reset_index()
-    return ResultTable("; ".join([title, *describe_cuts(records)]), cells, ["model"], notes)
-
-
-def _tau(values: "pd.Series[float]", others: "pd.Series[float]") -> str:
-    """Compute Kendall's tau-b, without `scipy.stats`, which takes a second to import."""
-    pairs = pd.concat([values, others], axis=1, join="inner").dropna().to_numpy()
-    first, second = (np.sign(np.subtract.outer(column, column)) for column in pairs.T)
-    ties = np.sqrt((first**2).sum() * (second**2).sum())
-    return f"{(first * second).sum() / ties:.2f}".replace("-", MINUS) if ties else "-"
 
 
 def limits_in_words(budget: Budget) -> str:
