@@ -129,7 +129,7 @@ $(GRB)/.installed: pyproject.toml constraints.txt
 grb-parity: $(GRB)/.installed ## Run GRB 0.1.0's models and attacks beside ours, in its own environment (ARGS=--smoke)
 	OMP_NUM_THREADS=1 $(GRB)/bin/python experiments/grb_parity/grb_parity.py $(ARGS)
 
-bench: $(STAMP) ## Measure speed and memory into benchmarks/results/ (20 minutes on a quiet machine)
+bench: $(STAMP) ## Measure speed and memory into benchmarks/results/ (10 minutes on a quiet machine)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py $(ARGS)
 
 bench-check: $(STAMP) ## Measure the ratios of an epoch and compare them with those recorded

@@ -1,4 +1,4 @@
-"""Benchmark cases of attacks and certificates, for `cases.py`."""
+"""Benchmark cases of attacks, for `cases.py`."""
 
 from functools import partial
 from typing import Any
@@ -10,10 +10,6 @@ from networks import ONE_STEP, epoch_of, load, network
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import SPEIT, AutoInjection, Budget, GradientInjection
-from robust_diffusion.certificates import BiSmoothing, SparseSmoothing
-from robust_diffusion.certificates.base import Noise
-from robust_diffusion.certificates.locality import check_locality
-from robust_diffusion.certificates.sampling import graphs_per_pass, noisy_logits
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN
 from robust_diffusion.operators import FixedRows, set_backend
@@ -96,36 +92,5 @@ def rows(repeat: int) -> dict[str, Any]:
             run()
 
     runs = {"apart": run, "together": put_together}
-    seconds = by_turns(runs, repeat=max(1, repeat // 5), warm_up=1)
-    return {name: summary(values) for name, values in seconds.items()}
-
-
-def votes(repeat: int) -> dict[str, Any]:
-    """Measure 100 samples of a certificate on Cora, as in `certify` and on whole graphs."""
-    datamodule = load("cora")
-    x, edges = datamodule.graph.x, datamodule.graph.edge_index
-    torch.manual_seed(0)
-    gcn = GCN(datamodule.num_features, 64, datamodule.num_classes, num_layers=3).eval()
-    models, runs = {"GCN": gcn, "Beltrami, 3 x 64": network(datamodule, ONE_STEP).eval()}, {}
-
-    def whole(model: torch.nn.Module, scheme: Any) -> None:
-        with torch.no_grad():
-            for first in range(0, 100, 20):
-                noise, draws = Noise(0, "votes"), range(first, first + 20)
-                noisy_logits(model, x, edges, scheme, noise, draws)
-
-    def counted(model: torch.nn.Module, scheme: Any, per_pass: int) -> None:
-        with torch.no_grad():
-            edgeless = model(x, edges[:, :0]) if per_pass > 1 else None
-            for first in range(0, 100, per_pass):
-                noise, draws = Noise(0, "votes"), range(first, first + per_pass)
-                noisy_logits(model, x, edges, scheme, noise, draws, edgeless=edgeless)
-
-    for name, model in models.items():
-        for scheme in (BiSmoothing(), SparseSmoothing()):
-            case = f"{scheme.name}, {name}"
-            per_pass = graphs_per_pass(x, edges, scheme, check_locality(model, x, edges, scheme))
-            runs[f"{case}, whole graphs"] = partial(whole, model, scheme)
-            runs[case] = partial(counted, model, scheme, per_pass)
     seconds = by_turns(runs, repeat=max(1, repeat // 5), warm_up=1)
     return {name: summary(values) for name, values in seconds.items()}

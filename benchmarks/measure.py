@@ -62,24 +62,15 @@ class PeakGrowth:
         self.megabytes = (_status("VmHWM") - self._before) / MEGABYTE
 
 
-def in_own_process(
-    script: str, *arguments: str, environment: Mapping[str, str] | None = None
-) -> Any:
+def in_own_process(script: str, *arguments: str) -> Any:
     """Run a script of this folder in a new process, and return its last line, parsed as JSON.
 
     Args:
         script: File name of the script.
         arguments: Command-line arguments.
-        environment: Environment variables to add to those of this process.
     """
     command = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
-    result = subprocess.run(
-        command,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        env=os.environ | (environment or {}),
-    )
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(result.stdout.splitlines()[-1])
 
 
