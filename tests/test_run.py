@@ -179,6 +179,21 @@ def test_a_fault_or_a_defect_in_one_cell_is_one_failure_and_the_others_go_on(
 
 
 @pytest.mark.faults
+def test_a_full_disk_shows_no_run_as_done(
+    cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: str, _: Any) -> None:
+        raise ConfigError(f"paths.records={path}: cannot be written (No space left on device)")
+
+    monkeypatch.setattr(running, "append_record", full)
+    logging.getLogger("robust_diffusion").setLevel(logging.INFO)
+    outcome = cli("-m", "flow=heat", "seed=0", *tiny_clean)
+    assert outcome.status == 1
+    (line,) = [line for line in outcome.err.splitlines() if line.startswith("[1/1]")]
+    assert " failed: paths.records=" in line
+
+
+@pytest.mark.faults
 def test_a_cell_ends_at_its_time_limit(
     cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ _NAMED: Mapping[Any, str] = {
     int: "a whole number",
     float: "a finite number",
     str: "text",
+    Path: "a path",
     NoneType: "null",
     Callable: "callable",
 }

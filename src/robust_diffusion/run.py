@@ -50,9 +50,6 @@ def cell(cfg: DictConfig) -> float | None:
     except Exception as error:
         cause = expected_cause(error) or error
         multirun = HydraConfig.get().mode == RunMode.MULTIRUN
-        # A sweep takes its exit status from its records, so there a lost record must raise.
-        with nullcontext() if multirun else suppress(Exception):
-            record_failure(cfg, describe(cause, ALL_COMMANDS), type(cause).__name__)
         message = line_of(error, ALL_COMMANDS, HydraConfig.get().runtime.output_dir)
         # An expected error needs no traceback: its message says it all.
         if multirun:
@@ -61,13 +58,18 @@ def cell(cfg: DictConfig) -> float | None:
                 log.error("run %s", number, exc_info=True)
             end = {"end": f"failed: {message}"}
             log.error("run %s failed: %s", number, message, extra=end)  # noqa: TRY400
-        elif wants_traceback():
-            raise
-        else:
-            # Not raised, since Hydra would print every override above it.
+        elif not wants_traceback():
             log.error("error: %s", message)  # noqa: TRY400
-            sys.exit(1)
-        return None
+        # After the message, since a full disk takes no record. A sweep takes its exit status from
+        # its records, so there a lost record must raise.
+        with nullcontext() if multirun else suppress(Exception):
+            record_failure(cfg, describe(cause, ALL_COMMANDS), type(cause).__name__)
+        if multirun:
+            return None
+        if wants_traceback():
+            raise
+        # Not raised, since Hydra would print every override above the message.
+        sys.exit(1)
     finally:
         # Trainer, module and data refer to each other. Python looks for such cycles after a number
         # of objects, not bytes, so the runs of a sweep would pile up, at gigabytes each.

@@ -184,7 +184,7 @@ def small(in_channels: int = FEATURES) -> nn.Module:
         (ConfigError, "surrogates", {"surrogates": {0: small(), "0": small()}}),
         (ConfigError, "seed=-1", {"seed": -1}),
         (ConfigError, "device=gpu", {"device": "gpu"}),
-        (ConfigError, "store=", {"store": __file__}),
+        *((ConfigError, "store=", {"store": of}) for of in (__file__, 3, b"cache", [])),
         (DataError, "data", {"data": [DATA]}),
         (DataError, "data.x", {"data": drawn_data(x=None)}),
         (DataError, "nodes", {"nodes": []}),

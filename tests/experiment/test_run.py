@@ -1,12 +1,17 @@
 import json
+import random
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
@@ -132,6 +137,41 @@ def test_a_notebook_runs_the_cell_of_the_command_line(
     assert run_experiment(["flow=heat", *tiny_clean])["accuracy"] == record["accuracy"]
     with pytest.raises(ConfigError, match="seed=-1"):
         run_experiment(["seed=-1"])
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, 3, "flow=heat", {"flow": "heat"}, [None], ["flow=heat", 3]]
+)
+def test_overrides_that_are_no_list_of_text_are_one_line(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^overrides=.*: expected a list of text"):
+        run_experiment(wrong)
+
+
+def drawn() -> list[float]:
+    return [random.random(), np.random.random(), torch.rand(1).item()]  # noqa: NPY002
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_notebook_keeps_its_random_state(
+    tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    pl.seed_everything(5)
+    expected = drawn()
+    pl.seed_everything(5)
+    if fails:
+        monkeypatch.setattr(running, "append_record", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError) if fails else nullcontext():
+        run_experiment(["flow=heat", "attack=none", *tiny_clean])
+    assert drawn() == expected
+
+
+def test_threads_take_turns(tiny_clean: list[str]) -> None:
+    def run(seed: int) -> Any:
+        return run_experiment(["flow=heat", "attack=none", f"seed={seed}", *tiny_clean])
+
+    with ThreadPoolExecutor(3) as pool:
+        records = list(pool.map(run, range(3)))
+    assert [record["seed"] for record in records] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("logger", ["wandb", "tensorboard"])

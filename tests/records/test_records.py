@@ -8,11 +8,13 @@ import resource
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from robust_diffusion.attacks import Budget
 from robust_diffusion.commands.records import run_records_command
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
 from robust_diffusion.records import append_record, read_records
@@ -25,6 +27,7 @@ from robust_diffusion.records.records import (
     model_name,
     record_lines,
 )
+from robust_diffusion.records.schema import BUDGET_KEYS
 from robust_diffusion.results.comparison import compare
 from robust_diffusion.results.table import rank, summarize
 from robust_diffusion.results.worst_case import show_worst_cases
@@ -321,6 +324,17 @@ def test_a_file_without_any_record_is_left_as_it_is(tmp_path: Path, content: byt
         run_records_command(["repair", "--records", str(path)])
     assert path.read_bytes() == content
     assert not Path(f"{path}.unreadable").exists()
+
+
+def test_a_limit_of_a_later_version_is_not_left_out_of_the_budget(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, later = tmp_path / "records.jsonl", finished(seed=1)
+    later["budget"]["declared"]["max_hops"] = 3
+    path.write_bytes(b"".join(encoded([finished(), later])))
+    assert [record["seed"] for record in read_records(path)] == [0]
+    assert "written by a later version" in caplog.text
+    assert {field.name for field in fields(Budget)} == BUDGET_KEYS
 
 
 @pytest.mark.faults

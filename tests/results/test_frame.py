@@ -1,10 +1,17 @@
 """The frame of recorded results, and names of models in a sweep over their settings."""
 
+import copy
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from robust_diffusion.errors import ConfigError, RobustDiffusionError
+from robust_diffusion.records import latest_by_run, read_records
+from robust_diffusion.records.records import check_records, encoded
 from robust_diffusion.results.comparison import compare_worst_cases
 from robust_diffusion.results.frame import COLUMNS, frame, named_by_settings
 from robust_diffusion.results.worst_case import show_worst_cases
@@ -45,6 +52,39 @@ def test_the_frame_has_a_row_per_cell_and_graph() -> None:
     )
     assert found["error"][2] == "loss is not finite"
     assert frame([]).empty
+
+
+@pytest.mark.parametrize(
+    "wrong", ["records.jsonl", Path("a"), None, 3, {"run": "a"}, ["a"], [None]]
+)
+@pytest.mark.parametrize("function", [frame, latest_by_run])
+def test_what_holds_no_records_is_refused(function: Any, wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^records: expected"):
+        function(wrong)
+
+
+def parts_of(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield record
+    for value in record.values():
+        if isinstance(value, dict):
+            yield from parts_of(value)
+
+
+@pytest.mark.parametrize("value", [{"x": [1, 2]}, [1], "text", 3, None])
+def test_an_unknown_key_anywhere_in_a_record_ends_in_no_raw_exception(
+    tmp_path: Path, value: Any
+) -> None:
+    path, plain = tmp_path / "records.jsonl", finished(flags={"speit": []}, parts={"speit": {}})
+    for i in range(len(list(parts_of(plain)))):
+        record = copy.deepcopy(plain)
+        list(parts_of(record))[i]["of_tomorrow"] = value
+        path.write_bytes(b"".join(encoded([record])))
+        records = read_records(path)
+        for table in (frame, show_worst_cases, lambda read: check_records({path: read})):
+            with suppress(RobustDiffusionError):
+                table(records)
+            with suppress(RobustDiffusionError):
+                table([record])
 
 
 def test_a_setting_in_which_runs_differ_is_a_column_of_its_type() -> None:

@@ -187,6 +187,11 @@ def certify(
     subject = subject_of(model, data, nodes, device, seed=seed)
     if isinstance(certificate, str):
         certificate = SCHEMES[check_choice("certificate", certificate, SCHEMES)]()
+    if not isinstance(certificate, Smoothing):
+        raise ConfigError(
+            f"certificate={certificate}: expected one of {', '.join(SCHEMES)} or a scheme, got "
+            f"{type(certificate).__name__}; use SparseSmoothing()"
+        )
     by_name = attacks_of_kind(attacks, certificate)
     if local:
         sample = local_sample(subject.graph, subject.targets, local, seed)

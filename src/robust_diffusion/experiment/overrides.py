@@ -3,7 +3,7 @@
 import logging
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -94,9 +94,10 @@ def compose_all(overrides: Sequence[str], config_dir: Path | None = None) -> Dic
         ConfigError: An override cannot be interpreted, or the folder is missing; the message has
             one line.
     """
-    if isinstance(overrides, str | Mapping):
+    is_list = isinstance(overrides, Sequence) and not isinstance(overrides, str)
+    if not is_list or not all(isinstance(override, str) for override in overrides):
         raise ConfigError(
-            f"overrides={overrides}: expected a list, such as ['flow=heat', 'seed=1']"
+            f"overrides={overrides}: expected a list of text, such as ['flow=heat', 'seed=1']"
         )
     check_arguments(overrides)
     added = []

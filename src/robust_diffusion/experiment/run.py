@@ -2,12 +2,15 @@
 
 import logging
 import math
+import random
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -19,6 +22,7 @@ from robust_diffusion.evaluation.load import ModelTraining, Recipe, set_up_proce
 from robust_diffusion.experiment.evaluate_run import RunResult, evaluate_run
 from robust_diffusion.experiment.overrides import check_config, compose_all
 from robust_diffusion.experiment.wandb_log import chosen_mode, log_record
+from robust_diffusion.models.checked import own_context
 from robust_diffusion.operators import set_backend
 from robust_diffusion.records import append_record
 from robust_diffusion.records.content import with_content
@@ -41,8 +45,11 @@ from robust_diffusion.system.interrupts import time_limit
 log = logging.getLogger(__name__)
 
 
+@own_context()
 def run_experiment(overrides: Sequence[str] = ()) -> Record:
     """Execute one run as the command line does, but in this process, such as a notebook.
+
+    Threads take turns, and the random state of Python, numpy and torch stays as it was.
 
     Args:
         overrides: Overrides as on the command line, such as `["flow=heat", "seed=1"]`; sweeps are
@@ -64,12 +71,16 @@ def run_experiment(overrides: Sequence[str] = ()) -> Record:
         ['clean']
     """
     cfg, before = compose_all(overrides), HydraConfig.instance().cfg
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002 - the run seeds them
     with open_dict(cfg):
         cfg.hydra.runtime.output_dir = str(Path(cfg.hydra.run.dir).absolute())
     HydraConfig.instance().set_config(cfg)
     try:
-        return run_and_record(OmegaConf.masked_copy(cfg, [str(k) for k in cfg if k != "hydra"]))
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
+            return run_and_record(OmegaConf.masked_copy(cfg, [str(k) for k in cfg if k != "hydra"]))
     finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
         HydraConfig.instance().cfg = before
 
 

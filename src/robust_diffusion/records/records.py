@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 from filelock import FileLock
 from pydantic_core import from_json
 
+from robust_diffusion.checks import validated
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.identity import RecordedConfig
-from robust_diffusion.records.schema import AnyRecord, Failed, Tested, Timed, misfit
+from robust_diffusion.records.schema import BUDGET_KEYS, AnyRecord, Failed, Tested, Timed, misfit
 from robust_diffusion.system.files import file_lock, read_limited
 
 log = logging.getLogger(__name__)
@@ -171,9 +172,17 @@ def latest_by_run(records: Iterable[Record]) -> dict[str, Record]:
         >>> records = [{"run": "a", "epochs": 3}, {"run": "a", "epochs": 5}]
         >>> latest_by_run(records)["a"]["epochs"]
         5
+
+    Raises:
+        ConfigError: These are no records.
     """
     latest: dict[str, Record] = {}
+    if isinstance(records, str | Path | Mapping) or not isinstance(records, Iterable):
+        remedy = "use read_records(path)"
+        raise ConfigError(f"records: expected a list, got {records!r:.50}; {remedy}")
     for record in records:
+        if not isinstance(record, Mapping):
+            raise ConfigError(f"records: expected dictionaries, got {record!r:.50} among them")
         run = record.get("run")
         if run is None or "reference" in record:
             continue
@@ -274,6 +283,7 @@ def is_timing(record: Record) -> bool:
     return bool(record.get("config", {}).get("timing"))
 
 
+@validated("")
 def read_records(
     path: str | Path, containing: str = "", *, missing_ok: bool = False
 ) -> list[Record]:
@@ -379,7 +389,9 @@ def _lines_within(line: bytes) -> list[tuple[bytes, Record | None, str | None]]:
 def _read(line: bytes) -> tuple[Record | None, str | None]:
     record = _parsed(line)
     if record is not None:
-        return record, None
+        limits = value_at(record, "budget.declared")
+        is_later = isinstance(limits, dict) and not limits.keys() <= BUDGET_KEYS
+        return (None, UPGRADE) if is_later else (record, None)
     return None, UPGRADE if _is_of_later_schema(line) else REPAIR
 
 

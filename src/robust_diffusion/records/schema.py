@@ -96,6 +96,8 @@ class Timed(_Finished):
 
 
 class _Declared(Schema):
+    model_config = ConfigDict(extra="forbid")  # a limit that is ignored would change the budget
+
     max_injected_nodes: int
     max_edges_per_injected_node: int
     max_injected_edges: int | None = None
@@ -103,6 +105,12 @@ class _Declared(Schema):
     edge_ratio: float = 0
     epsilon: float = 0
     feature_limits: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+    features: str | None = None
+    max_words: int | None = None
+
+
+BUDGET_KEYS = frozenset(_Declared.model_fields)
+"""Keys of a declared budget in this version."""
 
 
 class _Budget(Schema):
@@ -141,6 +149,8 @@ def first_problem(error: ValidationError) -> str:
     """Describe the first key that does not fit, and why."""
     first = error.errors(include_url=False)[0]
     message = first["msg"].removeprefix("Value error, ")  # a validator already names the value
-    named = first["type"] in ("missing", "value_error")
+    if first["type"] == "extra_forbidden":
+        message = "unknown, perhaps written by a later version; upgrade robust-diffusion"
+    named = first["type"] in ("missing", "value_error", "extra_forbidden")
     got = "" if named else f", not {reprlib.repr(first['input'])}"
     return f"{'.'.join(map(str, first['loc'])) or 'text'}: {message}{got}"

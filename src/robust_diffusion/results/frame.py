@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.errors import DataError
 from robust_diffusion.records.identity import (
     once_per_configuration,
     recorded_settings,
@@ -18,6 +19,7 @@ from robust_diffusion.records.records import (
     is_timing,
     latest_by_run,
     model_name,
+    problem_of,
 )
 from robust_diffusion.results.evidence import outcomes_of
 
@@ -80,6 +82,10 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
         in which runs differ, named by its path (`flow.rate`, `training.max_epochs`), for use in a
         `groupby`. A run that failed, or that timed a step, has one row without an accuracy.
 
+    Raises:
+        ConfigError: `records` is not a list of records.
+        DataError: A record holds a value that does not fit.
+
     Examples:
         >>> from robust_diffusion import frame
         >>> budget = {"max_injected_nodes": 5, "max_edges_per_injected_node": 4}
@@ -109,14 +115,22 @@ def _hashable(value: Any) -> Any:
 
 def narrow_frame(records: Iterable[Record]) -> pd.DataFrame:
     """Return `frame` without the columns of settings; views use the column `settings` instead."""
-    rows = [
-        common | row
-        for record in latest_by_run(records).values()
-        for common in [_common(record)]
-        for row in _results(record)
-    ]
+    latest = latest_by_run(records)
     types: Mapping[str, Any] = {name: kind for name, (kind, _) in COLUMNS.items()}
-    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(types)
+    try:
+        rows = [
+            common | row
+            for record in latest.values()
+            for common in [_common(record)]
+            for row in _results(record)
+        ]
+        return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(types)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        # Checked only now, since a record needs fewer keys here than in the paper's tables.
+        for run, record in latest.items():
+            if problem := problem_of(record):
+                raise DataError(f"records: run {run}: {problem}") from error
+        raise
 
 
 def _common(record: Record) -> dict[str, Any]:
