@@ -108,11 +108,3 @@ def assert_identical(actual: Solved, expected: Solved) -> None:
         pairs = zip(getattr(actual, name), getattr(expected, name), strict=True)
         assert all(torch.equal(*pair) and pair[0].dtype == pair[1].dtype for pair in pairs), name
     assert torch.equal(actual.end, expected.end)
-
-
-def assert_close(actual: Solved, expected: Solved, tolerance: float) -> None:
-    """All numbers relative to the largest of their tensor."""
-    ours = [actual.end, *actual.gradients, *actual.buffers]
-    theirs = [expected.end, *expected.gradients, *expected.buffers]
-    for one, two in zip(ours, theirs, strict=True):
-        assert (one - two).abs().max() <= tolerance * two.abs().max()

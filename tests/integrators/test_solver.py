@@ -1,12 +1,13 @@
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.flows import Beltrami, Flow, Frond, Heat, count_evaluations
 from robust_diffusion.integrators.solver import ADAPTIVE_METHODS, Solver
 from robust_diffusion.operators import Graph
@@ -97,6 +98,31 @@ def test_adaptive_methods_follow_their_tolerance(method: str) -> None:
     assert errors[0] < 0.2
     assert errors[1] < 1e-5
     assert errors[1] < errors[0] / 10
+
+
+Rhs = Callable[[Tensor, Tensor], Tensor]
+
+
+def smooth_until(end: float, beyond: float) -> Rhs:
+    return lambda t, z: torch.where(t < end, z, beyond)
+
+
+STUCK: dict[str, tuple[Rhs, Tensor]] = {
+    "blows up": (lambda t, z: z.square(), ONES),
+    "not a number later": (smooth_until(0.5, math.nan), ONES),
+    "infinite slope later": (smooth_until(0.5, math.inf), ONES),
+    "infinite state, finite slope": (lambda t, z: torch.ones_like(z), ONES * math.inf),
+    "infinite slope": (lambda t, z: z * math.inf, ONES),
+    "singular": (lambda t, z: 1 / (1 - t) ** 2 * z, ONES),
+}
+
+
+@pytest.mark.parametrize("problem", STUCK)
+def test_a_solve_that_is_stuck_is_an_error(problem: str) -> None:
+    rhs, z = STUCK[problem]
+    z = z.clone().requires_grad_()
+    with pytest.raises(TrainingError, match="solver=dopri5"):
+        Solver("dopri5", rtol=1e-3, atol=1e-4).integrate(rhs, z, 2.0)
 
 
 FLOWS = [*[(cls, {}) for cls in (*ALL_FLOWS, SourceFlow)], (Heat, {"weights": "frozen_attention"})]

@@ -1,7 +1,5 @@
 """Integration loops: leaner ones than torchdiffeq's, and solvers of fractional order."""
 
-from robust_diffusion.integrators.adaptive import StepUnderflowError as StepUnderflowError
-from robust_diffusion.integrators.adaptive import solve_adaptive as solve_adaptive
 from robust_diffusion.integrators.adjoint import checked as checked
 from robust_diffusion.integrators.adjoint import cut_off as cut_off
 from robust_diffusion.integrators.fixed_step import METHODS as METHODS

@@ -18,10 +18,8 @@ from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.integrators import (
     METHODS,
     RightHandSide,
-    StepUnderflowError,
     checked,
     cut_off,
-    solve_adaptive,
     solve_distributed,
     solve_fixed_step,
     solve_fractional,
@@ -80,8 +78,8 @@ class FlowLike(Protocol):
 class Solver:
     """An initial value problem solver, with its options checked.
 
-    The methods are torchdiffeq's. Fixed-step Runge-Kutta methods, dopri5, and Adams methods of up
-    to two steps also run in this package's own loops, which take the same steps in less time.
+    The methods are torchdiffeq's. Fixed-step Runge-Kutta methods and Adams methods of up to two
+    steps run in this package's own loops, which compute the same bits in less time.
 
     Args:
         method: A torchdiffeq method. Fixed-step: euler, midpoint, heun2, heun3, rk4,
@@ -147,7 +145,7 @@ class Solver:
             return False
         if self.method in ADAMS:  # a step size rules it out: the number of steps then varies
             return self.num_steps is not None and self.num_steps <= RUNGE_KUTTA_STEPS
-        return self.method in METHODS or self.method == "dopri5"
+        return self.method in METHODS
 
     def steps_on(self, t_end: float) -> int | None:
         """Return the number of equal steps on [0, t_end]; `None` if the method picks its own."""
@@ -177,7 +175,7 @@ class Solver:
                 adjoint, or with `times`; or `times` with the adjoint's gradient.
         """
         graph = flow.prepare(z, graph)
-        if times is None and self.own_loop and self.rtol is None:  # others follow the state's norm
+        if times is None and self.own_loop:  # others follow the state's norm
             narrower, graph, features = flow.narrowed(z, graph)
             return features(self._end(flow, narrower, graph))
         state = flow.initial_state(z, graph)
@@ -253,11 +251,14 @@ class Solver:
         if t_end == 0:
             return z
         rhs = self._watch.over(rhs, t_end, z.dtype)
+        num_steps = self.steps_on(t_end)
         if self.own_loop:
-            return self._integrate(rhs, z, t_end)
+            assert num_steps is not None
+            method = METHODS["rk4" if self.method in ADAMS else self.method]
+            return solve_fixed_step(rhs, z, t_end, method, num_steps)
         options: dict[str, object] = {}
         tolerances: dict[str, float | None] = {}
-        if (num_steps := self.steps_on(t_end)) is not None:
+        if num_steps is not None:
             options["grid_constructor"] = partial(self._grid, num_steps)
         else:
             tolerances = {"rtol": self.rtol, "atol": self.atol}
@@ -323,17 +324,6 @@ class Solver:
                 f"solver.adjoint=true: {self.method} and its adjoint need single precision; use "
                 "trainer.precision=32-true"
             )
-
-    def _integrate(self, rhs: RightHandSide, z: Tensor, t_end: float) -> Tensor:
-        if (num_steps := self.steps_on(t_end)) is not None:
-            method = METHODS["rk4" if self.method in ADAMS else self.method]
-            return solve_fixed_step(rhs, z, t_end, method, num_steps)
-        assert self.rtol is not None
-        assert self.atol is not None
-        try:
-            return solve_adaptive(rhs, z, t_end, rtol=self.rtol, atol=self.atol)
-        except StepUnderflowError as error:
-            raise self._stuck() from error
 
     def _stuck(self) -> TrainingError:
         return TrainingError(
