@@ -1,7 +1,6 @@
 """Every attack under conf/attack and in the tutorials, with few steps; a new one is found."""
 
 import copy
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -109,7 +108,7 @@ def broken(
 ) -> list[Violation]:
     """Rules that a graph breaks by the auditor, which is tested by itself."""
     targets = graph().index_test if targets is None else targets
-    limits = asdict(budget.resolve(graph().x))
+    limits = budget.resolve(graph().x).bounds
     return audit(graph(), perturbed, kind=attack.kind, target_nodes=targets, **limits)
 
 

@@ -5,7 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -93,7 +93,7 @@ def test_the_budget_says_which_parts_run_and_none_exceeds_it(
         budget = replace(budget, feature_limits=(0.0, 1.0), features="binary", max_words=3)
     found = run(attack, data=data, budget=budget)
     assert kinds(found) == parts
-    limits = asdict(budget)
+    limits = budget.bounds
     broken = audit(data, found, kind="injection", target_nodes=graph().index_test, **limits)
     assert not [rule for rule in broken if rule.level == "error"]
 

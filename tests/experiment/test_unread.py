@@ -49,6 +49,7 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "epsilon": (0.01,),
     "features": ("frequencies",),
     "max_words": (1,),
+    "scale_steps": (False,),
 }
 """Another value, or several, of each limit of a budget."""
 

@@ -472,7 +472,7 @@ class Attack(ABC):
 
         An attack that reads other limits of the budget than its kind does overrides this.
         """
-        limits = OF_MODIFICATIONS if cls.kind == "injection" else OF_INJECTIONS
+        limits = OF_MODIFICATIONS if cls.kind == "injection" else OF_INJECTIONS | {"scale_steps"}
         if cls.kind == "modification" and not cls.changes_features:
             limits |= {"feature_limits", "node_ratio", "epsilon"}
         keys = {f"budget.{limit}" for limit in limits}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -19,6 +19,8 @@ OF_INJECTIONS = frozenset(
 
 OF_MODIFICATIONS = frozenset(["edge_ratio", "node_ratio", "epsilon"])
 """Limits that only attacks read which change what is there."""
+REFERENCE_RANGE = 1.88
+"""Range of GRB's Cora features, -0.94 to 0.94, for which the attacks' step sizes were chosen."""
 
 
 @validated("budget")
@@ -48,6 +50,10 @@ class Budget:
             `None` for any values within the limits. The clean graph must have the same form.
         max_words: Most words of an injected node, at least 1, counted as features that are present
             or above 0; `None` for no limit.
+        scale_steps: Whether attacks scale their steps and starts to the feature limits, so that
+            the unit and origin of the features do not matter; their step sizes are for limits of
+            -0.94 and 0.94. `False` or `None` for the same steps within any limits, as in GRB, whose
+            features are all normalised.
 
     Raises:
         ConfigError: A limit out of range, a count that is not whole, an empty feature range, or a
@@ -80,6 +86,7 @@ class Budget:
     epsilon: Positive = 0.1
     features: Literal["binary", "frequencies"] | None = None
     max_words: Count | None = None
+    scale_steps: bool | None = True
 
     def __post_init__(self) -> None:
         """Check the feature limits, which become a pair."""
@@ -113,6 +120,30 @@ class Budget:
             raise ConfigError("budget.feature_limits=null: give two numbers, the smaller first")
         low, high = self.feature_limits
         return low, high
+
+    @property
+    def bounds(self) -> dict[str, Any]:
+        """The limits by name, without how attacks use them."""
+        return {key: value for key, value in asdict(self).items() if key != "scale_steps"}
+
+    @property
+    def centre(self) -> float:
+        """Features from which attacks start, before they are clamped to the limits."""
+        return sum(self.limits) / 2 if self.scale_steps else 0.0
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the features of a random injection."""
+        low, high = self.limits
+        return (high - low) / 2 if self.scale_steps else max(-low, high)
+
+    @property
+    def unit(self) -> float:
+        """Factor from the step sizes of attacks to features."""
+        low, high = self.limits
+        if not self.scale_steps or low == high:  # equal limits leave no room to step
+            return 1.0
+        return (high - low) / REFERENCE_RANGE
 
     @property
     def form(self) -> str:

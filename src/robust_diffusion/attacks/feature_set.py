@@ -1,6 +1,6 @@
 """Sets of features that a budget allows for injected nodes, and the projection onto each set."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ class FeatureSet:
 
     low: Any  # smallest value, or a tensor of the smallest value of each feature
     high: Any  # largest value, or a tensor of the largest value of each feature
+    unit: float = field(default=1.0, kw_only=True)  # of step sizes; see `Budget.unit`
 
     def clip(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
         """Clamp a variable to the limits."""
@@ -143,6 +144,6 @@ def feature_set(budget: Budget) -> FeatureSet:
     """Return the features that a resolved budget allows for injected nodes."""
     low, high = budget.limits
     if budget.features is None:
-        return FeatureSet(low, high)
+        return FeatureSet(low, high, unit=budget.unit)
     kind = Binary if budget.features == "binary" else Frequencies
-    return kind(low, high, budget.max_words)
+    return kind(low, high, budget.max_words, unit=budget.unit)

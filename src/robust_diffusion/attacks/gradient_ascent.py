@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -19,11 +20,14 @@ Rule = Callable[[Tensor, Tensor], None]
 
 
 class Adam:
-    """Adam's steps on `variable`, in place; `size` is the learning rate, above 0."""
+    """Adam's steps on `variable`, in place; `size` is the learning rate, above 0.
 
-    def __init__(self, variable: Tensor, size: float) -> None:
+    `unit` is that of the variable. Gradients are per unit, so it divides Adam's epsilon.
+    """
+
+    def __init__(self, variable: Tensor, size: float, unit: float = 1.0) -> None:
         self._variable = variable
-        self._optimizer = torch.optim.Adam([variable], lr=size)
+        self._optimizer = torch.optim.Adam([variable], lr=size * unit, eps=1e-8 / unit)
 
     def __call__(self, slope: Tensor, value: Tensor) -> None:
         """Take one step; see `Rule`."""
@@ -32,10 +36,10 @@ class Adam:
 
 
 class Sign:
-    """Steps along the sign of the gradient, in place; each entry changes by `size`, above 0."""
+    """Steps along the sign of the gradient, in place; each entry changes by `size * unit`."""
 
-    def __init__(self, variable: Tensor, size: float) -> None:
-        self.size = size
+    def __init__(self, variable: Tensor, size: float, unit: float = 1.0) -> None:
+        self.size = size * unit
         self._variable = variable
 
     def __call__(self, slope: Tensor, value: Tensor) -> None:
@@ -51,8 +55,8 @@ class HalvingSign(Sign):
     Reference: the idea of Auto-PGD, Croce and Hein 2020, arXiv:2003.01690.
     """
 
-    def __init__(self, variable: Tensor, size: float, patience: int = 5) -> None:
-        super().__init__(variable, size)
+    def __init__(self, variable: Tensor, size: float, unit: float = 1.0, patience: int = 5) -> None:
+        super().__init__(variable, size, unit)
         self._patience = patience
         self._since = 0
         self._best: tuple[Tensor, Tensor, Tensor] | None = None
@@ -70,7 +74,7 @@ class HalvingSign(Sign):
         super().__call__(slope, value)
 
 
-RULES: Mapping[str, Callable[[Tensor, float], Rule]] = {
+RULES: Mapping[str, Callable[[Tensor, float, float], Rule]] = {
     "adam": Adam,
     "sign": Sign,
     "halving_sign": HalvingSign,
@@ -83,13 +87,13 @@ class StepRule:
 
     loss: LossName = "logit"  # raised by the steps; see `losses`
     rule: RuleName = "adam"  # of one step; see `RULES`
-    # Length of a step, in normalised units: the learning rate of Adam, the change of each feature
-    # of a sign step.
+    # Length of a step: Adam's learning rate, or the change of each feature by a sign step; see
+    # `Budget.scale_steps`.
     step_size: float = 0.1
 
-    def of(self, variable: Tensor) -> Rule:
-        """Build the step rule for this variable."""
-        return RULES[self.rule](variable, self.step_size)
+    def of(self, variable: Tensor, unit: float = 1.0) -> Rule:
+        """Build the step rule for a variable of this unit."""
+        return RULES[self.rule](variable, self.step_size, unit)
 
 
 class Ascent:
@@ -194,7 +198,8 @@ def climb(
             best[:] = [replace(candidate, features=candidate.features.clone())]
         return loss
 
-    ascent = Ascent(allowed.clip(start), harm, steps.of, allowed.clip, attack=problem.attack)
+    rule = partial(steps.of, unit=allowed.unit)
+    ascent = Ascent(allowed.clip(start), harm, rule, allowed.clip, attack=problem.attack)
     for _ in range(num_steps):
         end = ascent.advance(1)
         if best[0].right == 0 or ascent.is_flat:

@@ -265,7 +265,7 @@ def _print_audit(file: Path, clean: _Clean, chosen: argparse.Namespace) -> bool:
     perturbed = read_perturbed(file, clean.graph, merge_duplicates=chosen.merge_duplicates)
     kind: ViolationKind = chosen.kind or perturbed.kind
     violations = perturbed.violations + audit(
-        *(clean.graph, perturbed), kind=kind, target_nodes=clean.targets, **asdict(clean.budget)
+        *(clean.graph, perturbed), kind=kind, target_nodes=clean.targets, **clean.budget.bounds
     )
     title = f"{file}: {kind} on {clean.name}"
     broken = any(violation.level == "error" for violation in violations)

@@ -7,7 +7,7 @@ attack, each with a condition for when it applies.
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
@@ -342,7 +342,7 @@ def _covers(attempt: Attempt) -> bool:
 
 def budget_overspent(attempt: Attempt) -> Iterator[Flag]:
     """Yield a flag for each limit that was exceeded, counted from the graphs."""
-    limits = asdict(attempt.budget) | dict.fromkeys(attempt.attack.unbounded)
+    limits = attempt.budget.bounds | dict.fromkeys(attempt.attack.unbounded)
     graphs, task = (attempt.task.graph, attempt.graph), attempt.task
     for violation in audit(*graphs, kind=attempt.attack.kind, target_nodes=task.reach, **limits):
         if violation.level == "error":

@@ -147,7 +147,7 @@ def evaluate_run(
         seconds=seconds | {"test": measured.seconds},
         split=train.datamodule.split_hash,
         split_drawn=train.datamodule.split_drawn,
-        declared=asdict(budget),
+        declared=budget.bounds,
         backend=current_backend(task.device.type),
         processor=processor(task.device),
     )

@@ -39,7 +39,7 @@ IGNORED_KEYS = re.compile(
 """Paths of further keys that do not change results, unlike a custom flow's `key` or `root`."""
 
 
-UNSET_KEYS = frozenset(["budget.features", "budget.max_words"])
+UNSET_KEYS = frozenset(["budget.features", "budget.max_words", "budget.scale_steps"])
 """Keys that were added after records were published, and only count if they are set."""
 
 

@@ -319,7 +319,7 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
 def limits_in_words(budget: Budget) -> str:
     """Describe the limits of an injection, or of a modification if no node may be injected."""
     kind = "injected_nodes" if budget.max_injected_nodes else "changed_nodes"
-    limits = describe_limits(ranges([asdict(budget)]), [kind])
+    limits = describe_limits(ranges([budget.bounds]), [kind])
     return ", ".join(filter(None, [limits, budget.form]))
 
 

@@ -331,7 +331,9 @@ RANGE = (-0.5, 0.25)
 
 def started(name: str, seed: int = 0, nodes: int = 300) -> torch.Tensor:
     rows = [graph().index_test[:5]] * nodes
-    return STARTS[name](problem(), rows, RANGE, torch.Generator().manual_seed(seed))
+    return STARTS[name](
+        problem(), rows, Budget(feature_limits=RANGE), torch.Generator().manual_seed(seed)
+    )
 
 
 @pytest.mark.parametrize("name", STARTS)
@@ -342,7 +344,9 @@ def test_starts_have_the_shape_and_type_of_features(name: str) -> None:
     assert torch.equal(found, started(name))
     assert (name == "zero") == torch.equal(found, started(name, seed=1))
     without_edges = [graph().index_test[:0]] * 3
-    found = STARTS[name](problem(), without_edges, RANGE, torch.Generator().manual_seed(0))
+    found = STARTS[name](
+        problem(), without_edges, Budget(feature_limits=RANGE), torch.Generator().manual_seed(0)
+    )
     assert found.shape == (3, 16)
 
 
@@ -352,5 +356,7 @@ def test_runner_up_draws_nodes_of_the_second_best_class() -> None:
     data = Data(x=x, edge_index=torch.empty(2, 0, dtype=torch.long))
     tried = Problem("any", lambda x, _: x, data, torch.tensor([0, 1]))
     rows = [torch.tensor([0, 1])] * 5
-    found = STARTS["runner_up"](tried, rows, (-1.0, 1.0), torch.Generator().manual_seed(0))
+    found = STARTS["runner_up"](
+        tried, rows, Budget(feature_limits=(-1.0, 1.0)), torch.Generator().manual_seed(0)
+    )
     assert torch.equal(found, x[[3] * 5])

@@ -56,7 +56,9 @@ def test_the_best_step_is_kept() -> None:
     tried = problem()
     rows = [graph().index_test[:20]] * 4
     edges = Candidates(tried, torch.zeros(204, 16), tried.edge_index, 4, None).all_edges
-    start = STARTS["uniform"](tried, rows, (-1.0, 1.0), torch.Generator().manual_seed(0))
+    start = STARTS["uniform"](
+        tried, rows, Budget(feature_limits=(-1.0, 1.0)), torch.Generator().manual_seed(0)
+    )
     seen = [
         climb(
             tried,
@@ -75,7 +77,7 @@ def test_the_best_step_is_kept() -> None:
     assert tried.right(x, edges) == best.right
 
 
-attacked = partial(run, budget=Budget(5, 8, (-1.0, 1.0)))
+attacked = partial(run, budget=Budget(5, 8, (-1.0, 1.0), scale_steps=False))
 
 
 def injected(perturbed: PerturbedGraph) -> Tensor:

@@ -1,5 +1,6 @@
 """Adversarial training on nodes that are injected on the fly."""
 
+from functools import partial
 from typing import get_args
 
 import torch
@@ -51,7 +52,7 @@ class InjectionAdversary:
         loss: Loss that the steps raise; see `attacks.losses`.
         edges: How the new nodes distribute their edges; see `GradientInjection`.
         start: Features that the steps start from; see `GradientInjection`.
-        step_size: Adam's learning rate, above 0, in normalised units.
+        step_size: Adam's learning rate, above 0; see `Budget.scale_steps`.
         feature_limits: Smallest and largest injected feature; `None` for the range of the view.
 
     Examples:
@@ -156,9 +157,9 @@ class InjectionAttacker:
         rows = SHARINGS[options.edges](problem, (x, edge_index), budget.injected_degrees, generator)
         self._edges = connect(edge_index, rows, x.size(0))
         self._ascent = Ascent(
-            allowed.clip(STARTS[options.start](problem, rows, budget.limits, generator)),
+            allowed.clip(STARTS[options.start](problem, rows, budget, generator)),
             lambda new: self._loss(problem, new),
-            options.steps.of,
+            partial(options.steps.of, unit=allowed.unit),
             allowed.clip,
             attack=_KEY,
         )

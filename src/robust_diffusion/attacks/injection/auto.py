@@ -276,7 +276,7 @@ def _climbs(
 ) -> Iterator[Climb]:
     """Yield the ascents through a form of the model, before their first step."""
     for words, edges, placement in placements:
-        start = STARTS["real"](problem, placement.rows, parts.budget.limits, parts.generator)
+        start = STARTS["real"](problem, placement.rows, parts.budget, parts.generator)
         for loss in _LOSSES:
             initial = Found(start, problem.targets.numel(), 0.0)
             name = f"{form}: {edges}, {loss}{words}"

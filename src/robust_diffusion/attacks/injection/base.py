@@ -65,8 +65,8 @@ class RandomInjection(InjectionAttack):
     """Random injection: random edges and random features; the control for every injection attack.
 
     Each new node gets edges to uniformly drawn, distinct target nodes. Its features are drawn from
-    a normal distribution of mean 0, whose standard deviation is the largest magnitude within the
-    limits, and clamped to the limits; about a third of them end at a limit. The model is never
+    a normal distribution around the midpoint of the limits, whose standard deviation is half their
+    distance, and clamped to the limits; about a third of them end at a limit. The model is never
     evaluated.
 
     Reference: RAND of GRB, arXiv:2111.04314.
@@ -88,49 +88,47 @@ class RandomInjection(InjectionAttack):
         x, (low, high) = problem.x, budget.limits
         rows = draw_targets(problem.targets, budget.injected_degrees, generator)
         drawn = torch.randn(len(rows), x.size(1), generator=generator, dtype=torch.float32).to(x)
-        features = (drawn * max(-low, high)).clamp(low, high)
+        features = (budget.centre + drawn * budget.spread).clamp(low, high)
         return torch.cat([x, features]), connect(problem.edge_index, rows, x.size(0))
 
 
 StartName = Literal["zero", "uniform", "small_normal", "real", "runner_up"]
 _Rows = Sequence[Int[Tensor, "_"]]
-_Limits = tuple[float, float]
-Start = Callable[[Problem, _Rows, _Limits, Generator], Tensor]
+Start = Callable[[Problem, _Rows, Budget, Generator], Tensor]
 
 
-def zero(problem: Problem, rows: _Rows, limits: _Limits, generator: Generator) -> Tensor:
-    """Return zeros."""
-    return problem.x.new_zeros(len(rows), problem.x.size(1))
+def zero(problem: Problem, rows: _Rows, budget: Budget, generator: Generator) -> Tensor:
+    """Return the midpoint of the limits."""
+    return problem.x.new_full((len(rows), problem.x.size(1)), budget.centre)
 
 
-def uniform(problem: Problem, rows: _Rows, limits: _Limits, generator: Generator) -> Tensor:
+def uniform(problem: Problem, rows: _Rows, budget: Budget, generator: Generator) -> Tensor:
     """Draw features uniformly between the limits."""
-    low, high = limits
+    low, high = budget.limits
     drawn = torch.rand(len(rows), problem.x.size(1), generator=generator, dtype=torch.float32)
     return low + (high - low) * drawn.to(problem.x)
 
 
-def small_normal(problem: Problem, rows: _Rows, limits: _Limits, generator: Generator) -> Tensor:
-    """Draw normal features; the standard deviation is a tenth of the limits' largest magnitude."""
-    low, high = limits
+def small_normal(problem: Problem, rows: _Rows, budget: Budget, generator: Generator) -> Tensor:
+    """Draw normal features around the midpoint; the standard deviation is a tenth of `spread`."""
     drawn = torch.randn(len(rows), problem.x.size(1), generator=generator, dtype=torch.float32)
-    return drawn.to(problem.x) * max(-low, high) / 10
+    return budget.centre + drawn.to(problem.x) * budget.spread / 10
 
 
-def real(problem: Problem, rows: _Rows, limits: _Limits, generator: Generator) -> Tensor:
+def real(problem: Problem, rows: _Rows, budget: Budget, generator: Generator) -> Tensor:
     """Copy the features of nodes of the graph, drawn uniformly."""
     drawn = torch.randint(problem.x.size(0), (len(rows),), generator=generator)
     return problem.x[drawn.to(problem.x.device)]
 
 
-def runner_up(problem: Problem, rows: _Rows, limits: _Limits, generator: Generator) -> Tensor:
+def runner_up(problem: Problem, rows: _Rows, budget: Budget, generator: Generator) -> Tensor:
     """Copy the features of nodes of the runner-up class of the new node's targets.
 
     The runner-up has the highest mean probability at the targets, except for their most frequent
     class. The node of the graph is drawn by its probability of that class.
     """
     if not any(row.numel() for row in rows):
-        return real(problem, rows, limits, generator)
+        return real(problem, rows, budget, generator)
     probability = problem.clean_logits.softmax(1)
     classes = []
     for row in rows:

@@ -114,7 +114,7 @@ class EdgeAttack(SignAttack):
                 row[targets] = True
             chosen = chosen.to(x.device)
             rows = [problem.targets[row] for row in chosen]
-            new = small_normal(problem, rows, budget.limits, generator)
+            new = small_normal(problem, rows, budget, generator)
             edges = connect(edge_index, rows, x.size(0))
             new = self.fit(problem, new, x, edges, allowed)
             for _ in range(self.num_rounds):
@@ -144,7 +144,7 @@ class AGIA(EdgeAttack):
     Reference: AGIA, appendix of Chen et al. 2022, arXiv:2202.08057.
 
     Args:
-        step_size: Change of each feature in one step, positive, in normalised units.
+        step_size: Change of each feature in one step, positive; see `Budget.scale_steps`.
         num_steps: Gradient steps on the features per fit, at least 0.
         num_rounds: Times that a batch's edges are reselected, at least 0.
         learning_rate: Adam's learning rate for the edge weights, positive.

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -57,7 +58,7 @@ class FeatureAttack(InjectionAttack):
         """Draw the edges, then fit the features."""
         rows = draw_targets(problem.targets, budget.injected_degrees, generator)
         edges = connect(problem.edge_index, rows, problem.x.size(0))
-        start = STARTS[self.start](problem, rows, budget.limits, generator)
+        start = STARTS[self.start](problem, rows, budget, generator)
         new = self.fit(problem, start, problem.x, edges, feature_set(budget))
         return torch.cat([problem.x, new]), edges
 
@@ -76,7 +77,8 @@ class FeatureAttack(InjectionAttack):
             new = allowed.exact(free)
             return self.objective(problem, old.followed_by(new), edge_index) + disguise(new)
 
-        ascent = Ascent(allowed.clip(start), objective, self.rule, allowed.clip, attack=self.name)
+        rule = partial(self.rule, unit=allowed.unit)
+        ascent = Ascent(allowed.clip(start), objective, rule, allowed.clip, attack=self.name)
         return allowed.exact(ascent.advance(self.num_steps))
 
     def objective(
@@ -92,8 +94,8 @@ class FeatureAttack(InjectionAttack):
         return LOSSES[self.loss](problem.logits(x, edge_index), labels).mean()
 
     @abstractmethod
-    def rule(self, free: Tensor) -> Rule:
-        """Build the step rule for this variable."""
+    def rule(self, free: Tensor, unit: float = 1.0) -> Rule:
+        """Build the step rule for a variable of this unit."""
 
     def disguise(
         self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], num_new: int
@@ -112,9 +114,9 @@ class AdamAttack(FeatureAttack):
         super().__init__(**options)
         self.learning_rate = learning_rate
 
-    def rule(self, free: Tensor) -> Rule:
+    def rule(self, free: Tensor, unit: float = 1.0) -> Rule:
         """Build Adam's step rule."""
-        return Adam(free, self.learning_rate)
+        return Adam(free, self.learning_rate, unit)
 
 
 class SignAttack(FeatureAttack):
@@ -124,22 +126,22 @@ class SignAttack(FeatureAttack):
         super().__init__(**options)
         self.step_size = step_size
 
-    def rule(self, free: Tensor) -> Rule:
+    def rule(self, free: Tensor, unit: float = 1.0) -> Rule:
         """Build the rule of sign steps."""
-        return Sign(free, self.step_size)
+        return Sign(free, self.step_size, unit)
 
 
 class FGSM(SignAttack):
     """Fast gradient sign method on injected features: x <- clamp(x + step_size sign(grad loss)).
 
-    Each new node gets edges to uniformly drawn, distinct target nodes. The features start at 0, as
-    far as the limits allow, and take sign steps up the loss of the target nodes. Goodfellow et
+    Each new node gets edges to uniformly drawn, distinct target nodes. The features start midway
+    between the limits and take sign steps up the loss of the target nodes. Goodfellow et
     al.'s method is a single step; GRB's FGSM takes many, and differs from its PGD in the start.
 
     Reference: Goodfellow et al. 2015, arXiv:1412.6572; GRB's injection form, arXiv:2111.04314.
 
     Args:
-        step_size: Change of each feature in one step, positive, in normalised units.
+        step_size: Change of each feature in one step, positive; see `Budget.scale_steps`.
         num_steps: Gradient steps on the features, at least 0.
         homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
         loss: Loss that the steps raise; see `attacks.losses`. GRB 0.1.0 uses `own_logit`.
@@ -156,8 +158,8 @@ class FGSM(SignAttack):
 class PGD(SignAttack):
     """Projected gradient descent on injected features: sign steps from a random start.
 
-    It differs from `FGSM` in the start: the features are drawn from a normal distribution of mean
-    0, whose standard deviation is a tenth of the largest magnitude within the limits.
+    It differs from `FGSM` in the start: the features are drawn from a normal distribution around
+    the midpoint of the limits; the standard deviation is a tenth of the distance to a limit.
 
     Reference: Madry et al. 2018, arXiv:1706.06083; GRB's injection form, arXiv:2111.04314.
 
@@ -179,9 +181,9 @@ class PGD(SignAttack):
 class SPEIT(AdamAttack):
     """SPEIT: inject nodes at random targets, then raise the model's loss by their features.
 
-    Each new node gets edges to uniformly drawn, distinct target nodes. The features start at 0
-    and ascend the loss, by default the cross-entropy, against the model's own clean predictions,
-    clamped to the feature limits after each step.
+    Each new node gets edges to uniformly drawn, distinct target nodes. The features start midway
+    between the limits and ascend the loss, by default the cross-entropy, against the model's own
+    clean predictions, clamped to the feature limits after each step.
 
     Reference: Zheng et al., first place of KDD Cup 2020; GRB's "random" mode, arXiv:2111.04314;
     section "Attack Setup", arXiv:2209.07754.

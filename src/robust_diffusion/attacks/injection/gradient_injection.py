@@ -38,8 +38,8 @@ class GradientInjection(InjectionAttack):
             nearest to the decision boundary; or `equal` numbers exchanged by the `gradient` with
             respect to their weights, as in MetaGIA.
         rule: Step rule: adam, sign, or halving_sign.
-        step_size: Adam's learning rate, or the change of each feature in one step, positive, in
-            normalised units.
+        step_size: Adam's learning rate, or the change of each feature in one step, positive; see
+            `Budget.scale_steps`.
         num_steps: Gradient steps on the features of each batch, at least 0.
         restarts: Number of runs with different random numbers, at least 1; the best one counts.
 
@@ -87,7 +87,7 @@ class GradientInjection(InjectionAttack):
         for first in range(0, len(degrees), size):
             batch = degrees[first : first + size]
             rows = SHARINGS[self.edges](problem, (x, edge_index), batch, generator)
-            new = STARTS[self.start](problem, rows, budget.limits, generator)
+            new = STARTS[self.start](problem, rows, budget, generator)
             old = problem.fixed_rows if x is problem.x else problem.rows_of(x)
             rounds = ROUNDS if self.edges == "gradient" else 1
             if rounds > 1:

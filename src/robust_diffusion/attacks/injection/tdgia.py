@@ -1,7 +1,8 @@
 """TDGIA, topological defective graph injection."""
 
+from collections.abc import Mapping
 from itertools import accumulate
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -66,6 +67,11 @@ class TDGIA(AdamAttack):
         super().__init__(learning_rate=learning_rate, num_steps=num_steps, homophily=homophily)
         self.variant = variant
         self.batch_ratio = batch_ratio
+
+    @classmethod
+    def unread(cls, options: Mapping[str, Any]) -> frozenset[str]:
+        """See `Attack`; the sine map fits the limits whatever their distance."""
+        return super().unread(options) | {"budget.scale_steps"}
 
     def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
         """See `Attack`."""

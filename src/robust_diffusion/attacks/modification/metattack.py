@@ -1,6 +1,8 @@
 """Metattack: flips by the gradient of a loss through the training of a surrogate."""
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -71,6 +73,11 @@ class Metattack(ModificationAttack):
         self.learning_rate = learning_rate
         self.momentum = momentum
 
+    @classmethod
+    def unread(cls, options: Mapping[str, Any]) -> frozenset[str]:
+        """See `Attack`; scales the features of its surrogate."""
+        return super().unread(options) - {"budget.scale_steps"}
+
     def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
         """Flip the pair of the highest meta-gradient, again and again."""
         x, edges, targets, n = problem.x, problem.edge_index, problem.targets, len(problem.x)
@@ -81,11 +88,15 @@ class Metattack(ModificationAttack):
             )
         labels = problem.all_labels
         train = trained_on(problem)
+        of_graph = replace(
+            budget, features=None, max_words=None, feature_limits=(x.min().item(), x.max().item())
+        )
+        surrogate_x = (x - of_graph.centre) / of_graph.unit  # the unit would affect its training
         free = membership(targets, n)
         free = (free[:, None] | free).triu(1)  # pairs that may still be flipped
         for _ in range(max_flips(problem, budget)):
             weight = glorot((x.size(1), int(labels.max()) + 1), generator).to(x)
-            gain = self.meta_gradient(x, edges, labels, train, weight)
+            gain = self.meta_gradient(surrogate_x, edges, labels, train, weight)
             check_finite(gain.isfinite().all(), attack=self.name, wrt="edge weights")
             there = edges[:, edges[0] < edges[1]]
             gain[there[0], there[1]] *= -1

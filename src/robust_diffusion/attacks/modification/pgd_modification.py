@@ -35,7 +35,8 @@ class PGDModification(ModificationAttack):
     Reference: section "Modification Attacks", arXiv:2209.07754; GRB's PGD, arXiv:2111.04314.
 
     Args:
-        step_size: Change of each feature in one step of `ball`, positive, in normalised units.
+        step_size: Change of each feature in one step of `ball`, positive; see
+            `Budget.scale_steps`.
         num_steps: Gradient steps on the features, at least 0.
         variant: `ball` keeps each feature within epsilon of the clean one, as the paper states.
             `step` is GRB's code, and `unbounded` declares its differences: epsilon is the length
@@ -63,8 +64,9 @@ class PGDModification(ModificationAttack):
     @classmethod
     def unread(cls, options: Mapping[str, Any]) -> frozenset[str]:
         """Return what `Attack` does, and the step size if the steps are epsilon long."""
-        own = {"step_size"} if options.get("variant") == "step" else set()
-        return super().unread(options) | own
+        if options.get("variant") == "step":
+            return super().unread(options) | {"step_size"}
+        return super().unread(options) - {"budget.scale_steps"}
 
     @property
     def unbounded(self) -> Mapping[Waivable, str]:
@@ -98,7 +100,7 @@ class PGDModification(ModificationAttack):
         self, problem: Problem, edge_index: Tensor, nodes: Int[Tensor, " c"], budget: Budget
     ) -> Float[Tensor, "n f"]:
         clean = problem.x[nodes]
-        step, (low, high) = self.step_size, feature_range(clean, budget)
+        step, (low, high) = self.step_size * budget.unit, feature_range(clean, budget)
         if self.variant == "step":
             step = budget.epsilon
             low, high = clean.clamp(max=budget.limits[0]), clean.clamp(min=budget.limits[1])
