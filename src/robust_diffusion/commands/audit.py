@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from robust_diffusion.commands.evaluate import check_read, path_option, own_model
+from robust_diffusion.commands.evaluate import check_read, own_model, path_option
 from robust_diffusion.errors import DataError
 from robust_diffusion.system.markdown import print_table
 
