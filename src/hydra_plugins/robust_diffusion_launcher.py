@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.checks import Share, validated
 from robust_diffusion.errors import ConfigError, needs_extra
+from robust_diffusion.experiment.progress import SweepProgress, report
 from robust_diffusion.system.cores import usable_cores
 from robust_diffusion.system.progress import Progress
 
@@ -66,7 +67,7 @@ class ProcessLauncher(BasicLauncher):
         places = self.places(len(waiting))
         processes = list(map(_process, places))
         idle = list(range(len(places)))
-        running: dict[Future[JobReturn], tuple[int, Sequence[str], int]] = {}
+        running: dict[Future[tuple[JobReturn, Any]], tuple[int, Sequence[str], int]] = {}
         done: dict[int, JobReturn] = {}
         try:
             while waiting or running:
@@ -78,7 +79,8 @@ class ProcessLauncher(BasicLauncher):
                     number, overrides, i = running.pop(future)
                     idle.append(i)
                     try:
-                        done[number] = future.result()
+                        done[number], lines = future.result()
+                        report(*lines)
                     except BrokenExecutor:
                         processes[i], lost = _process(places[i]), copy(self)
                         lost.task_function = _record_lost
@@ -103,10 +105,12 @@ class ProcessLauncher(BasicLauncher):
         shared = {name: os.environ.get(name, threads) for name in THREADS}
         return [shared | ({CARDS: card} if card else {}) for card in cards]
 
-    def run_there(self, state: Any, number: int, overrides: Sequence[str]) -> JobReturn:
-        """Execute one run in a process of joblib."""
+    def run_there(
+        self, state: Any, number: int, overrides: Sequence[str]
+    ) -> tuple[JobReturn, tuple[list[str], int]]:
+        """Execute one run in a process of joblib; also return what the sweep prints of it."""
         Singleton.set_state(state)
-        return self.run(number, overrides)
+        return self.run(number, overrides), SweepProgress.last
 
     def run(self, number: int, overrides: Sequence[str]) -> JobReturn:
         """Execute one run in this process."""

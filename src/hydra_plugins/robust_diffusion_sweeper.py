@@ -22,7 +22,7 @@ from omegaconf.errors import InterpolationResolutionError
 from robust_diffusion.checks import Count, validated
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.experiment.overrides import check_values
-from robust_diffusion.experiment.progress import SweepReport
+from robust_diffusion.experiment.progress import reporting
 from robust_diffusion.experiment.sweeper import covering, plan, without_lacking_keys
 from robust_diffusion.experiment.unread import unread_settings
 from robust_diffusion.records.header import by_key
@@ -61,7 +61,6 @@ class GridSweeper(Sweeper):
     ) -> None:
         """Store Hydra's arguments, and create the launcher."""
         self.hydra_context, self.config = hydra_context, config
-        self.report = SweepReport(config)
         if "SlurmLauncher" in config.hydra.launcher._target_ and which("srun") is None:
             remedy = "run on a login node of the cluster, or take hydra/launcher=local"
             raise ConfigError(f"hydra/launcher=slurm: srun not found; {remedy}")
@@ -79,7 +78,7 @@ class GridSweeper(Sweeper):
     def launch(self, runs: Sequence[Sequence[str]]) -> Sequence[JobReturn]:
         """Execute runs; re-raise the exception of a failed run."""
         try:
-            with self.report.printing(runs):
+            with reporting(self.config, runs):
                 jobs = self.launcher.launch(runs, initial_job_idx=0) if runs else []
         except Exception as error:
             library = type(error).__module__.partition(".")[0]

@@ -16,7 +16,6 @@ from omegaconf import OmegaConf
 from hydra_plugins.robust_diffusion_launcher import ProcessLauncher
 from hydra_plugins.robust_diffusion_sweeper import GridSweeper
 from robust_diffusion.errors import TrainingError
-from robust_diffusion.experiment.progress import SweepReport
 from tests.graphs import without_type_checks
 
 Cli = Callable[..., Any]
@@ -76,10 +75,12 @@ def test_a_lost_process_is_one_failed_run_and_a_new_one_takes_its_place(
         def __init__(self, environment: dict[str, str]) -> None:
             started.append(environment)
 
-        def submit(self, _: Any, __: Any, number: int, ___: list[str]) -> Future[str]:
-            ended: Future[str] = Future()
-            lost = number == 4
-            ended.set_exception(BrokenExecutor()) if lost else ended.set_result(f"ran {number}")
+        def submit(self, _: Any, __: Any, number: int, ___: list[str]) -> Future[Any]:
+            ended: Future[Any] = Future()
+            if number == 4:
+                ended.set_exception(BrokenExecutor())
+            else:
+                ended.set_result((f"ran {number}", ([], 0)))
             return ended
 
         def shutdown(self, *, kill_workers: bool) -> None:
@@ -104,7 +105,6 @@ def test_a_cluster_that_is_gone_is_named_with_what_to_do() -> None:
 
     sweeper = GridSweeper({}, [])
     sweeper.config = OmegaConf.create({"hydra": {"sweep": {"dir": "."}, "callbacks": {}}})
-    sweeper.report = SweepReport(sweeper.config)
     sweeper.launcher = SimpleNamespace(launch=gone)
     with pytest.raises(TrainingError, match=r"hydra/launcher.*no head node.*again"):
         sweeper.launch([["seed=0"]])

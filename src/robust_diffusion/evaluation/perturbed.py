@@ -310,7 +310,7 @@ class Attacker:
         change = f"{100 * made.clean_accuracy:.2f} -> {100 * made.accuracy:.2f} %"
         cost = f"{made.effort['forwards']} forward passes, {made.effort['seconds']:.1f} s"
         shared = bool(run.made_on)  # by the models that the graph is transferred to
-        log.info("%s: accuracy %s in %s", name, change, cost, extra={"shared": shared})
+        log.info("%s: accuracy %s in %s", name, change, cost)
         _tell(name, made.flags, shared=shared)
         return made
 

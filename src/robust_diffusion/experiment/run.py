@@ -165,8 +165,7 @@ def _compute(cfg: DictConfig, record: Record) -> Record:
     datamodule.setup()
     graph, nodes = datamodule.graph, len(datamodule.target_nodes)
     size = f"{graph.num_nodes:,} nodes, {graph.num_edges // 2:,} edges"
-    text = f"dataset {datamodule.name}: {size}, {nodes} target nodes"
-    log.info("%s", text, extra={"shared": True})
+    log.info("dataset %s: %s, %d target nodes", datamodule.name, size, nodes)
     widths, layers = (cfg.model.get(key) for key in ("hidden_channels", "num_layers"))
     widths = widths if isinstance(widths, int) else list(widths or [64])
     set_threads(cfg.threads, graph.num_edges, widths, layers or 3)

@@ -65,16 +65,13 @@ class Progress:
             disable=not watched,
         )
 
-    def __call__(
-        self, steps: int = 0, *, free: int = 0, note: str = "", left: float | None = None
-    ) -> bool:
+    def __call__(self, steps: int = 0, *, free: int = 0, note: str = "") -> bool:
         """Advance the progress bar by `steps`, and return whether anything was shown.
 
         Args:
             steps: Steps done since the last call.
             free: Those of them that were done in an earlier run, and took no time now.
             note: Text behind the bar, until the next note.
-            left: Seconds left; `None` to estimate them from steps that all take the same time.
         """
         self.done, self.free, self._note = self.done + steps, self.free + free, note or self._note
         if self.total is not None and self.done > self.total:
@@ -83,8 +80,7 @@ class Progress:
         if self._bar.disable and now < self._next:
             return False
         self._next = now + LINE_SECONDS
-        if self.total and left is None and (computed := self.done - self.free):
-            left = (now - self._start) / computed * (self.total - self.done)
+        left = self.seconds_left()
         notes = list(filter(None, [self._note, "" if left is None else f"{about(left)} left"]))
         if not self._bar.disable:
             self._bar.total = self.total
@@ -94,6 +90,13 @@ class Progress:
         line = ", ".join([f"{done} {self._unit}".strip(), *notes])
         log.info("%s: %s", self._name, line)
         return True
+
+    def seconds_left(self) -> float | None:
+        """Estimate the seconds left from the mean of the steps that took time, if there are any."""
+        if self.total is None or self.done == self.free:
+            return None
+        spent = time.monotonic() - self._start
+        return spent / (self.done - self.free) * (self.total - self.done)
 
     def __enter__(self) -> "Progress":
         return self

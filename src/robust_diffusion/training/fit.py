@@ -273,8 +273,7 @@ class Fit:
         module.load_state_dict(best["state_dict"])
         best_epoch = best["epoch"] + 1
         message = "%s: %d epochs (best %d) in %.1f s, best validation accuracy %.2f %%"
-        shared = {"shared": self.key != "training"}  # a surrogate's
-        log.info(message, description, epochs, best_epoch, seconds, 100 * score, extra=shared)
+        log.info(message, description, epochs, best_epoch, seconds, 100 * score)
         return FitResult(module.eval(), epochs, seconds, score, path, best_epoch)
 
     def _callbacks(self, directory: Path, description: str) -> list[pl.Callback]:
