@@ -127,11 +127,6 @@ def test_the_report_on_a_page_is_what_its_code_prints(
         assert float(re.findall(r"\d+\.\d\d", line)[0]) == pytest.approx(100 * accuracy, abs=3)
 
 
-def test_first_steps_show_the_report_of_the_readme() -> None:
-    (report,) = re.findall(r"```\nGCN, .*?```", README, re.DOTALL)
-    assert report in (ROOT / "docs/start.md").read_text()
-
-
 def test_the_lines_of_the_page_on_poisoning_run() -> None:
     page, data = (ROOT / "docs/poisoning.md").read_text(), drawn_data()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)

@@ -141,14 +141,6 @@ def test_a_difficulty_that_the_split_lacks_is_refused(raw: Data) -> None:
         GraphDataModule.from_data(drawn_data(), difficulty="easy").setup()
 
 
-def test_a_datamodule_shows_what_it_holds(raw: Data) -> None:
-    datamodule = GraphDataModule(lambda: raw, name="drawn")
-    assert repr(datamodule) == "GraphDataModule(drawn, not loaded)"
-    datamodule.setup()
-    assert f"drawn: {raw.num_nodes:,} nodes" in repr(datamodule)
-    assert f"{len(datamodule.target_nodes)} target nodes (easy), inductive" in repr(datamodule)
-
-
 def test_a_graph_of_ones_own_is_served_as_it_is_or_normalised() -> None:
     data = drawn_data()
     datamodule = GraphDataModule.from_data(data)

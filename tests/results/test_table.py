@@ -99,16 +99,6 @@ def test_ranked_by_validation_accuracy_with_failures_last() -> None:
     assert "clean validation nodes" in ranked.title
 
 
-def test_the_title_of_a_ranking_names_all_that_it_ranks() -> None:
-    runs = [
-        finished(dataset=name, fidelity=variant, overrides={"dataset": name})
-        for name, variant in (("cora", "paper"), ("citeseer", "released"))
-    ]
-    title = rank(runs).title
-    assert title.startswith("cora, citeseer: ")
-    assert title.endswith("fidelity=paper, released")
-
-
 @pytest.mark.parametrize(
     ("limit", "patience", "cuts"),
     [
