@@ -17,7 +17,7 @@ from typing import Any
 from robust_diffusion.checks import named_path
 from robust_diffusion.errors import FULL, ConfigError, DataError
 from robust_diffusion.system.artifact import Artifact, checked_artifact, decode, encode
-from robust_diffusion.system.files import locked, written_whole
+from robust_diffusion.system.files import check_readable, locked, written_whole
 from robust_diffusion.system.hashes import canonical_json
 
 log = logging.getLogger(__name__)
@@ -91,6 +91,7 @@ class ArtifactStore:
     def _read(self, path: Path, cache_key: dict[str, Any]) -> Artifact | None:
         with self._errors(path, "read"):
             try:
+                check_readable(path)
                 payload = path.read_bytes()
             except FileNotFoundError:
                 return None

@@ -24,6 +24,7 @@ from robust_diffusion.system.hashes import canonical_json
 
 FORMAT = 1
 ENTRY = "robust_diffusion"
+_DAMAGED = "{path}: is damaged, or no entry of this version's store"
 UNSIGNED = "0" * 64
 """Placeholder for the checksum while the file is hashed."""
 
@@ -44,7 +45,10 @@ def read_artifact(path: str | Path) -> Artifact:
     """Read and verify a file; a `DataError` if it is missing or damaged."""
     try:
         check_readable(Path(path))
-        payload = Path(path).read_bytes()
+        with safe_open(path, "pt"):  # compares the sizes in the header with the file's
+            payload = Path(path).read_bytes()
+    except SafetensorError as error:
+        raise DataError(_DAMAGED.format(path=path)) from error
     except OSError as error:
         reason = error.strerror or error
         raise DataError(f"{path}: cannot be read ({reason}); check the path") from error
@@ -93,7 +97,7 @@ def checked_artifact(payload: bytes, path: str | Path) -> tuple[Artifact, dict[s
         if digest.hexdigest().encode() == place[1]:
             with suppress(SafetensorError, ValueError, KeyError):
                 return decode(payload)
-    raise DataError(f"{path}: is damaged, or no entry of this version's store")
+    raise DataError(_DAMAGED.format(path=path))
 
 
 def decode(payload: bytes) -> tuple[Artifact, dict[str, Any]]:
