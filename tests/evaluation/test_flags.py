@@ -170,13 +170,6 @@ def task(graph: Data) -> Task:
     return Task(graph, graph.index_test, torch.device("cpu"))
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize(("growth", "diverged"), [(1.0, False), (1e4, True), (None, True)])
-def test_a_state_that_grows_is_flagged(task: Task, growth: float | None, *, diverged: bool) -> None:
-    found = flags.model_flags(pde(Heat, 0.01, task.graph), task, growth)
-    assert codes(found) == ["diverged"] * diverged
-
-
 # One Euler step of 200 on dZ/dt = (A - I) Z leaves the stable region.
 @pytest.mark.parametrize(("flow", "t_end"), [(Heat, 200.0), (Grand, 0.01)])
 def test_a_coarse_solver_is_told(task: Task, flow: type, t_end: float) -> None:

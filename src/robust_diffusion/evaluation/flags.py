@@ -31,7 +31,6 @@ from robust_diffusion.attacks.base import Classifier, Problem, frozen
 from robust_diffusion.attacks.modification.base import edges_at
 from robust_diffusion.errors import AttackError, ConfigError, TrainingError
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER, Code
-from robust_diffusion.evaluation.solver_diagnostics import LARGEST_GROWTH
 from robust_diffusion.models.adaptive import adaptive_form, with_solver
 from robust_diffusion.models.checked import TRIAL_SEED, sees_edges, sorted_by
 from robust_diffusion.system.tensor_hashes import tensor_hash
@@ -174,15 +173,6 @@ class Flag:
 def of_the_row(flags: Iterable[Flag], accuracy: float) -> list[Flag]:
     """Return the flags that apply to a row of a table, without duplicates."""
     return [flag for flag in dict.fromkeys(flags) if accuracy > 0 or flag.code in OF_THE_NUMBER]
-
-
-def model_flags(model: nn.Module, task: Task, norm_growth: float | None = 0.0) -> Iterator[Flag]:
-    """Yield flags of the tested model itself, which affect all its accuracies."""
-    yield from stochastic(model, task)
-    if norm_growth is None or norm_growth > LARGEST_GROWTH:
-        factor = "without bound" if norm_growth is None else f"{norm_growth:.3g}-fold"
-        text = f"the state's norm grows {factor} through a solve; more or shorter steps may hold it"
-        yield Flag("diverged", text)
 
 
 def stochastic(model: nn.Module, task: Task) -> Iterator[Flag]:

@@ -29,10 +29,10 @@ from robust_diffusion.evaluation.flags import (
     Flag,
     Outdone,
     Task,
-    model_flags,
     of_the_row,
     one_class,
     prediction_flags,
+    stochastic,
     weaker_than,
 )
 from robust_diffusion.records.content import by_content, computed_by
@@ -209,16 +209,15 @@ def evaluate_on(
     runs: Sequence[AttackRun],
     *,
     own_flags: Sequence[Flag] = (),
-    norm_growth: float | None = 0.0,
     retrain: Callable[[str, PerturbedGraph], nn.Module] | None = None,
 ) -> Evaluation:
     """Check a model, run attacks, test it on the clean and each attacked graph, collect all flags.
 
     `retrain` trains a new model on each attacked graph, by its label; `None` for an evasion.
-    `own_flags` are known flags of the model; for `norm_growth` see `model_flags`.
+    `own_flags` are known flags of the model.
     """
     task = attacker.task
-    victim_flags = [*own_flags, *model_flags(model, task, norm_growth)]
+    victim_flags = [*own_flags, *stochastic(model, task)]
     _tell("victim", victim_flags)
     outcomes = {run.label: attacker(run) for run in runs}
     retrained = {k: retrain(k, outcome.graph) for k, outcome in outcomes.items()} if retrain else {}

@@ -23,7 +23,7 @@ from robust_diffusion.evaluation.perturbed import (
     evaluate_on,
     runs_on,
 )
-from robust_diffusion.evaluation.solver_diagnostics import solves_of, warn_of_steps
+from robust_diffusion.evaluation.step_ratio import step_flags, step_ratio, warn_of_steps
 from robust_diffusion.evaluation.threat import (
     OWN_NAMES,
     Poisoning,
@@ -54,7 +54,7 @@ class RunResult:
     epochs: int  # epochs trained
     best_epoch: int | None  # epoch of the tested weights, from 1
     nfe: int  # right-hand-side evaluations in one forward pass on the clean test graph
-    solves: dict[str, float | None]  # growth and stability; see `evaluation.solver_diagnostics`
+    step_ratio: float | None  # see `evaluation.step_ratio`
     seconds: dict[str, float]  # wall time of each phase, in the original run if reused
     forwards: dict[str, int]  # per attack, forward passes of the attacked model
     split: str  # hash of the split
@@ -116,7 +116,7 @@ def evaluate_run(
     with count_evaluations(tested) as evaluations:
         task.logits_of(tested, task.graph)
     with seeded(task.seed):
-        solves = solves_of(tested, copy.copy(task.graph).to(task.device))
+        ratio = step_ratio(tested, copy.copy(task.graph).to(task.device))
 
     def retrain(label: str, graph: PerturbedGraph) -> nn.Module:
         on_it = replace(train, datamodule=train.datamodule.poisoned(graph.x, graph.edge_index))
@@ -130,7 +130,7 @@ def evaluate_run(
         Attacker(task, budget, train.store, knows_labels=knows, shows_progress=shows),
         tested,
         runs,
-        norm_growth=solves.get("norm_growth", 0.0),
+        own_flags=list(step_flags(ratio)),
         retrain=retrain if task.poisons else None,
     )
     seconds |= {run.label: measured.outcomes[run.label].effort["seconds"] for run in runs}
@@ -143,7 +143,7 @@ def evaluate_run(
         epochs=victim.epochs,
         best_epoch=victim.best_epoch,
         nfe=evaluations.total,
-        solves=solves,
+        step_ratio=ratio,
         seconds=seconds | {"test": measured.seconds},
         split=train.datamodule.split_hash,
         split_drawn=train.datamodule.split_drawn,
