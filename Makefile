@@ -108,9 +108,6 @@ leaderboard: $(STAMP) ## Models by their worst cases over budgets
 dashboard: $(STAMP) ## W&B views of each table's runs and of all (TABLE=3, ARGS=--dry-run to look first)
 	$(RUN) dashboard $(VIEW) $(if $(TABLE),--experiment table-$(TABLE)) $(ARGS)
 
-wandb-fill: $(STAMP) ## W&B runs of every table, from the published records (ARGS="--experiment table-3")
-	$(RUN) wandb-import $(or $(RECORDS),experiments/results/records.jsonl.gz) $(ARGS)
-
 # What was made of a record adds to the run that is there, and keeps its curves.
 OFFLINE := find outputs -type d -path '*/wandb/offline-run-*'
 wandb-sync: $(STAMP) ## Upload the W&B runs that were logged offline
@@ -179,5 +176,5 @@ clean: ## Remove what builds and tests leave behind; results in outputs/ stay
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
 
 .PHONY: help setup demo data-list data-verify table-4 $(RUN_TABLES) tables figure-flows \
-	figure-lipschitz figure-stability claims report publish reproduce zoo-check leaderboard dashboard wandb-fill wandb-sync grb-parity bench bench-check \
+	figure-lipschitz figure-stability claims report publish reproduce zoo-check leaderboard dashboard wandb-sync grb-parity bench bench-check \
 	test test-all test-devices wheel-check check audit docs format clean

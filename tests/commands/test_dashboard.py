@@ -66,37 +66,24 @@ def test_a_dashboard_becomes_a_workspace() -> None:
     assert [len(section.panels) for section in view.sections] == [3, 4, 4, 6, 4]
 
 
-def test_a_view_is_found_again_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    interface = pytest.importorskip("wandb_workspaces.workspaces.interface")
+def test_a_view_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    workspaces = pytest.importorskip("wandb_workspaces.workspaces")
     saved: list[Any] = []
 
-    def upsert(view: Any) -> dict[str, Any]:
+    def save(view: Any) -> None:
+        if view.project == "none":
+            raise wandb.Error("no project")
         saved.append(view)
-        return {"upsertView": {"view": {"name": view.name, "id": "id-1"}}}
-
-    def look_up(entity: str, project: str, name: str) -> dict[str, Any]:
-        if project == "none":
-            raise ValueError("Project `e/none` not found.")
-        if not saved:
-            raise ValueError("Workspace `w` not found in project `p`")
-        return {
-            "id": "id-1",
-            "displayName": "",
-            "spec": saved[0].spec.model_dump_json(by_alias=True),
-        }
 
     monkeypatch.setattr(wandb, "Api", lambda: SimpleNamespace(default_entity="e"))
-    monkeypatch.setattr(interface, "get_app_url", lambda api: "https://wandb.ai")
-    monkeypatch.setattr(interface.internal, "upsert_view2", upsert)
-    monkeypatch.setattr(interface.internal, "get_view_dict", look_up)
+    monkeypatch.setattr(workspaces.Workspace, "save", save)
+    monkeypatch.setattr(workspaces.Workspace, "url", "https://wandb.ai/e/p?nw=1")
     found = build_dashboard("demo")
     assert found is not None
-    with pytest.raises(ConfigError, match="log a run first"):
+    with pytest.raises(ConfigError, match="no project"):
         publish(found, entity=None, project="none")
-    addresses = {publish(found, entity=None, project="p") for _ in range(2)}
-    assert len(addresses) == 1
-    assert [view.id for view in saved] == ["", "id-1"]
-    assert saved[0].name == saved[1].name
+    assert publish(found, entity=None, project="p") == "https://wandb.ai/e/p?nw=1"
+    assert [(view.entity, view.name) for view in saved] == [("e", found.name)]
 
 
 def test_modifications_are_the_attacks_of_that_kind() -> None:

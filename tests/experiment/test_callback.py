@@ -5,7 +5,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.errors import DataError, EscapedError
-from robust_diffusion.experiment.callback import PrintResults, callback_of
+from robust_diffusion.experiment.callback import PrintResults
 from robust_diffusion.records import append_record
 from tests.paper.records import failed, finished
 
@@ -49,24 +49,3 @@ def test_records_of_no_table_reach_the_command_line() -> None:
         with pytest.raises(EscapedError) as escaped:
             show(config())
         assert isinstance(escaped.value.__cause__, DataError)
-
-
-@pytest.mark.parametrize(
-    ("experiment", "tags", "column"),
-    [
-        ("table-3", [["paper", "full"], ["released", "full"]], "printed_mean"),
-        ("tune-check", [["full"]], "validation"),
-        ("mlp", [["full"]], "clean"),
-        ("../mine", [["full"]], "clean"),
-    ],
-)
-def test_the_tables_of_an_experiment_are_those_that_its_sweep_prints(
-    experiment: str, tags: list[list[str]], column: str
-) -> None:
-    records = [
-        finished(fidelity=fidelity, experiment=experiment) for fidelity in ("paper", "released")
-    ]
-    found = list(callback_of(experiment).tables(experiment, records, "full"))
-    assert [own for _, own in found] == tags
-    assert all(column in frame.columns for frame, _ in found)
-    assert list(callback_of(experiment).tables(experiment, records, "smoke")) == []

@@ -1,4 +1,5 @@
 import builtins
+import json
 import re
 import socket
 import time
@@ -13,10 +14,11 @@ import wandb
 from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.experiment import wandb_log
 from robust_diffusion.experiment.loggers import BestEpochLogger
 from robust_diffusion.experiment.wandb_log import (
-    chart_of,
-    log_finished,
+    log_record,
+    log_table,
     results,
     run_name,
     settings,
@@ -80,8 +82,17 @@ def test_names_longer_than_wandbs_limits_are_logged(tmp_path: Path) -> None:
     for file in files.values():
         (tmp_path / file).write_bytes(file.encode())
     record = finished(run="c312", dataset=name) | {"files": files}
-    run = log_finished(record, tmp_path, project="p", directory=str(tmp_path), mode="offline")
+    place = {"project": "p", "directory": str(tmp_path), "mode": "offline"}
+    with wandb_log.open_run(record=record, finished=True, **place) as run:
+        log_record(run, record, tmp_path)
     assert name[:64] in run.tags
+
+
+def test_a_logged_table_keeps_its_numbers(tmp_path: Path) -> None:
+    table = pd.DataFrame({"row": ["a", None], "mean": [50.5, float("nan")], "seeds": [2, 3]})
+    log_table(table, sweep="t", project="p", directory=str(tmp_path), mode="offline")
+    (path,) = tmp_path.rglob("*.table.json")
+    assert json.loads(path.read_text())["data"][0] == ["a", 50.5, 2]
 
 
 @pytest.mark.parametrize(
@@ -147,28 +158,6 @@ def test_results_have_one_name_each_and_are_not_in_the_configuration() -> None:
     assert "spent/dice/feature_range" not in spent
     named = {key.partition("/")[0] for key in summary} - {"budget"}
     assert not named & {*config, *config["run"]}
-
-
-@pytest.mark.parametrize(
-    ("table", "bars"),
-    [
-        (
-            {"flow": ["heat", "grand"], "seeds": [2, 2], "clean": ["83.21 ± 0.53", "failed"]},
-            [83.21],
-        ),
-        (
-            {"row": "a", "column": "b", "graph": "c", "mean": [50.0], "printed_mean": [60.0]},
-            [50, 60],
-        ),
-        ({"setting": ["a"], "accuracy": ["50.0"]}, None),
-    ],
-)
-def test_the_chart_of_a_table_shows_its_numbers(
-    table: dict[str, Any], bars: list[float] | None
-) -> None:
-    figure = chart_of(pd.DataFrame(table))
-    found = figure and [bar.get_width() for bar in figure.axes[0].patches]
-    assert found == bars
 
 
 def test_the_line_on_offline_runs_names_a_sweeps_table_and_its_runs(tmp_path: Path) -> None:

@@ -188,11 +188,6 @@ COMMANDS: dict[str, tuple[list[str], int, str]] = {
         1,
         "logger.wandb.project=a/b: expected a name without /",
     ),
-    "project of records": (
-        ["wandb-import", "odd.jsonl", "--project", "a/b"],
-        1,
-        "--project=a/b: expected a name without /",
-    ),
     "no folder": (
         ["records", "repair", "--records", "/proc/cpuinfo"],
         1,

@@ -1,20 +1,18 @@
 """`robust-diffusion dashboard`: W&B views of the runs of each experiment, and of all runs."""
 
 import argparse
-import base64
 import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import sha256
 from importlib.util import find_spec
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from omegaconf import OmegaConf
 
-from robust_diffusion.commands.reading import add_project_option, add_scale_option
-from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.commands.reading import add_scale_option
+from robust_diffusion.config import CONFIG_DIR, read_yaml
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.experiment.overrides import compose_all
 from robust_diffusion.experiment.wandb_log import chosen_mode
@@ -42,7 +40,7 @@ class Dashboard(NamedTuple):
 
 
 def run_dashboard_command(arguments: Sequence[str]) -> None:
-    """Create or update the dashboards, or print what they would show."""
+    """Create the dashboards, or print what they would show."""
     chosen = _parser().parse_args(arguments)
     paths = sorted(CONFIG_DIR.glob("experiment/*.yaml"))
     logging = [path.stem for path in paths if "/logger: wandb" in path.read_text("utf-8")]
@@ -69,14 +67,15 @@ def run_dashboard_command(arguments: Sequence[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="robust-diffusion dashboard",
-        description="Create or update saved views of a W&B project: accuracy, training curves, "
+        description="Create saved views of a W&B project: accuracy, training curves, "
         "times and spent budgets of an experiment's runs, and of all runs. Nothing is run.",
     )
     which = "an experiment; may be repeated (default: each that logs to W&B by itself, such as "
     which += "table-3, and all runs)"
     parser.add_argument("--experiment", action="append", metavar="NAME", help=which)
     parser.add_argument("--entity", help="W&B user or team (default: that of the key)")
-    add_project_option(parser)
+    project = read_yaml(CONFIG_DIR / "logger" / "wandb.yaml")["project"]
+    parser.add_argument("--project", default=project, help="W&B project (default: %(default)s)")
     add_scale_option(parser)
     variants = sorted(path.stem for path in CONFIG_DIR.glob("fidelity/*.yaml"))
     variant = "variant of the equations (default: the experiment's, or paper)"
@@ -142,7 +141,7 @@ def _repeated(
 
 
 def publish(dashboard: Dashboard, *, entity: str | None, project: str) -> str:
-    """Create or update the view of this name, and return its URL.
+    """Create a view, and return its URL.
 
     It belongs to the user or team `entity`; `None` means the default entity of the API key.
     """
@@ -152,15 +151,6 @@ def publish(dashboard: Dashboard, *, entity: str | None, project: str) -> str:
         if not (entity := entity or wandb.Api().default_entity):
             raise ConfigError("dashboard: W&B knows no user of this key; name one with --entity")
         view = to_workspace(dashboard, entity=entity, project=project)
-        # By default a view gets a random name, by which a later call could not find it.
-        digest = sha256(f"{entity}/{project}/{dashboard.name}".encode()).digest()
-        view._internal_name = f"nw-{base64.b32encode(digest).decode().lower()[:11]}-v"
-        try:
-            view._internal_id = type(view).from_url(view.url)._internal_id
-        except ValueError as error:
-            if not str(error).startswith("Workspace"):  # a view not found is created below
-                remedy = "log a run first (logger=wandb), or name another with --entity, --project"
-                raise ConfigError(f"W&B project {entity}/{project}: {error}; {remedy}") from error
         view.save()  # type: ignore[no-untyped-call]
     except wandb.Error as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]

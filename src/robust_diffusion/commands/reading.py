@@ -5,7 +5,7 @@ import gc
 from collections.abc import Sequence
 from pathlib import Path
 
-from robust_diffusion.config import CONFIG_DIR, DEFAULT_RECORDS, read_yaml
+from robust_diffusion.config import DEFAULT_RECORDS
 from robust_diffusion.errors import DataError
 from robust_diffusion.records.records import Record, check_records, read_records
 
@@ -22,18 +22,8 @@ def add_scale_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scale", choices=["full", "smoke"], default="full", help=text)
 
 
-def add_project_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option for a W&B project."""
-    project = read_yaml(CONFIG_DIR / "logger" / "wandb.yaml")["project"]
-    parser.add_argument("--project", default=project, help="W&B project (default: %(default)s)")
-
-
-def read_chosen(
-    named: Sequence[str | Path] | None, *, required: bool = False, option: str = "--records "
-) -> list[Record]:
+def read_chosen(named: Sequence[str | Path] | None, *, required: bool = False) -> list[Record]:
     """Read the records of the named files, or of the default file if none is named.
-
-    Messages put `option` before the path of a file.
 
     Raises:
         DataError: A file is missing (the default one may be, unless `required`), or holds
@@ -44,7 +34,7 @@ def read_chosen(
         if (named or required) and not path.is_file():
             published = "experiments/results/records.jsonl.gz for the published runs"
             remedy = f"name a file that a run has written, or {published}"
-            raise DataError(f"{option}{path}: not found; {remedy}")
+            raise DataError(f"--records {path}: not found; {remedy}")
     gc.disable()  # the collector would traverse every record, although none is garbage
     try:
         return check_records({path: read_records(path, missing_ok=True) for path in paths})

@@ -10,16 +10,14 @@ from typing import Any
 
 import pandas as pd
 from hydra.experimental.callback import Callback
-from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from robust_diffusion.checks import check_choice
-from robust_diffusion.config import CONFIG_DIR, DEFAULT_RECORDS
+from robust_diffusion.config import DEFAULT_RECORDS
 from robust_diffusion.errors import EscapedError
 from robust_diffusion.experiment.wandb_log import chosen_mode, log_table, where_logged
 from robust_diffusion.records.records import (
     Record,
-    by_experiment,
     check_records,
     latest_by_run,
     read_records,
@@ -70,29 +68,12 @@ class PrintResults(Callback):
         """Print the table of a sweep's runs, failed ones included, and yield it for W&B."""
         yield self._show(records), [config.hydra.runtime.choices.get("scale", "full")]
 
-    def tables(self, experiment: str, records: list[Record], scale: str) -> Iterator[Tagged]:
-        """Yield the tables of an experiment's runs for W&B, each with distinguishing tags."""
-        if runs := by_experiment(records, scale=scale).get(experiment):
-            yield self._summarize(runs).cells, [scale]
-
     def _show(self, records: list[Record]) -> pd.DataFrame:
         result = self._summarize(records)
         rows = f"; by {' × '.join(result.keys)}" if len(result.cells) > 1 else ""
         notes = [*result.notes, ""] if result.notes else []
         print_table(f"{result.title}{rows}", result.cells, result.keys, notes)
         return result.cells
-
-
-def callback_of(experiment: str) -> PrintResults:
-    """Build the callback that shows an experiment's results; the default if it is unknown."""
-    # Only existing files are considered, since the name may come from untrusted records.
-    known = {path.stem: path for path in CONFIG_DIR.glob("experiment/*.yaml")}
-    options: Any = None
-    if experiment in known:
-        options = OmegaConf.select(OmegaConf.load(known[experiment]), "hydra.callbacks.results")
-    default = f"{PrintResults.__module__}.{PrintResults.__qualname__}"
-    callback: PrintResults = instantiate({"_target_": default, **(options or {})})
-    return callback
 
 
 def _log_tables(config: DictConfig, tables: Sequence[Tagged]) -> None:

@@ -19,7 +19,6 @@ from robust_diffusion.records.records import Record, model_name
 
 if TYPE_CHECKING:
     import wandb  # an optional dependency that takes a second to import
-    from matplotlib.figure import Figure
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +107,12 @@ def _start(
     finished: bool = False,
     **about: Any,
 ) -> "wandb.Run":
-    check_project("logger.wandb.project", str(about.get("project")))
+    project = str(about.get("project"))
+    if sign := re.search(r"[/\\#?%:]", project):
+        remedy = "name a team by the environment variable WANDB_ENTITY"
+        raise ConfigError(
+            f"logger.wandb.project={project}: expected a name without {sign[0]}; {remedy}"
+        )
     package, mode = _wandb(), chosen_mode(mode)
     folder, labels = Path(directory).resolve(), tuple(dict.fromkeys(t[:64] for t in tags if t))
     folder.mkdir(parents=True, exist_ok=True)
@@ -191,52 +195,20 @@ def _is_inside(path: Path, store: Path) -> bool:
     return path.parent == store and not path.is_symlink() and path.is_file()
 
 
-def log_finished(record: Record, store: Path, **options: Any) -> "wandb.Run":
-    """Create the W&B run of a finished record; for `options` see `open_run`."""
-    with open_run(record=record, finished=True, **options) as run:
-        log_record(run, record, store)
-    return run
-
-
 def log_table(
     table: pd.DataFrame, *, sweep: str, directory: str, tags: Sequence[str] = (), **place: Any
 ) -> "wandb.Run":
-    """Log the table of a sweep and its chart as a W&B run in the sweep's group.
+    """Log the table of a sweep as a W&B run in the sweep's group.
 
     The run replaces the one of an earlier table.
     """
     name = re.sub(r"[^\w.-]", "-", "-".join([sweep, *tags]))
     place |= {"id": name, "name": sweep, "group": sweep, "job_type": "table"}
     with _start(directory, tags=[sweep, *tags], **place) as run:
-        # W&B infers one type per column, and a column of numbers and gaps has two.
-        logged = {sweep: _wandb().Table(dataframe=table.astype(str))}
-        if (chart := chart_of(table)) is not None:
-            logged["chart"] = _wandb().Image(chart)
-        run.log(logged)
+        # W&B infers one type per column, and a column of text and gaps has two.
+        text = dict.fromkeys(table.select_dtypes(exclude="number"), str)
+        run.log({sweep: _wandb().Table(dataframe=table.astype(text))})
     return run
-
-
-def chart_of(table: pd.DataFrame) -> "Figure | None":
-    """Draw accuracies in % as bars, with a group per row of a sweep's or a paper's table.
-
-    Returns `None` for any other table, or if Matplotlib is not installed.
-    """
-    columns = list(map(str, table))
-    if "printed_mean" in columns:
-        names, shown = ["row", "column", "graph"], ["mean", "printed_mean"]
-    else:
-        at = columns.index("seeds") if "seeds" in columns else len(columns)
-        names, shown = columns[:at], columns[at + 1 :]
-    text = table[shown].astype(str).apply(lambda column: column.str.extract(r"^(\d+\.?\d*)")[0])
-    values = text.apply(pd.to_numeric).dropna(how="all")
-    if values.empty or find_spec("matplotlib") is None:
-        return None
-    from matplotlib.figure import Figure  # an extra
-
-    figure = Figure(figsize=(7, 1 + 0.2 * values.size), layout="constrained")
-    values.index = table.loc[values.index, names].astype(str).agg(" ".join, axis=1)
-    values[::-1].plot.barh(ax=figure.subplots(), xlabel="accuracy in %")
-    return figure
 
 
 def where_logged(project: str, mode: Mode, directory: str | Path) -> str:
@@ -248,13 +220,6 @@ def where_logged(project: str, mode: Mode, directory: str | Path) -> str:
         folders = " ".join(f"{place}/{'*/' * depth}wandb/offline-run-*" for depth in depths)
         return f"offline; `wandb sync {folders}` uploads the runs"
     return "" if chosen_mode(mode) == "disabled" else f"project {project}"
-
-
-def check_project(key: str, project: str) -> None:
-    """Reject a name that is invalid for a W&B project, such as `team/project`."""
-    if sign := re.search(r"[/\\#?%:]", project):
-        remedy = "name a team by the environment variable WANDB_ENTITY"
-        raise ConfigError(f"{key}={project}: expected a name without {sign[0]}; {remedy}")
 
 
 def chosen_mode(mode: Mode) -> Mode:

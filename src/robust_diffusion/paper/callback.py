@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from omegaconf import DictConfig
 
 from robust_diffusion.experiment.callback import PrintResults, Tagged
-from robust_diffusion.paper.layout import load_layout, table_numbers
+from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.paper.paper_table import build_table
 from robust_diffusion.paper.render import render_markdown, to_frame
-from robust_diffusion.records.records import Record, by_experiment, read_records
+from robust_diffusion.records.records import Record, read_records
 from robust_diffusion.results.runs import Runs
 
 
@@ -26,11 +26,3 @@ class PrintPaperTable(PrintResults):
             table = build_table(layout, counted, datasets)
             sys.stdout.write(f"{render_markdown(table)}\n")
             yield to_frame(table), [fidelity, scale]
-
-    def tables(self, experiment: str, records: list[Record], scale: str) -> Iterator[Tagged]:
-        """Yield the paper's table, once per variant in the records."""
-        runs = by_experiment(records, scale=scale).get(experiment, [])
-        for number in (n for n in table_numbers() if experiment == f"table-{n}"):
-            for fidelity in sorted({record["fidelity"] for record in runs}):
-                counted = Runs(records, scale=scale, fidelity=fidelity)
-                yield to_frame(build_table(load_layout(number), counted)), [fidelity, scale]
