@@ -158,11 +158,17 @@ def test_every_option_composes_and_instantiates(compose: Compose, chosen: dict[s
     assert made(torch.randn(4, 5), torch.tensor([[0, 1], [1, 0]])).shape == (4, 3)
 
 
-def test_every_model_can_be_a_surrogate_and_every_method_is_a_solver(compose: Compose) -> None:
+def test_every_model_can_be_a_surrogate_and_every_method_a_solver(compose: Compose) -> None:
     from robust_diffusion.integrators.solver import ADAPTIVE_METHODS, FIXED_STEP_METHODS
 
     assert options("surrogate") == options("model")
-    assert set(options("solver")) == FIXED_STEP_METHODS | ADAPTIVE_METHODS
+    for name in options("solver"):
+        assert compose(f"solver={name}").solver.method == name
+    for option, methods in (("rk4", FIXED_STEP_METHODS), ("dopri5", ADAPTIVE_METHODS)):
+        for method in methods:
+            adjoint = f"solver.adjoint={method == 'scipy_solver'}"
+            cfg = compose(f"solver={option}", f"solver.method={method}", adjoint)
+            assert instantiate(cfg.solver).method == method
     several = compose("surrogate=[gcn,graph_pde,mlp]").threat.surrogates
     assert list(several) == ["gcn", "graph_pde", "mlp"]
     # A surrogate does not follow the victim's size.
