@@ -50,12 +50,11 @@ def perturbed(attack: Attack) -> PerturbedGraph:
     return run(attack)
 
 
-def test_the_result_is_a_graph_within_the_budget(attack: Attack, perturbed: PerturbedGraph) -> None:
+def test_the_result_spends_something_within_the_budget(
+    attack: Attack, perturbed: PerturbedGraph
+) -> None:
     assert not broken(attack, perturbed, BUDGET)
     assert not perturbed.x.requires_grad
-
-
-def test_something_is_spent(attack: Attack, perturbed: PerturbedGraph) -> None:
     spent = spent_budget(clean(graph()), perturbed)
     flips = spent.added_edges + spent.removed_edges
     if attack.kind == "injection":
@@ -116,15 +115,11 @@ def test_the_passes_that_are_expected_are_those_that_are_made(name: str) -> None
     assert len(made) < 3 if expected is None else 2 / 3 <= len(made) / expected <= 3 / 2
 
 
-def test_an_attack_needs_targets(attack: Attack) -> None:
-    with pytest.raises(ConfigError, match="target nodes: none"):
-        run(attack, targets=graph().index_test[:0])
-
-
-def test_a_mask_of_targets_is_refused(attack: Attack) -> None:
+def test_an_attack_needs_numbers_of_target_nodes(attack: Attack) -> None:
     mask = torch.isin(torch.arange(graph().num_nodes), graph().index_test)
-    with without_type_checks(), pytest.raises(ConfigError, match=r"^target nodes: [^\n]*mask"):
-        run(attack, targets=mask)
+    for targets, told in ((graph().index_test[:0], "none"), (mask, r"[^\n]*mask")):
+        with without_type_checks(), pytest.raises(ConfigError, match=f"^target nodes: {told}"):
+            run(attack, targets=targets)
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(names(need="predictions"))))
@@ -148,9 +143,9 @@ BY_EDGES, BY_PREDICTIONS = names(need="edge_gradient"), names(need="predictions"
 BY_GRADIENT = sorted({*names(need="feature_gradient"), *BY_EDGES})
 UNFIT: list[tuple[Classifier, list[str]]] = [
     (NARROW, BY_PREDICTIONS),
-    (lambda x, edges, weight=None: mean_of_neighbours(x, edges) * torch.nan, BY_PREDICTIONS),
+    (lambda x, edges, weight=None: mean_of_neighbours(x, edges) * torch.nan, BY_PREDICTIONS[::4]),
     (nan_gradient, BY_GRADIENT),
-    (without_gradient, BY_GRADIENT),
+    (without_gradient, BY_GRADIENT[::2]),
     (lambda x, edges: mean_of_neighbours(x, edges), BY_EDGES),  # takes no weights
     (lambda x, edges, weight=None: mean_of_neighbours(x, edges), BY_EDGES),  # ignores them
 ]
@@ -173,8 +168,8 @@ def test_an_empty_budget_gives_the_clean_graph(attack: Attack) -> None:
 
 
 INJECTION_BUDGETS = [
-    *(Budget(1, 1, (-0.04, 1.0)), Budget(7, 60, (0.2, 0.9)), Budget(11, 7, (-0.9, -0.2))),
-    *(Budget(5, 8, (-0.5, 0.5), max_injected_edges=total) for total in (0, 11, 99)),
+    *(Budget(1, 1, (-0.04, 1.0)), Budget(7, 60, (0.2, 0.9))),
+    *(Budget(5, 8, (-0.9, -0.2), max_injected_edges=total) for total in (0, 11)),
 ]
 BY_FEATURES = sorted(set(names("injection")) & set(names(need="feature_gradient")))
 
@@ -249,8 +244,7 @@ def flips(nodes: float, edges: float, epsilon: float) -> Budget:
 
 
 MODIFICATION_BUDGETS = [
-    *((flips(0.0, 0.3, 0.1), 20), (flips(0.3, 0.0, 0.01), 60), (flips(0.05, 0.05, 3.0), 20)),
-    *((flips(0.8, 0.8, 0.1), 1), (flips(1.0, 1.0, 0.1), 60)),
+    *((flips(0.0, 0.3, 0.1), 20), (flips(0.3, 0.0, 0.01), 60), (flips(0.8, 0.8, 3.0), 1)),
     # Limits that the clean graph exceeds push nothing further out.
     (Budget(0, 0, (-0.05, 0.05), node_ratio=1.0, edge_ratio=0.2, epsilon=0.02), 60),
 ]

@@ -297,7 +297,7 @@ def share(name: str, degrees: list[int], seed: int = 0, *, targets: int = 60) ->
 
 
 @pytest.mark.parametrize("name", SHARINGS)
-@pytest.mark.parametrize("degrees", [[5, 5, 5], [60] * 4, [7, 6, 0], [1], [0, 0], [9] * 30])
+@pytest.mark.parametrize("degrees", [[60] * 4, [7, 6, 0], [9] * 30])
 def test_each_node_gets_its_number_of_distinct_targets(name: str, degrees: list[int]) -> None:
     rows = share(name, degrees)
     got = [row.numel() for row in rows]

@@ -31,8 +31,8 @@ def feature_range(perturbed: PerturbedGraph) -> tuple[float, float]:
     return injected.min().item(), injected.max().item()
 
 
-@pytest.mark.parametrize("batch_ratio", [0.01, 0.2, 0.34, 1.0])
-@pytest.mark.parametrize("budget", [(7, 3), (10, 59), (3, 60)])
+@pytest.mark.parametrize("batch_ratio", [0.01, 0.34, 1.0])
+@pytest.mark.parametrize("budget", [(7, 3), (3, 60)])
 def test_strict_spends_every_edge(budget: tuple[int, int], batch_ratio: float) -> None:
     neighbours = edges_of_new_nodes(run(budget, batch_ratio=batch_ratio))
     assert [len(row) for row in neighbours] == [budget[1]] * budget[0]

@@ -1,4 +1,5 @@
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -47,14 +48,10 @@ def test_a_model_without_a_gradient_in_its_edges_is_refused() -> None:
         FlipAdversary().against(Blind())(view())
 
 
-def test_an_option_of_the_search_is_named_as_the_adversarys() -> None:
-    attacker = FlipAdversary(num_steps=1, block_size=1).against(trained_gcn(small_graph()))
-    with pytest.raises(ConfigError, match=r"^adversary\.block_size=1: "):
-        attacker(view())
-
-
-@pytest.mark.parametrize("option", ["edge_ratio", "local_ratio"])
-def test_a_budget_without_a_flip_is_refused(option: str) -> None:
-    attacker = FlipAdversary(num_steps=1, **{option: 1e-9}).against(trained_gcn(small_graph()))
-    with pytest.raises(ConfigError, match=rf"adversary\.{option}=1e-09\b.*got none"):
+@pytest.mark.parametrize(
+    ("key", "value"), [("block_size", 1), ("edge_ratio", 1e-9), ("local_ratio", 1e-9)]
+)
+def test_an_option_that_allows_no_flip_is_named_as_the_adversarys(key: str, value: Any) -> None:
+    attacker = FlipAdversary(num_steps=1, **{key: value}).against(trained_gcn(small_graph()))
+    with pytest.raises(ConfigError, match=rf"adversary\.{key}={value}\b"):
         attacker(view())
