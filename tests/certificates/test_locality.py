@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from functools import cache, partial
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN, GraphPDE, RobustGCN
 from tests.backends import BACKENDS, backend
 from tests.graphs import CHANNELS
-from tests.models.test_contract import Case, build, edge_index, every_case, option, x
+from tests.models.test_contract import Case, build, cases, edge_index, option, x
 
 __all__ = ["edge_index", "x"]
 
@@ -51,10 +52,6 @@ def degrees(x: Tensor, edge_index: Tensor) -> Tensor:
     return torch.bincount(edge_index[0], minlength=x.size(0)).to(x.dtype)
 
 
-def attended(lin: nn.Module, x: Tensor, _: Tensor) -> Tensor:
-    return F.normalize(x).mm(F.normalize(x).T).softmax(1) @ lin(x)
-
-
 def nearest(lin: nn.Module, x: Tensor, _: Tensor) -> Tensor:
     return lin(x)[torch.cdist(x, x).fill_diagonal_(torch.inf).argmin(1)]
 
@@ -66,30 +63,18 @@ def eigenvectors(lin: nn.Module, x: Tensor, edge_index: Tensor) -> Tensor:
     return torch.linalg.eigh(adjacency.sum(1).diag() - adjacency).eigenvectors[:, :7]
 
 
-def in_single(lin: nn.Module, x: Tensor, _: Tensor) -> Tensor:
-    return F.linear(F.normalize(x), torch.ones(7, WIDTH)).amax(0)
-
-
 GLOBAL: dict[str, Term] = {
     "mean": lambda lin, x, _: lin(x).mean(0),
-    "mean of small weight": lambda lin, x, _: 1e-12 * lin(x).mean(0),
     "mean without gradient": lambda lin, x, _: lin(x.detach()).mean(0).round(decimals=2),
-    "maximum": lambda lin, x, _: lin(x).amax(0),
-    "maximum of normalised features": lambda lin, x, _: lin(F.normalize(x)).amax(0),
     "maximum of normalised logits": lambda lin, x, _: F.normalize(lin(x)).amax(0),
-    "maximum in single precision": in_single,
     "median": lambda lin, x, _: lin(x).median(0).values,
-    "attention": attended,
     "nearest neighbour": nearest,
-    "batch statistics": lambda lin, x, _: F.batch_norm(lin(x), None, None, training=True),
     "number of nodes": lambda lin, x, _: x.new_full((7,), 1e-6 * len(x)),
-    "mean degree": lambda lin, x, edges: x.new_full((7,), edges.size(1) / len(x)),
     "rank of degree": lambda lin, x, edges: (
         degrees(x, edges).argsort(stable=True)[:, None] / len(x)
     ),
     "eigenvectors": eigenvectors,
     "first node": lambda lin, x, _: lin(x[:1]),
-    "last node": lambda lin, x, _: lin(x[-1:]),
 }
 
 
@@ -115,25 +100,14 @@ def pooled(lin: nn.Module, x: Tensor, _: Tensor) -> Tensor:
 
 
 DEAD_ZONES: dict[str, Term] = {
-    "maximum": above(torch.amax),
     "maximum without gradient": above(lambda cos: cos.detach().max()),
-    "minimum": above(lambda cos: -cos.min()),
-    "mean": above(torch.mean, 0.9),
-    "median": above(torch.median, 0.9),
-    "third of a sort": above(lambda cos: cos.sort().values[-3]),
     "count": above(lambda cos: (cos > 0.98).sum(), 5),
-    "any": times(lambda x: 1 - 2 * (cosines(x) > 0.98).any().int()),
-    "all": times(lambda x: 1 - 2 * (cosines(x) < 0.98).all().int()),
     "branch": times(lambda x: -1 if cosines(x).max() > 0.98 else 1),
-    "global softmax": above(lambda cos: cos.softmax(0) @ cos, 0.9),
-    "batch statistics": above(torch.std, 0.9),
     "global attention": lambda lin, x, _: (cosines(x) - 0.98).relu() @ lin(x),
     "top-k pooling": pooled,
     "infinities alone": times(lambda x: 1 + (x.nan_to_num(0) - 1e9).relu().amax()),
     "parity of the number of nodes": times(lambda x: (-1) ** (len(x) % 2)),
-    "number of nodes modulo 3": times(lambda x: 1 + (len(x) % 3 == 0)),
     "number of nodes above a threshold": times(lambda x: 1 + (len(x) > 400)),
-    "parity without NaN": times(lambda x: (-1) ** (len(x) % 2) * x.nan_to_num().isfinite().all()),
 }
 PASSES_ISOLATED: dict[str, Term] = {
     "mean of nodes with edges": lambda lin, x, edges: lin(x[degrees(x, edges) > 0]).mean(0),
@@ -196,8 +170,7 @@ def test_local_terms_are_admitted_and_nodes_with_edges_may_have_an_influence(nam
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend_name", BACKENDS)
-@every_case
+@pytest.mark.parametrize(("case", "backend_name"), list(zip(cases(), cycle(BACKENDS))))
 def test_local_models_of_the_package_are_admitted(
     case: Case, x: Tensor, edge_index: Tensor, backend_name: str
 ) -> None:
@@ -224,11 +197,8 @@ def raises(lin: nn.Module, x: Tensor, _: Tensor) -> Tensor:
 LOSES: dict[str, Term] = {
     "error": raises,
     "NaN replaced": lambda lin, x, _: lin(x.nan_to_num()),
-    "sign": lambda lin, x, _: lin(x.sign()),
     "sum without NaN": lambda lin, x, _: lin(x) + x.nansum(1, keepdim=True),
-    "order": lambda lin, x, _: lin(x) * (1 + 0 * x[:, :1].argsort(0)),
     "number": lambda lin, x, _: lin(x) * (2 if float(x.detach().sum()) == 0.1 else 1),
-    "mask": lambda lin, x, _: lin(x.masked_fill(x.isnan(), 0)),
     "array": lambda lin, x, _: lin(torch.from_numpy(x.detach().numpy().clip(-1, 1)).fmax(x * 0)),
 }
 
@@ -278,12 +248,3 @@ def test_a_model_that_samples_is_judged_by_nan(is_global: bool) -> None:
     assert locality.isolated != is_global
     assert not locality.separate
     assert locality.change == (torch.inf if is_global else None)
-
-
-def test_the_report_states_the_assumption_and_the_check() -> None:
-    report = certify(
-        WithTerm(LOCAL["linear"]), graph(), certificate=INJECTION, nodes=[0, 1], progress=False
-    )
-    assert "without edges has no influence" in str(report)
-    assert f"{report.locality.probes} isolated nodes" in str(report)
-    assert '"locality"' in report.to_json()

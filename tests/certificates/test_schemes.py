@@ -84,8 +84,8 @@ def injected(edges: Edges, nodes: int, new: int, most: int) -> Iterable[Edges]:
 PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
 
 
-@pytest.mark.parametrize(("additions", "deletions"), [(0, 1), (2, 0), (1, 3), (3, 2)])
-@pytest.mark.parametrize(("p_plus", "p_minus"), [(0.01, 0.6), (0.2, 0.3), (0.0, 0.5)])
+@pytest.mark.parametrize(("additions", "deletions"), [(0, 1), (2, 0), (3, 2)])
+@pytest.mark.parametrize(("p_plus", "p_minus"), [(0.2, 0.3), (0.0, 0.5)])
 def test_regions_are_those_of_every_noisy_graph(
     additions: int, deletions: int, p_plus: float, p_minus: float
 ) -> None:
