@@ -117,6 +117,11 @@ def part_flags(parts: list[float]) -> Iterable[flags.Flag]:
     return flags.part_flags({str(i): of for i, of in enumerate(parts)}, 0.9)
 
 
+def still_gaining(*steps: tuple[int, float]) -> Iterable[flags.Flag]:
+    """Of an attack of 300 passes, with these new lowest accuracies after so many passes."""
+    return flags.still_gaining({"forwards": 300, "trace": [(n, 0.0, share) for n, share in steps]})
+
+
 def one_class(after: list[int]) -> Iterable[flags.Flag]:
     return flags.one_class(TEN, torch.tensor(after), TEN)
 
@@ -144,6 +149,9 @@ TEN = torch.tensor([0] * 10 + [1] * 5 + [2] * 5)
         (loss_without_errors, (1,), ()),
         (part_flags, ([0.30, 0.31, 0.36],), ([0.30, 0.40],)),  # not converged
         (part_flags, ([0.30, 0.31, 0.32, 0.92],), ([0.30, 0.31, 0.32, 0.9],)),  # above clean
+        # It gains after two thirds of the passes; it does so before, or wins.
+        (still_gaining, ((0, 0.8), (200, 0.5), (201, 0.4)), ((0, 0.8), (200, 0.4), (300, 0.385))),
+        (still_gaining, ((0, 0.8), (300, 0.1)), ((0, 0.8), (300, 0.0))),
         # All are driven to one class; none is right.
         (one_class, ([0] * 20,), ([1] * 10 + [0] * 10,)),
         # All that are right are of one class; as on the clean graph.

@@ -55,6 +55,9 @@ ENOUGH_RIGHT = 10
 PARTS_APART = 0.05
 """Largest difference in accuracy, in 0..1, of the three best parts of a converged ensemble."""
 
+LATE_GAIN = 0.02
+"""Fall of the accuracy, in 0..1, in the last third of the passes of an attack that needed more."""
+
 HIDDEN = 0.5
 """Share of injected nodes without a gradient above which a gradient attack counts as misled."""
 
@@ -439,6 +442,16 @@ def part_flags(accuracies: Mapping[str, float], clean: float) -> Iterator[Flag]:
         yield Flag("part_above_clean", text)
 
 
+def still_gaining(effort: Mapping[str, Any]) -> Iterator[Flag]:
+    """Yield a flag if the accuracy still falls in the last third of the forward passes."""
+    forwards, trace = effort["forwards"], effort["trace"]
+    early = [accuracy for passes, _, accuracy in trace if 3 * passes <= 2 * forwards]
+    lowest = trace[-1][2]
+    if early and lowest > 0 and (gain := min(early) - lowest) > LATE_GAIN:
+        text = f"accuracy falls by {100 * gain:.2f} points in the last third of {forwards} passes"
+        yield Flag("not_converged", text)
+
+
 def one_class(
     before: Int[Tensor, " t"], after: Int[Tensor, " t"], labels: Int[Tensor, " t"]
 ) -> Iterator[Flag]:
@@ -492,6 +505,7 @@ ATTACK_CHECKS = (
     Check(rough_edge_gradient, lambda a: "edge_gradient" in a.attack.needs),
     Check(parts_given_up),
     Check(lambda a: part_flags(a.graph.part_accuracy, a.clean_accuracy)),
+    Check(lambda a: still_gaining(a.effort), lambda a: a.attack.is_worst_case),
     Check(lambda a: one_class(a.before.argmax(1), a.after.argmax(1), a.task.labels)),
     Check(lambda a: a.without_effect and (list(budget_allows_nothing(a)) or a.without_effect)),
     Check(weaker_than_chance, lambda a: not a.task.poisons, of_effect=False),
