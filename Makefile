@@ -81,9 +81,6 @@ figure-flows: $(STAMP) ## t-SNE of heat, mean curvature and Beltrami on Cora, wi
 figure-lipschitz: $(STAMP) ## t-SNE of Beltrami without and with the Lipschitz constraint
 	$(RUN) figure lipschitz scale=$(SCALE) $(if $(FIDELITY),fidelity=$(FIDELITY)) $(ARGS)
 
-figure-stability: $(STAMP) ## Perturbations, energy and range of trained flows up to t = 1000; NFE as a detector
-	$(RUN) figure stability scale=$(SCALE) $(if $(FIDELITY),fidelity=$(FIDELITY)) $(ARGS)
-
 claims: $(STAMP) ## What the paper claims in words, judged on the records
 	$(RUN) claims $(if $(FIDELITY),--fidelity $(FIDELITY)) $(addprefix --records ,$(SHOWN))
 
@@ -176,5 +173,5 @@ clean: ## Remove what builds and tests leave behind; results in outputs/ stay
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
 
 .PHONY: help setup demo data-list data-verify table-4 $(RUN_TABLES) tables figure-flows \
-	figure-lipschitz figure-stability claims report publish reproduce zoo-check leaderboard dashboard wandb-sync grb-parity bench bench-check \
+	figure-lipschitz claims report publish reproduce zoo-check leaderboard dashboard wandb-sync grb-parity bench bench-check \
 	test test-all test-devices wheel-check check audit docs format clean

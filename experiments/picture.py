@@ -9,7 +9,6 @@ collective    certificates for an attack on all targets at once, from `certifica
 each          accuracy under attacks on one target at a time, from `experiments/each/`
 effort        accuracy against forward passes of each attack, from `experiments/effort/`
 versions      the same for two versions of `auto`, from `experiments/cover/`
-stability     flows integrated to t = 1000, from `experiments/stability/`
 tables        charts of the paper's tables
 """
 
@@ -32,7 +31,7 @@ from robust_diffusion.certificates.report import read_certificates
 from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation.report import plot_traces
 from robust_diffusion.evaluation.single_target import right_by_edges
-from robust_diffusion.paper.figures.draw import draw_charts, draw_stability, look_of, render
+from robust_diffusion.paper.figures.draw import draw_charts, look_of, render
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.records import latest_by_run, read_records
 from robust_diffusion.records.records import by_experiment
@@ -45,7 +44,6 @@ RECORDS = ROOT / "experiments" / "results" / "records.jsonl.gz"
 EACH, EFFORT = ROOT / "experiments" / "each", ROOT / "experiments" / "effort"
 COVER = ROOT / "experiments" / "cover"
 CERTIFICATES = ROOT / "experiments" / "certificates"
-STABILITY = ROOT / "experiments" / "stability" / "heat-mean_curvature-beltrami.json"
 PICTURES = ROOT / "docs" / "figures"
 
 DIFFUSION = ("beltrami_guard", "mean_curvature", "beltrami", "grand", "heat")
@@ -305,12 +303,6 @@ def draw_versions() -> Figure:
     return figure
 
 
-def draw_long_runs(record: Mapping[str, Any]) -> Figure:
-    """Draw the flows of `figure stability` from the file that the command wrote."""
-    rows = {look_of(of["choices"]["flow"]).label: of["rows"] for of in record["panels"]}
-    return draw_stability(rows)
-
-
 def main() -> None:
     """Write the figure named on the command line, or those of the tables."""
     pictures: Mapping[str, tuple[str, Callable[[], Figure]]] = {
@@ -330,10 +322,6 @@ def main() -> None:
             lambda: draw_effort({m: attacks_of(EFFORT / m) for m in ATTACKED}),
         ),
         "versions": ("accuracy_of_versions.svg", draw_versions),
-        "stability": (
-            "stability.svg",
-            lambda: draw_long_runs(json.loads(STABILITY.read_text())),
-        ),
         "collective": (
             "collective_certificates.svg",
             lambda: draw_certificates(certificates("collective")),

@@ -11,7 +11,6 @@ alone. With `--check`, nothing is written, and it is an error if a view is out o
 
 import argparse
 import gzip
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -35,8 +34,6 @@ from robust_diffusion.system.markdown import markdown_table
 RESULTS = Path(__file__).with_name("results")
 README = Path(__file__).with_name("README.md")
 RECORDS = RESULTS / "records.jsonl.gz"
-STABILITY = Path(__file__).with_name("stability")
-"""Records of `figure stability`."""
 
 PLACES = frozenset(["download", "printed", "progress_bar", "root", "urls"])
 """Keys of a configuration that only describe where a run was executed, or what it printed."""
@@ -103,7 +100,7 @@ def publishable(records: list[Record]) -> Iterator[Record]:
 
 
 def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
-    """Yield the path and text of every view of the published records, and of the figure's records.
+    """Yield the path and text of every view of the published records.
 
     Args:
         records: The published records.
@@ -120,9 +117,6 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
     yield README, _with_front(README.read_text(encoding="utf-8"), front)
     agreement = render_agreement({name: list(of.values()) for name, of in variants.items()})
     yield RESULTS / "agreement.md", agreement
-    for path in sorted(STABILITY.glob("*.json")):
-        figure = _without_places(json.loads(path.read_text(encoding="utf-8")))
-        yield path, json.dumps(figure, indent=2, sort_keys=True, allow_nan=False) + "\n"
     for fidelity, tables in variants.items():
         for number, of_paper in tables.items():
             if any(entry.runs for _, _, entry in of_paper):

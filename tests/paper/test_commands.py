@@ -39,23 +39,6 @@ def test_flows_are_drawn_and_their_numbers_printed(cli: Cli) -> None:
     assert sorted(path.name for path in Path("outputs").iterdir()) == ["figures", "store"]
 
 
-@pytest.mark.slow
-def test_flows_are_followed_far_beyond_their_period(cli: Cli) -> None:
-    options = ["flow=heat,beltrami", "attack=[random]", "budget.max_injected_nodes=5"]
-    rows = cli("figure", "stability", *SMOKE, *options).table
-    assert [row["flow"] for row in rows] == ["Heat", "Beltrami"]
-    assert {row["t"] for row in rows} == {"1000"}
-    assert float(rows[0]["energy"]) < 1e-3
-    assert float(rows[0]["largest overshoot"]) < 1e-3
-    (path,) = Path("outputs/figures").glob("stability-cora-paper-seed0-smoke-*.json")
-    about = json.loads(path.read_text())
-    assert [panel["attack"] for panel in about["panels"]] == ["random", "random"]
-    found = about["panels"][1]
-    assert found["rows"][0]["shift"] == 0
-    assert 0 <= found["detection"]["random"]["auc"] <= 1
-    assert all(row["shift"] > 0 for row in found["rows"][1:])
-
-
 def test_the_layer_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     run_figure_command(["layer", "--directory", "docs"])
     assert capsys.readouterr().out == "docs/gode_layer.svg\n"

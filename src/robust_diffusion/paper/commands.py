@@ -136,16 +136,15 @@ def run_figure_command(arguments: Sequence[str]) -> None:
         description="Draw a figure of the paper as PDF, PNG and SVG, with a JSON of what shaped "
         "it. Options are those of a run: dataset=cora fidelity=released seed=1 scale=smoke.",
     )
-    add, names = parser.add_argument, ["flows", "lipschitz", "stability", "layer"]
+    add, names = parser.add_argument, ["flows", "lipschitz", "layer"]
     shown = (
         "flows: one panel per flow (flow=a,b,c); lipschitz: Beltrami without and with "
-        "spectral normalisation; stability: perturbations and energy of each flow up to t = 1000; "
-        "layer: the diagram of a layer"
+        "spectral normalisation; layer: the diagram of a layer"
     )
     add("name", choices=names, help=shown)
     add("overrides", nargs="*", default=[], metavar="key=value", help="options of a run")
     _add_path(parser, "--directory", FIGURES, "")
-    which = "which layer (default: -2, the last hidden one; for stability 0, the first)"
+    which = "which layer (default: -2, the last hidden one)"
     add("--layer", type=int, help=which)
     add("--perplexity", type=float, default=30.0, help="of t-SNE (default: 30)")
     add("--max-nodes", type=int, default=3000, help="most nodes drawn (default: 3000)")

@@ -99,8 +99,3 @@ def test_an_edge_is_the_mean_of_its_directions() -> None:
 def test_a_compared_override_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^flow\.spectral_norm:"):
         build.panel_runs(LIPSCHITZ, ["flow.spectral_norm=true"])
-
-
-def test_stability_without_an_attack_is_refused_before_training(smoke: list[str]) -> None:
-    with pytest.raises(ConfigError, match=r"^attack=none: "):
-        build_figure("stability", [*smoke, "attack=none"])

@@ -1,7 +1,6 @@
-"""The paper's figures of trained models: t-SNE of layers, and long-time stability of flows."""
+"""The paper's figures of trained models: t-SNE of layers."""
 
 from collections.abc import Sequence
-from functools import partial
 from hashlib import sha256
 from itertools import chain
 from typing import Annotated, Any, Literal, NamedTuple
@@ -19,34 +18,21 @@ from scipy.special import entr
 from scipy.stats import mannwhitneyu
 from sklearn.manifold import TSNE
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
-from robust_diffusion.attacks import PerturbedGraph
 from robust_diffusion.checks import Positive, check_value
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.evaluate_model import attack
 from robust_diffusion.evaluation.load import set_up_process, train_composed
-from robust_diffusion.evaluation.stability import (
-    evaluations,
-    follow,
-    motion,
-    thinned,
-)
 from robust_diffusion.evaluation.threat import TrainedModel
 from robust_diffusion.experiment.overrides import composed
-from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models.graph_pde import PDELayer
-from robust_diffusion.paper.figures.draw import Panel, draw_panels, draw_stability, look_of
+from robust_diffusion.paper.figures.draw import Panel, draw_panels, look_of
 from robust_diffusion.records.content import code_hash
 from robust_diffusion.records.identity import run_id
 from robust_diffusion.records.provenance import revision, versions
 
 IN_NAME = ("dataset", "fidelity", "seed", "scale")
 """Options in the names of a figure's files."""
-
-_GRAPHS = 20
-"""Number of random parts of the clean and the attacked graph that test an NFE detector."""
 
 _TSNE = (
     "t-SNE of the last hidden representation after diffusion, coloured by class{}. The darker the "
@@ -62,7 +48,6 @@ class FigureSpec(NamedTuple):
     caption: str
     panels: dict[str, str]  # title -> override, from left to right
     note: str = ""  # below each panel, of its statistics
-    default: str = "logger=none"  # further override of each panel
 
 
 class BuiltFigure(NamedTuple):
@@ -81,7 +66,7 @@ class Options(NamedTuple):
     that arrive at a node sum to 1, while the carried weights A * B sum to about 1 / degree.
     """
 
-    layer: int | None = None  # negative from the end; `None` for -2, or 0 of `stability`
+    layer: int | None = None  # negative from the end; `None` for -2
     perplexity: float = 30.0  # of t-SNE, above 0
     max_nodes: int = 3000  # at least 4; drawn at random from a larger graph
     weights: Literal["carried", "attention"] = "attention"
@@ -94,7 +79,7 @@ class FigureRun(NamedTuple):
     choices: dict[str, Any]
 
 
-Measured = tuple[dict[str, Any], Any, list[dict[str, Any]]]
+Measured = tuple[dict[str, Any], Panel, list[dict[str, Any]]]
 """A panel's description for JSON, the object to draw, and rows of numbers to print."""
 
 
@@ -117,12 +102,6 @@ SPECS = {
             for which, on in (("without", "false"), ("with", "true"))
         },
         "evenness at a node {evenness:.3f}",
-    ),
-    "stability": FigureSpec(
-        "lem:lyap_stable",
-        "State of a trained layer far beyond its integration period, relative to time 0.",
-        _flows("heat", "grand", "mean_curvature", "beltrami", "p_laplacian"),
-        default="attack=[random,gradient_injection]",
     ),
 }
 
@@ -160,15 +139,11 @@ def build_figure(
     )
     if identity != of_name:  # otherwise it would overwrite another figure
         stem += f"-{sha256(identity.encode()).hexdigest()[:8]}"
-    measure = _followed if name == "stability" else partial(_panel, note=spec.note)
-    measured = [measure(title, run, options) for title, run in runs.items()]
+    measured = [_panel(title, run, options, spec.note) for title, run in runs.items()]
     panels, drawings, rows = (list(column) for column in zip(*measured, strict=True))
-    if name == "stability":
-        figure = draw_stability(dict(zip(runs, drawings, strict=True)), smoke=smoke)
-    else:
-        weight = "attention" if options.weights == "attention" else "weight"
-        figure = draw_panels(drawings, weight, smoke=smoke)
-        about |= {"weights": options.weights, "perplexity": options.perplexity}
+    weight = "attention" if options.weights == "attention" else "weight"
+    figure = draw_panels(drawings, weight, smoke=smoke)
+    about |= {"weights": options.weights, "perplexity": options.perplexity}
     numbers = pd.DataFrame(chain.from_iterable(rows))
     texts = numbers.map(lambda x: f"{x:.4f}" if isinstance(x, float) else x)
     return BuiltFigure(figure, stem, about | {"panels": panels}, texts.replace("nan", "-"))
@@ -190,7 +165,7 @@ def panel_runs(name: str, overrides: Sequence[str]) -> dict[str, FigureRun]:
         if compared in keys:
             raise ConfigError(f"{compared}: is what figure {name} compares; drop it")
     # All are composed first, so that a mistyped option of the last panel costs no training.
-    default = ("dataset=cora", "logger=none", SPECS[name].default)
+    default = ("dataset=cora", "logger=none")
     return {title: FigureRun(*composed([*default, arg, *rest])) for title, arg in panels.items()}
 
 
@@ -351,50 +326,3 @@ def edge_statistics(
     }
     known = {key: None if pd.isna(x) else float(x) for key, x in numbers.items()}
     return {"intra_edges": len(within), "inter_edges": len(between), **known}
-
-
-def _followed(title: str, run: FigureRun, options: Options) -> Measured:
-    """Describe a flow under attack: its states over time, and each attack's detection.
-
-    The last attack shifts the states; all are compared with the detector.
-    """
-    if not run.cfg.attacks:
-        raise ConfigError("attack=none: figure stability needs an attack; use attack=random")
-    trained, datamodule, about = train(title, run)
-    model, graph, cfg = trained.model.eval(), datamodule.view("test"), run.cfg
-    budget, attacked = instantiate(cfg.budget), dict[Any, PerturbedGraph]()
-    for name, config in cfg.attacks.items():
-        attack_method = instantiate(config)
-        attacked[name] = attack(
-            model, datamodule, budget, attack_method, labels="true", seed=cfg.seed
-        )
-    layer, graphs = options.layer or 0, (graph, attacked[name])
-    clean, moved = (motion(model, view.x, view.edge_index, layer=layer) for view in graphs)
-    stats = {name: detection(model, graph, perturbed) for name, perturbed in attacked.items()}
-    states = follow(clean, moved, seed=cfg.seed)
-    last, most, nfe = states[-1], pd.DataFrame(states).max(), stats[name]
-    row = {"flow": title, "t": f"{last['t']:g}", "energy": f"{last['energy']:.2g}"}
-    row |= {f"largest {k}": f"{most[k]:.3g}" for k in ("norm", "overshoot", "growth", "shift")}
-    row |= {f"AUC {key}": f"{detected['auc']:.2f}" for key, detected in stats.items()}
-    row |= {"NFE clean": f"{nfe['clean']:.0f}", "attacked": f"{nfe['attacked']:.0f}"}
-    about |= {"layer": layer, "graphs": _GRAPHS, "attack": name, "detection": stats, "rows": states}
-    return about, states, [row]
-
-
-def detection(model: nn.Module, clean: Data, attacked: PerturbedGraph) -> dict[str, float]:
-    """Detect an attacked graph by an adaptive solver's effort.
-
-    Returns:
-        `clean` and `attacked`, the mean NFE over random parts of each graph, and `auc` of the
-        detector that takes the graph with more evaluations for the attacked one.
-    """
-    solver, n = Solver("dopri5", rtol=1e-4, atol=1e-4), clean.x.size(0)
-    low, high = (
-        [
-            evaluations(model, solver, x, thinned(n, edges, x.size(0), seed=seed))
-            for seed in range(_GRAPHS)
-        ]
-        for x, edges in ((clean.x, clean.edge_index), (attacked.x, attacked.edge_index))
-    )
-    auc = float(mannwhitneyu(high, low).statistic) / _GRAPHS**2  # ties count half
-    return {"clean": float(np.mean(low)), "attacked": float(np.mean(high)), "auc": auc}

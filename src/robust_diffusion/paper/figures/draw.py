@@ -1,4 +1,4 @@
-"""Drawing: the looks of models, graphs, charts of tables and of states, and figure files."""
+"""Drawing: the looks of models, graphs, charts of tables, and figure files."""
 
 import csv
 import io
@@ -56,18 +56,6 @@ _FORMATS: Mapping[str, dict[str, Any]] = {
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Shares of all edges whose weights stand beside the colour bar."""
-
-STATES = {
-    "energy": "Dirichlet energy",
-    "growth": "distance of a neighbouring state",
-    "overshoot": "beyond the initial range",
-    "shift": "shift by injected nodes",
-}
-"""Panels over time, each relative to time 0; see `robustness.stability.follow`."""
-
-_SMALLEST = 1e-6
-"""Lowest value on a logarithmic axis: 0 up to rounding."""
-
 
 ACCURACY = "accuracy in %"
 
@@ -168,9 +156,7 @@ def _draw_graph(
     axes.text(0.5, -0.02, panel.note, fontsize=7, ha="center", va="top", transform=axes.transAxes)
 
 
-def draw_series(
-    points: pd.DataFrame, x_label: str, y_label: str, *, line: str = "-", log: bool = False
-) -> Figure:
+def draw_series(points: pd.DataFrame, x_label: str, y_label: str, *, line: str = "-") -> Figure:
     """Draw one panel per `panel` with its `series`; names on the y axis go from top to bottom.
 
     Args:
@@ -178,7 +164,6 @@ def draw_series(
         x_label: Label of all x axes.
         y_label: Label of all y axes.
         line: Style of the lines; "" for points alone.
-        log: Draw logarithmic axes, each panel with limits of its own, and a grey line at x = 1.
     """
     panels, names = points.groupby("panel", sort=False), list(dict.fromkeys(points["series"]))
     columns, rows = min(2, len(panels)), -(-len(panels) // 2)
@@ -190,7 +175,7 @@ def draw_series(
     with rc_context(style):
         size = (1 + 3.5 * columns, 0.8 + (3 if listed else 2.4) * rows)
         figure = Figure(figsize=size, layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False, sharey=not (listed or log)).ravel()
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=not listed).ravel()
         for axes, (title, panel) in zip(grid, panels, strict=False):
             axes.set_title(title)
             axes.grid(color="#eeeeee")
@@ -202,11 +187,6 @@ def draw_series(
                     axes.annotate(note, (x, y), (3, 3), textcoords="offset points", fontsize=6)
             if listed:
                 axes.invert_yaxis()
-            if log:
-                axes.set(xscale="log", yscale="log")
-                axes.set_ylim(bottom=min(1.0, panel["y"].min()) / 2)
-                axes.minorticks_off()
-                axes.axvline(1.0, color="#808080", linewidth=1, zorder=0)
         for axes in grid[len(panels) :]:
             axes.remove()
         figure.supxlabel(x_label)
@@ -297,27 +277,6 @@ def _periods(counted: Runs) -> pd.DataFrame:
         note = "" if end < 0 else f"{end:g}"
         points.append({"panel": panel, "series": model, "note": note, **place})
     return pd.DataFrame(points)
-
-
-def draw_stability(
-    flows: Mapping[str, Sequence[Mapping[str, float]]], *, smoke: bool = False
-) -> Figure:
-    """Draw one panel per quantity over time, one line per flow, on logarithmic axes.
-
-    A quantity that is 0 in all flows at all times is replaced by a line of text.
-    """
-    states = pd.concat([pd.DataFrame(rows).assign(series=title) for title, rows in flows.items()])
-    states = states.reindex(columns=["series", "t", *STATES])
-    none = [title for key, title in STATES.items() if not states[key].max() > _SMALLEST]
-    points = states[states["t"] > 0].rename(columns={"t": "x", **STATES}).drop(columns=none)
-    points = points.melt(["series", "x"], var_name="panel", value_name="y").dropna()
-    points = points.assign(y=points["y"].clip(lower=_SMALLEST), error=None)
-    zeros = [f"{title}: 0 in all flows" for title in none]
-    figure = draw_series(
-        points, "\n".join(["t; trained up to the grey line", *zeros]), "", log=True
-    )
-    _mark(figure, smoke)
-    return figure
 
 
 def _mark(figure: Figure, smoke: bool) -> None:
