@@ -78,17 +78,13 @@ def test_a_graph_of_grbs_files_is_judged_by_its_budget_and_targets(
     assert audit(write_injection(tmp_path / "seed=0", **file), *options) == expected
 
 
-def test_entries_of_the_store_become_grbs_files(audit: Audit, tmp_path: Path) -> None:
+def test_entries_of_the_store_are_judged(audit: Audit, tmp_path: Path) -> None:
     x, store = torch.cat([GRAPH.x, torch.full((1, 16), 0.25)]), ArtifactStore(tmp_path / "store")
     new = torch.stack([torch.full((4,), 200), EASY[:4]])
     twice = torch.cat([GRAPH.edge_index, new, new.flip(0), new, new.flip(0)], 1)
     store.get_or_compute("graph", {}, lambda: Artifact({"x": x, "edge_index": twice}))
     store.get_or_compute("victim", {}, lambda: Artifact({"w": torch.ones(1)}))
     assert audit(tmp_path / "store") == (1, [("error", "duplicate_edge")])
-    folder = tmp_path / "grb" / store.path("graph", {}).stem
-    assert audit(tmp_path / "store", "--merge-duplicates", "--export", tmp_path / "grb")[0] == 0
-    assert np.load(folder / "features.npy").tolist() == [[0.25] * 16]
-    assert audit(folder) == (0, [])
 
 
 def test_a_saved_report_has_its_own_clean_graph_targets_and_budget(cli: Cli) -> None:

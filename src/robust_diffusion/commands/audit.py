@@ -35,7 +35,6 @@ def run_audit_command(arguments: Sequence[str]) -> None:
 
     Raises:
         DataError: A file cannot be read, or only by running code.
-        AttackError: A graph cannot be stored in GRB's file format.
         HydraException: An override is invalid, or a budget is out of range.
     """
     parser = _parser()
@@ -60,9 +59,6 @@ def run_audit_command(arguments: Sequence[str]) -> None:
             "without overrides"
         )
     files = {arg: (_graphs if arg in reports else perturbed_files)(Path(arg)) for arg in paths}
-    names = [file.stem for members in files.values() for file in members]
-    if chosen.export and len(set(names)) < len(names):
-        parser.error("--export: several files have one name; export them one by one")
     broken, clean_of_all = [], cache(lambda: _clean(overrides))
     for path, members in files.items():
         report = RobustnessReport.load(path) if path in reports else None
@@ -94,17 +90,6 @@ def _parser() -> argparse.ArgumentParser:
         "--kind",
         choices=["injection", "modification"],
         help="kind of attack (default: injection if there are new nodes)",
-    )
-    parser.add_argument(
-        "--merge-duplicates",
-        action="store_true",
-        help="count an edge that GRB 0.1.0 lists several times once",
-    )
-    parser.add_argument(
-        "--export",
-        metavar="FOLDER",
-        type=path_option,
-        help="also write each graph as GRB's adj.pkl and features.npy, to FOLDER/<its file's name>",
     )
     parser.add_argument(
         "--model",
@@ -260,9 +245,9 @@ def _print_audit(file: Path, clean: _Clean, chosen: argparse.Namespace) -> bool:
     """Audit one file, print the violations, and return whether it exceeds its budget."""
     import pandas as pd
 
-    from robust_diffusion.attacks.audit import audit, read_perturbed, write_perturbed
+    from robust_diffusion.attacks.audit import audit, read_perturbed
 
-    perturbed = read_perturbed(file, clean.graph, merge_duplicates=chosen.merge_duplicates)
+    perturbed = read_perturbed(file, clean.graph)
     kind: ViolationKind = chosen.kind or perturbed.kind
     violations = perturbed.violations + audit(
         *(clean.graph, perturbed), kind=kind, target_nodes=clean.targets, **clean.budget.bounds
@@ -276,7 +261,4 @@ def _print_audit(file: Path, clean: _Clean, chosen: argparse.Namespace) -> bool:
         print_table(title, frame, list(frame.columns))
     else:
         sys.stdout.write(f"{title}\n")
-    if chosen.export:
-        written = write_perturbed(chosen.export / file.stem, perturbed, clean.graph)
-        sys.stdout.write(f"{written}\n")
     return broken

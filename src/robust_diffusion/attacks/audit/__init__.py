@@ -5,7 +5,6 @@ from robust_diffusion.attacks.audit.files import (
     ReadGraph,
     perturbed_files,
     read_perturbed,
-    write_perturbed,
 )
 
 __all__ = [
@@ -16,5 +15,4 @@ __all__ = [
     "audit",
     "perturbed_files",
     "read_perturbed",
-    "write_perturbed",
 ]

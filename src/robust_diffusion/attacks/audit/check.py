@@ -30,8 +30,7 @@ _RULES: Mapping[str, str] = {
     "self_loop": "{0} edges run from a node to itself, the first at {1}; none may",
     "duplicate_edge": "{0} edges are listed before, the first {1}; each may be there once",
     "one_way_edge": "{0} edges lack their reverse, the first {1}; the graph must be undirected",
-    "edge_weight": "{0} edges have a weight, the first {1}; all must be 1. An edge that is listed "
-    "twice has the weight 2: merge_duplicates counts it once",
+    "edge_weight": "{0} edges have a weight, the first {1}; all must be 1",
     "num_nodes": "{nodes} nodes; the clean graph has {clean}, and the {kind} {allowed}",
     "another_graph": "only {shared} of the clean graph's {total} edges are in the attacked graph; "
     "compare with the graph that was attacked, its nodes in the same order",

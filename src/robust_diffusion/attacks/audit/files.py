@@ -1,7 +1,5 @@
 """Perturbed graphs in files, in GRB's format and in this project's."""
 
-import io
-import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,7 +7,6 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
-from torch_geometric.utils import coalesce
 
 from robust_diffusion.attacks.audit.check import (
     GraphLike,
@@ -20,9 +17,8 @@ from robust_diffusion.attacks.audit.check import (
 from robust_diffusion.data.download import require
 from robust_diffusion.data.files import NUMBERS, read_npy, read_sparse
 from robust_diffusion.data.pickles import read_pickle
-from robust_diffusion.errors import AttackError, DataError
+from robust_diffusion.errors import DataError
 from robust_diffusion.system.artifact import read_artifact
-from robust_diffusion.system.files import write_whole
 
 PICKLES = (".pkl", ".pickle")
 _OWN = ".safetensors"
@@ -57,9 +53,7 @@ def perturbed_files(path: str | Path) -> list[Path]:
     )
 
 
-def read_perturbed(
-    path: str | Path, clean: GraphLike, *, merge_duplicates: bool = False
-) -> ReadGraph:
+def read_perturbed(path: str | Path, clean: GraphLike) -> ReadGraph:
     """Read a perturbed graph without executing any code in the file.
 
     GRB writes the adjacency as `adj*.pkl`: the k x (n + k) rows of the injected nodes after an
@@ -68,21 +62,19 @@ def read_perturbed(
     normalises in float32, so a feature of an original node within 1e-6 of ours is read as ours.
 
     GRB 0.1.0 draws some edges twice. Its sparse matrix adds them up, so these edges have the weight
-    2, also in GRB's models.
+    2, also in GRB's models; they are a `duplicate_edge` and are read once.
 
     Args:
         path: `*adj*.npz`, `*adj*.pkl`, or a cache entry (`.safetensors`) with edge_index and
             either x, or the differences injected_x, changed_nodes and changed_x.
         clean: The graph before the attack.
-        merge_duplicates: Read an edge that is listed several times as one edge; by default it is a
-            violation.
     """
     path = Path(path)
     if path.is_dir():
         raise DataError(f"{path}: is a folder; name one of its files, such as adj.pkl")
     require(path)
     if path.suffix == _OWN:
-        return _stored(path, graph_parts(clean)[0], merge_duplicates=merge_duplicates)
+        return _stored(path, graph_parts(clean)[0])
     if path.suffix not in (".npz", *PICKLES) or "adj" not in path.stem:
         raise DataError(
             f"{path}: is neither *adj*.npz, *adj*.pkl nor a {_OWN} entry; name one of these"
@@ -92,42 +84,14 @@ def read_perturbed(
         raise DataError(f"{path}: holds no sparse matrix; save adj.tocsr() as GRB's save_adj does")
     if adjacency.dtype.kind not in NUMBERS:
         raise DataError(f"{path}: its weights are of type {adjacency.dtype}; use 0 and 1")
-    return _assembled(path, adjacency, clean, merge_duplicates=merge_duplicates)
+    return _assembled(path, adjacency, clean)
 
 
-def write_perturbed(folder: str | Path, graph: GraphLike, clean: GraphLike) -> Path:
-    """Write a perturbed graph as GRB's pipeline does: `adj.pkl` and `features.npy`.
-
-    For an injection, the files hold the rows and features of the injected nodes, which GRB's
-    evaluation appends to the clean graph; for a modification, those of all nodes.
-    """
-    folder = Path(folder)
-    (x, edge_index), (clean_x, clean_edges) = graph_parts(graph), graph_parts(clean)
-    m, n = x.size(0), clean_x.size(0)
-    if m > n:
-        inside = edge_index[:, (edge_index < n).all(0)]
-        same_edges = torch.equal(coalesce(inside), coalesce(clean_edges))
-        if not (same_edges and torch.equal(x[:n], clean_x)):
-            raise AttackError(
-                f"{folder}: GRB's files of an injection hold the new nodes alone, and this graph "
-                "changes original nodes or edges too"
-            )
-    ones = np.ones(edge_index.size(1), dtype=np.float32)
-    adjacency = sp.csr_matrix((ones, tuple(edge_index.numpy())), shape=(m, m))
-    first_row = n if m > n else 0
-    features = io.BytesIO()
-    np.save(features, x[first_row:].numpy())
-    write_whole(folder / "features.npy", features.getvalue(), option="folder")
-    return write_whole(folder / "adj.pkl", pickle.dumps(adjacency[first_row:]), option="folder")
-
-
-def _stored(path: Path, reference: Tensor, *, merge_duplicates: bool) -> ReadGraph:
+def _stored(path: Path, reference: Tensor) -> ReadGraph:
     artifact = read_artifact(path)
     tensors, attack = artifact.tensors, str(artifact.metadata.get("attack", ""))
     try:
         edge_index = tensors["edge_index"]
-        if merge_duplicates:
-            edge_index = coalesce(edge_index)
         x = tensors.get("x")
         if x is None:
             moved, new = (tensors[key].to(reference.dtype) for key in ("changed_x", "injected_x"))
@@ -151,9 +115,7 @@ def _stored(path: Path, reference: Tensor, *, merge_duplicates: bool) -> ReadGra
     return ReadGraph(x, edge_index, kind, labels=tensors.get("y"), attack=attack)
 
 
-def _assembled(
-    path: Path, adjacency: sp.csr_array, clean: GraphLike, *, merge_duplicates: bool
-) -> ReadGraph:
+def _assembled(path: Path, adjacency: sp.csr_array, clean: GraphLike) -> ReadGraph:
     clean_x, clean_edges = graph_parts(clean)
     n, (rows, columns) = clean_x.size(0), adjacency.shape
     features = path.with_name(f"features{path.stem.removeprefix('adj')}.npy")
@@ -175,9 +137,9 @@ def _assembled(
     edges = torch.from_numpy(np.stack([entries.row[stored], entries.col[stored]]).astype(np.int64))
     weight = torch.from_numpy(entries.data[stored].astype(np.float64))
     edge_index = edges + torch.tensor([[columns - rows], [0]])
-    odd, violations = weight != 1, Violations()
-    if merge_duplicates:
-        odd &= (weight < 1) | (weight.frac() != 0)  # frac of infinity is NaN, which is not 0
+    listed_before = (weight > 1) & (weight.frac() == 0)  # frac of infinity is NaN, which is not 0
+    odd, violations = (weight != 1) & ~listed_before, Violations()
+    violations.add("duplicate_edge", edge_index[:, listed_before])
     violations.add("edge_weight", edge_index[:, odd], weight[odd])
     if rows < columns:
         # GRB assembles the clean graph, the injected rows, and their transpose in the same way.
