@@ -1,5 +1,7 @@
+import copy
 import json
 import os
+import pickle
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -11,10 +13,13 @@ from matplotlib.figure import Figure
 from safetensors.torch import load_file
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks import Budget, PerturbedGraph, spent_budget
+from robust_diffusion.attacks import Budget, PerturbedGraph, PGDModification, spent_budget
+from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.evaluation.evaluate_model import evaluate
 from robust_diffusion.evaluation.flags import Flag, graph_hash
 from robust_diffusion.evaluation.report import AttackReport, RobustnessReport, graph_file
+from robust_diffusion.models import GCN
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
 from robust_diffusion.system.tensor_hashes import tensor_hash
 from tests.drawn import NODES, drawn_data
@@ -117,6 +122,30 @@ def test_bars_are_accuracies_and_the_line_is_the_mlp() -> None:
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([80, 75, 25])
     assert [bool(bar.get_hatch()) for bar in axes.patches] == [False, False, True]
     assert axes.lines[0].get_xdata()[0] == pytest.approx(60)
+
+
+def test_graphs_share_the_features_that_no_attack_changed(tmp_path: Path) -> None:
+    data = citation_like_graph(num_nodes=100, num_edges=200, num_features=500)
+    attacks = ["pgd", "dice", PGDModification(num_steps=2)]
+    budget = Budget(2, 3, node_ratio=0.1, edge_ratio=0.1)
+    model, x = GCN(500, 4, 7), data.x.clone()
+    run = partial(evaluate, model, budget=budget, attacks=attacks, progress=False)
+    report = run(data.clone(), store=tmp_path / "cache")
+    cached = run(data, store=tmp_path / "cache")
+    data.x.zero_()  # a report does not change with the caller's graph
+    for one in (report, cached, RobustnessReport.load(report.save(tmp_path / "saved"))):
+        assert len(one) == 5
+        for attack in one:
+            graph = attack.graph
+            moved = (graph.x[:100] != x).any(1)
+            assert torch.equal(graph.x[:100][~moved], x[~moved])
+            assert (int(moved.sum()), len(graph.x) - 100) == (
+                attack.spent.changed_nodes,
+                attack.spent.injected_nodes,
+            )
+            for same in (replace(graph, part="a"), copy.copy(graph), graph.to_data()):
+                assert torch.equal(same.x, graph.x)
+        assert len(pickle.dumps(one.attacks)) < 1.5 * x.nbytes
 
 
 def test_what_is_saved_is_read_again(tmp_path: Path) -> None:

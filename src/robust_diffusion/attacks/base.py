@@ -5,7 +5,7 @@ from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -348,8 +348,8 @@ class PerturbedGraph:
             0..1, in the order in which the parts ran; empty for other attacks.
         part: The part that made this graph; "" if the attack has none.
         given_up: Reason by part, for the parts that could not be run.
-        clean: The graph before the attack, from which `to_data` takes labels and masks; attacks
-            leave it to their caller.
+        clean: The graph before the attack, from which `to_data` takes labels and masks, and with
+            which this graph shares unchanged rows of `x`; attacks leave it to their caller.
 
     Examples:
         >>> import torch
@@ -367,6 +367,29 @@ class PerturbedGraph:
     part: str = ""
     given_up: Mapping[str, str] = field(default_factory=dict)
     clean: Data | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Hold only the rows of `x` that differ from `clean`, if it is known.
+
+        The graphs of a report would otherwise each hold gigabytes that are the same in all.
+        """
+        n, rows = self.num_original_nodes, None if self.clean is None else self.clean.x
+        if not isinstance(rows, Tensor) or rows.shape != self.x[:n].shape:
+            return
+        if (rows.dtype, rows.device) == (self.x.dtype, self.x.device):
+            changed = (self.x[:n] != rows).any(1).nonzero().squeeze(1)
+            own = rows, changed, self.x[changed], self.x[n:].clone()
+            object.__setattr__(self, "_rows", own)
+            object.__delattr__(self, "x")
+
+    if not TYPE_CHECKING:  # a type checker would accept any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Put `x` together; Python calls this for attributes that are not there."""
+            if name != "x" or "_rows" not in vars(self):
+                raise AttributeError(f"PerturbedGraph has no attribute {name}")
+            rows, changed, moved, new = vars(self)["_rows"]
+            return torch.cat([rows.index_copy(0, changed, moved), new])
 
     def __repr__(self) -> str:
         """Show the size, without the tensors."""

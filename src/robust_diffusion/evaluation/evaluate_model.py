@@ -1,5 +1,6 @@
 """Robustness of any model on any graph, in one call."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -86,7 +87,9 @@ class Subject(Task):
         """Return the attacked graph that users get, edges in the order of the clean graph."""
         row = sorted_row(clean_graph(self.graph)[1])
         (edges,) = sorted_by(row, graph.edge_index)
-        return replace(graph, edge_index=edges, clean=self.original)
+        clean = copy.copy(self.original)
+        clean.x = self.graph.x  # a copy of its own, which the caller cannot change
+        return replace(graph, edge_index=edges, clean=clean)
 
 
 @validated("")

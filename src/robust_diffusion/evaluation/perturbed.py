@@ -340,7 +340,7 @@ class Attacker:
         if isinstance(run.attack, Ensemble):
             effort.report_reuse()
             self.cache.discard(kind)  # parts of a graph with many features would fill the disk
-        graph = made[0] if made else _unpacked(artifact, x)
+        graph = made[0] if made else _unpacked(artifact, self.task.graph)
         return graph, artifact.metadata["effort"], file.name, reused
 
     def _told(self, attack: Attack, model: nn.Module) -> dict[str, Tensor]:
@@ -388,24 +388,24 @@ class Attacker:
         x, n = perturbed.x.detach().cpu(), len(clean)
         rows = torch.where((x[:n] != clean).any(1, keepdim=True), x[:n], clean)
         x, edge_index = torch.cat([rows, x[n:]]), perturbed.edge_index.cpu()
-        return replace(perturbed, x=x, edge_index=edge_index)
+        return replace(perturbed, x=x, edge_index=edge_index, clean=task.graph)
 
 
 def _packed(graph: PerturbedGraph, clean: Tensor, effort: Mapping[str, Any]) -> Artifact:
     """Pack the edges and only those features that differ from the clean graph, to save space."""
-    n = graph.num_original_nodes
-    changed = (graph.x[:n] != clean).any(1).nonzero().squeeze(1)
-    moved = {"changed_nodes": changed, "changed_x": graph.x[changed]}
-    tensors = {"injected_x": graph.x[n:], **moved, "edge_index": graph.edge_index}
+    n, x = graph.num_original_nodes, graph.x
+    changed = (x[:n] != clean).any(1).nonzero().squeeze(1)
+    moved = {"changed_nodes": changed, "changed_x": x[changed]}
+    tensors = {"injected_x": x[n:], **moved, "edge_index": graph.edge_index}
     return Artifact(tensors, {"effort": effort, **{key: getattr(graph, key) for key in OF_PARTS}})
 
 
-def _unpacked(artifact: Artifact, clean: Tensor) -> PerturbedGraph:
+def _unpacked(artifact: Artifact, clean: Data) -> PerturbedGraph:
     tensors = artifact.tensors
-    original = clean.index_copy(0, tensors["changed_nodes"], tensors["changed_x"])
+    original = clean["x"].index_copy(0, tensors["changed_nodes"], tensors["changed_x"])
     x = torch.cat([original, tensors["injected_x"]])
     parts = {key: artifact.metadata[key] for key in OF_PARTS}
-    return PerturbedGraph(x, tensors["edge_index"], len(clean), **parts)
+    return PerturbedGraph(x, tensors["edge_index"], len(original), **parts, clean=clean)
 
 
 def unfit(perturbed: object, clean: Tensor) -> str | None:
