@@ -1,20 +1,16 @@
-"""Numbers that the README and the docs quote, recomputed from the published records."""
+"""Numbers that pages quote from records that still grow; those of finished studies are frozen."""
 
 import csv
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
-from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from scipy.stats import kendalltau
 
-from robust_diffusion import right_by_edges
 from robust_diffusion.paper.layout import PRINTED
 from robust_diffusion.records import read_records
 from robust_diffusion.records.records import Record, by_experiment, experiments_asking, model_name
@@ -32,27 +28,6 @@ ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ROOT / "experiments"
 FLOWS = ["beltrami", "mean_curvature", "grand", "heat", "hang", "hang_quad", "uniform_modulation"]
 FLOWS += ["grand_matched", "p_laplacian", "graphcon", "gread", "grand_pp", "blend", "acmp", "frond"]
-
-MOST = "50 × 50"
-"""The largest budget of the curve."""
-
-FEW = {"10 × 4", "20 × 4", "50 × 4"}
-"""Injected nodes and edges of each in the table of covers."""
-
-BEST = {
-    "white box: apart, logit, linked": ("beltrami", "5 × 50", "`logit`; links | Beltrami"),
-    "adaptive: apart, masked, linked": (
-        "gnn_guard",
-        "10 × 50",
-        "`apart`; the adaptive form | GNNGuard",
-    ),
-    "white box: equal, logit, an edge a target": (
-        "beltrami_guard",
-        "10 × 50",
-        "one edge per target | BeltramiGuard",
-    ),
-}
-"""Parts of `auto` that leave the lowest accuracy: model, budget, and row of the table."""
 
 Quotes = Iterator[tuple[str, Iterable[Any]]]
 """Texts of a document with a `{}` for each number, and these numbers."""
@@ -298,15 +273,6 @@ def beltrami_parts() -> list[float]:
 
 def worst_case_page() -> Quotes:
     yield from flips()
-    yield from targets()
-    few = lowest("budget-curve", edges=4)["worst"].drop("mlp")
-    yield "leave the seven models {:.0f} to {:.1f} %", [few.min(), few.max()]
-    few = lowest("budget-curve", nodes=5)["worst"].drop("mlp")
-    yield "5 nodes of 50 edges {:.0f} to {:.1f} %", [few.min(), few.max()]
-    published = rows("budget-curve", draw=0, edges=4).query("model != 'mlp'")
-    left = published.pivot_table(index=["model", "nodes"], columns="attack", values="accuracy")
-    lost = (left["clean"] - left["auto"]) / 100 * 268 / (4 * left.index.get_level_values("nodes"))
-    yield "misclassifies {:.1f} to {:.1f} targets per edge", [lost.min(), lost.max()]
     yield from heterophily()
     yield from words()
 
@@ -348,20 +314,6 @@ def flips() -> Quotes:
     yield "Soft Median GDC, on one seed, keeps {:.1f} %", [found.loc["soft_median", "worst"]]
 
 
-def targets() -> Quotes:
-    found = {}
-    asked = rows("targets")
-    for name in dict.fromkeys(of["difficulty"] for of in asked["record"]):
-        own = frame(of for of in asked["record"] if of["difficulty"] == name)
-        found[name] = worst_case_table(worst_cases(own)).set_index("model")["worst"]
-        assert list(found[name].nlargest(2).index) == ["mlp", "gcn"]
-    easy = found.pop("easy")
-    tau = {name: kendalltau(own, easy.reindex(own.index)).statistic for name, own in found.items()}
-    alike = {f"{tau[name]:.2f}" for name in ("medium", "hard", "margin:high", "random:268")}
-    text = "is {} at medium, hard, high-margin and random ones, {:.2f} and {:.2f} at those of low"
-    yield text, [*alike, tau["margin:low"], tau["margin:middle"]]
-
-
 def heterophily() -> Quotes:
     table = lowest("heterophily").reset_index().set_index(["dataset", "model"])["worst"]
     chameleon, squirrel = table["chameleon_filtered"], table["squirrel_filtered"]
@@ -372,160 +324,6 @@ def heterophily() -> Quotes:
     yield text, [others.min(), others.max(), chameleon["hang"]]
     others = squirrel.drop("mlp")
     yield "{:.0f} to {:.1f} % on squirrel", [others.min(), others.max()]
-
-
-def effort() -> Quotes:
-    paths = (EXPERIMENTS / "effort" / model / "report.json" for model in ("gcn", "gnn_guard"))
-    reports = (json.loads(path.read_text(encoding="utf-8"))["attacks"] for path in paths)
-    for own, other in zip(*reports, strict=True):
-        values = [(100 * of["accuracy"], of["forwards"], of["seconds"]) for of in (own, other)]
-        yield f"| `{own['name']}`" + " | {:.1f} | {} | {:.1f}" * 2 + " |", sum(values, ())
-
-
-def curve() -> dict[tuple[str, str], Record]:
-    """Runs of `auto` of the budget curve, seed 0, by model and budget."""
-    found = {}
-    for record in rows("budget-curve", draw=0, attack="auto")["record"]:
-        limits = record["budget"]["declared"]
-        nodes, edges = (limits[f"max_{of}"] for of in ("injected_nodes", "edges_per_injected_node"))
-        found[model_name(record), f"{nodes} × {edges}"] = record
-    versions = {key: record["attack_versions"]["auto"] for key, record in found.items()}
-    assert versions.pop(("beltrami_guard", MOST)) == 6
-    assert {*versions.values()} == {10}
-    return found
-
-
-def cover_and_ascents(record: Record) -> tuple[float, float]:
-    """The lowest accuracies, in %, that covers leave and that other parts do; NaN of none."""
-    reached = record["parts"]["auto"]
-    cover, ascents = (
-        min((of for part, of in reached.items() if part.endswith("cover") == kind), default=nan)
-        for kind in (True, False)
-    )
-    return 100 * cover, 100 * ascents
-
-
-def covers() -> Quotes:
-    names = {"gcn": "GCN", "gnn_guard": "GNNGuard", "grand": "GRAND", "beltrami": "Beltrami"}
-    for (model, budget), record in curve().items():
-        if model in names and budget in FEW:
-            cover, ascents = cover_and_ascents(record)
-            ascent = "-" if isnan(ascents) else f"{ascents:.1f}"
-            values = [cover, ascent, 100 * record["accuracy"]["auto"], record["forwards"]["auto"]]
-            yield f"| {names[model]} | {budget} " + "| {:.1f} | {} | {:.1f} | {} |", values
-    for record in runs()["worst-case-modification"]:
-        if record["seed"] == 0 and record["threat"] == "white_box" and record["model"] != "mlp":
-            left, passes = (record[key]["auto_modification"] for key in ("accuracy", "forwards"))
-            yield f"| `{record['model']}`" + " | {:.1f} | {} |", [100 * left, passes]
-
-
-def parts() -> Quotes:
-    for part, (model, budget, row) in BEST.items():
-        reached = curve()[model, budget]["parts"]["auto"]
-        assert reached[part] == min(reached.values())
-        yield f"| {row} | {budget} | {{:.1f}} |", [100 * reached[part]]
-    trained = rows("adversarial", model="beltrami, adversary", draw=0, nodes=50, attack="auto")
-    reached = trained["record"].item()["parts"]["auto"]
-    assert min(reached, key=reached.__getitem__).endswith("4 edges a target")
-    row = "four edges per target | Beltrami, adversarially trained | 50 × 50 | {:.1f} |"
-    yield row, [newest("beltrami", 50)]
-    (graphcon,) = rows("none", model="graphcon", draw=0, nodes=5, edges=50, attack="auto")["record"]
-    cover, ascents = cover_and_ascents(graphcon)
-    yield (
-        "ascents, beside the cover | GraphCON | 5 × 50 | {:.1f}, the cover {:.1f} |",
-        [ascents, cover],
-    )
-    text = "cover, beside the ascents | GRAND | 20 × 4 | {:.1f}, the best ascent {:.1f} |"
-    yield text, cover_and_ascents(curve()["grand", "20 × 4"])
-
-
-def versions() -> Quotes:
-    passed, lower = [], []
-    for model in ("gcn", "beltrami"):
-        paths = (EXPERIMENTS / "cover" / of / f"{model}-20x4" for of in ("", "version-6"))
-        reports = (json.loads((path / "report.json").read_text("utf-8")) for path in paths)
-        new, old = (
-            next(attack["trace"] for attack in report["attacks"] if attack["name"] == "auto")
-            for report in reports
-        )
-        before = {passes: min(of for at, _, of in old if at <= passes) for passes, _, _ in new}
-        passed.append(next(passes for passes, _, of in new if of < before[passes]))
-        lower.append(100 * (old[-1][2] - new[-1][2]))
-    yield "after {} forward passes on the GCN and after {} on Beltrami", passed
-    yield "ends {:.1f} and {:.1f} points lower", lower
-
-
-def more_steps() -> Quotes:
-    found = rows("none", model="gpr_gnn", draw=2, nodes=50, edges=50, attack="auto")
-    fewer = rows("worst-case-models", model="gpr_gnn", draw=2, nodes=50, edges=50, attack="auto")
-    steps = [
-        100 * record["accuracy"]["auto"]
-        for record in {of["run"]: of for of in [*fewer["record"], *found["record"]]}.values()
-        if record["attack_versions"]["auto"] == 10
-    ]
-    yield "takes GPRGNN with seed 2 from {:.1f} to {:.1f} %", [max(steps), min(steps)]
-
-
-def auto() -> Quotes:
-    yield from covers()
-    yield from more_steps()
-    yield from versions()
-    yield from parts()
-    yield from times()
-
-
-def timed(name: str) -> Any:
-    """An attack on an idle processor, as reported."""
-    path = EXPERIMENTS / "times" / name / "report.json"
-    attacks = json.loads(path.read_text(encoding="utf-8"))["attacks"]
-    return next(of for of in attacks if of["name"] == name.split("-")[1])
-
-
-def times() -> Quotes:
-    for model, attack in (("GCN", "auto"), ("Beltrami", "auto"), ("GCN", "auto_modification")):
-        name = f"{model.lower()}-{attack}"
-        of, slower = timed(name), timed(f"{name}-slower")
-        assert of["accuracy"] == slower["accuracy"]
-        flips = of["spent"]["added_edges"] + of["spent"]["removed_edges"]
-        budget = f"{flips} flips" if attack == "auto_modification" else "50 × 50"
-        values = [budget, 100 * of["accuracy"], of["forwards"], of["seconds"], slower["seconds"]]
-        yield f"| `{attack}`, {model}" + " | {} | {:.1f} | {} | {:.1f} | {:.1f} |", values
-    seeds = rows("worst-case", model="beltrami", nodes=50, edges=50, attack="auto")["record"]
-    seeds = [of for of in seeds if (of["fidelity"], of["threat"]) == ("paper", "white_box")]
-    seeds = [of for of in seeds if of["attack_versions"]["auto"] == 10]
-    assert sorted(of["seed"] for of in seeds) == [*range(5)]
-    assert all("MKL_CBWR=COMPATIBLE" in of["processor"] for of in seeds)
-    passes = [of["forwards"]["auto"] for of in seeds]
-    text = "{} for Beltrami on the slower processor, {} to {} on the five seeds"
-    yield text, [timed("beltrami-auto-slower")["forwards"], min(passes), max(passes)]
-    other = timed("beltrami-auto-rounding")
-    yield "left {:.1f} % after {} passes", [100 * other["accuracy"], other["forwards"]]
-
-
-def arithmetic() -> Quotes:
-    path = EXPERIMENTS / "rounding" / "hang.json"
-    trained = json.loads(path.read_text(encoding="utf-8"))
-    for run in trained["runs"]:
-        yield " | {:,} | {:.2f} |", [run["epochs"], 100 * run["clean"]]
-    change = trained["relative_change_of_weights"].values()
-    yield "| change" + " | {:.1g}" * len(change) + " |", change
-
-
-def collective() -> Quotes:
-    for name in ("Beltrami", "GCN", "MLP"):
-        folder = EXPERIMENTS / "certificates" / "collective" / f"{name.lower()}-bi_smoothing"
-        report = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
-        values = [report["plain_accuracy"], *(point["collective"] for point in report["curve"])]
-        yield f"| {name}" + " | {:.1f}" * len(values) + " |", [100 * value for value in values]
-
-
-def each() -> Quotes:
-    found = pd.read_csv(EXPERIMENTS / "each" / "gcn-grbcd" / "each.csv")
-    table = 100 * pd.concat(
-        [right_by_edges(found, by, max_edges=5) for by in (None, "degree", "margin")], axis=1
-    )
-    for flips in (0, 1, 2, 3, 5):
-        yield f"| {flips}" + " | {:.1f}" * 9 + " |", table.loc[flips]
 
 
 def newest(model: str, nodes: int) -> float:
@@ -718,80 +516,12 @@ def model() -> Quotes:
     yield "ten seeds: clean, transfer | {:.1f}, {:.1f} points", changes
 
 
-def speed() -> Quotes:
-    results = ROOT / "benchmarks/results"
-    measured = json.loads((results / "nvidia-h100-80gb-hbm3.json").read_text())
-    epoch, fit, launches = measured["epoch"], measured["fit"], measured["launches"]
-    one = {
-        name: [of[p]["median_ms"] for p in of] for name, of in measured["straightforward"].items()
-    }
-    for name, key in (("Cora", "cora"), ("PubMed", "pubmed"), ("Amazon", "amazon_computer")):
-        yield f"| one step, {name} | {{:.1f}} | {{:.1f}} | {{:.1f}} |", one[key]
-    for name in ("released", "paper"):
-        of = epoch[f"cora, beltrami, {name}"]
-        text = f"| `fidelity={name}`, Cora | | {{:.1f}} | {{:.1f}} |"
-        yield text, [of[backend]["median_ms"] for backend in ("torch", "triton")]
-    released = epoch["cora, beltrami, released"]["triton"]["median_ms"]
-    busy = launches["released, triton"]["card_ms"]
-    text = "of the {:.1f} ms of a released epoch of Beltrami, an NVIDIA H100 computes for {:.1f} ms"
-    yield text, [released, busy]
-    peaks = measured["straightforward"]["amazon_computer"]
-    text = (
-        "takes {:.0f} MB of the GPU's memory under `triton`, {:,.0f} MB in the straightforward form"
-    )
-    yield text, [peaks[name]["peak_mb"] for name in ("triton", "straightforward")]
-    for name, counted in (("torch", 2572), ("triton", 484)):
-        of = launches[f"one step, {name}"]
-        text = f"| one step, `{name}` | {counted:,} | {{:,}} | {{}} |"
-        yield text, [of["launches"], of["host_syncs"]]
-    of = launches["released, triton"]
-    text = "| `fidelity=released`, `triton` | | {} | {} |"
-    yield text, [of["launches"], of["host_syncs"]]
-    graphs = {"cora": "Cora", "pubmed": "PubMed", "amazon_computer": "Amazon"}
-    for name in fit:
-        graph, fidelity, backend = name.split(", ")[:3]
-        if not name.endswith("captured"):
-            text = f"| `fidelity={fidelity}`, `{backend}`, {graphs[graph]} | {{:.1f}} | {{:.1f}} |"
-            yield text, [fit[name], fit[f"{name}, captured"]]
-    faster = fit["cora, released, torch"] / fit["cora, released, triton, captured"]
-    yield "are {:.1f} times as fast as `torch` operator by operator", [faster]
-    for name, of in measured["attack"].items():
-        attack = f"`{name.split(', ')[1]}`, {'GCN' if name.startswith('gcn') else 'Beltrami'}"
-        yield f"| {attack} | {{:.1f}} |", [of["seconds"]]
-    trained = json.loads((results / "nvidia-h200.json").read_text())["runs"]
-    numbers = [
-        f([run[key] for run in trained]) for key in ("epochs", "train_seconds") for f in (min, max)
-    ]
-    together = (
-        1e3 * max(run["train_seconds"] for run in trained) / sum(r["epochs"] for r in trained)
-    )
-    text = "for {} to {} epochs each in {:.0f} to {:.0f} s, so at {:.0f} ms an epoch together"
-    yield text, [*numbers, together]
-    yield "or at most {:.1f} points outside", [max(outside(run) for run in trained)]
-
-
-def outside(run: Mapping[str, Any]) -> float:
-    """By how many points a run's accuracies leave the range of the published seeds."""
-    found = rows("table-3", dataset="cora", model=run["flow"], variant="released")
-    most = 0.0
-    for name, accuracy in run["accuracy"].items():
-        of = found[found["attack"] == name]["accuracy"]
-        most = max(most, of.min() - 100 * accuracy, 100 * accuracy - of.max())
-    return most
-
-
 DOCUMENTS: Mapping[str, tuple[Callable[[], Quotes], Sequence[str] | None]] = {
     "README.md": (readme, ["(3.12, 3.13:"]),
     "experiments/README.md": (experiments_readme, ["below 1 %", "95 % interval"]),
     "experiments/deviations.md": (citeseer, None),
-    "docs/worst-cases.md": (worst_case_page, ["95 % interval"]),
+    "docs/worst-cases.md": (worst_case_page, None),
     "docs/flags.md": (lambda: iter(()), ["0.2 of 3 edges"]),
-    "docs/arithmetic.md": (arithmetic, None),
-    "docs/auto.md": (auto, None),
-    "docs/effort.md": (effort, []),
-    "docs/speed.md": (speed, None),
-    "experiments/certificates/certificates.md": (collective, None),
-    "docs/single-targets.md": (each, []),
     "docs/adversarial-training.md": (trained_against_flips, ["gain (95 % interval)"]),
     "docs/results.md": (figures, []),
     "docs/model.md": (model, None),
