@@ -3,16 +3,15 @@
 import ast
 import hashlib
 import inspect
-import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 from uuid import uuid4
 
@@ -41,9 +40,6 @@ INSTALLED = frozenset(["site-packages", "dist-packages"])
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 """Hooks that change what a module computes, or its gradient."""
-
-PROCESS = uuid4().hex
-"""Unique id of this process, for parts of a key that no other process can reproduce."""
 
 
 @cache
@@ -210,8 +206,8 @@ def object_key(value: Any, parents: tuple[int, ...] = ()) -> Any:
     The key has classes, options and source. Parameters and buffers of modules are left out, since a
     hash of the `state_dict` covers them. A class appears as a `_target_`, so that `by_content`
     hashes its module and the imports of that, and with its source, since it may be defined in a
-    notebook. The key is the same in every process, unless the object has state that cannot be read,
-    such as a lock; then all keys differ.
+    notebook. An object that holds anything else, such as an array or a lock, has another key in
+    each call, so that nothing computed with it is reused.
     """
     import torch
 
@@ -219,52 +215,41 @@ def object_key(value: Any, parents: tuple[int, ...] = ()) -> Any:
 
     if isinstance(value, torch.Tensor):
         return tensor_hash(value)
-    if isinstance(value, bytes):
-        return hashlib.sha256(value).hexdigest()
-    if isinstance(value, ModuleType):
-        return value.__name__
-    if value is None or isinstance(value, int | str | float | torch.dtype):
-        return repr(value) if isinstance(value, float | torch.dtype) else value
+    if value is None or isinstance(value, int | str):
+        return value
+    if isinstance(value, float | torch.dtype | torch.device):
+        return repr(value)
     if id(value) in parents:
         return "a parent"
     key = partial(object_key, parents=(*parents, id(value)))
     if isinstance(value, Mapping):
-        names = (name if isinstance(name, str) else json.dumps(key(name)) for name in value)
-        return dict(zip(names, map(key, value.values()), strict=True))
-    if isinstance(value, Set):  # its order differs between processes
-        return sorted(map(key, value), key=json.dumps)
-    if isinstance(value, Sequence):
+        return {str(name): key(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
         return [key(item) for item in value]
+    if isinstance(value, set | frozenset):  # its order differs between processes
+        return sorted(map(key, value), key=str)
     return _described(value, key)
 
 
 def _described(value: Any, key: Callable[[Any], Any]) -> Any:
     """Describe a class, a function or an object, and its contents by `key`."""
-    import numpy as np
-
-    if isinstance(value, type):
+    if isinstance(value, type) or (inspect.isbuiltin(value) and value.__self__ is None):
         return _code(value)
     if isinstance(value, FunctionType):
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
         return [_code(value), key([cells, value.__defaults__, value.__kwdefaults__])]
     if isinstance(value, partial):
         return key([value.func, value.args, value.keywords])
-    if inspect.isroutine(value) or isinstance(value, np.ufunc):  # a C function, or a method
-        return [_code(value), key(getattr(value, "__self__", None))]
+    # An object of a class in C has more than its `__dict__`.
+    if type(value).__reduce__.__qualname__ != "object.__reduce__" or not hasattr(value, "__dict__"):
+        return uuid4().hex
     return _code(type(value)) | {name: key(item) for name, item in _attributes(value).items()}
 
 
 def _attributes(value: Any) -> dict[str, Any]:
     """Return the attributes that distinguish an object from others of its class."""
-    import numpy as np
     import torch
 
-    if not hasattr(value, "__dict__") or isinstance(value, np.ndarray):
-        try:
-            parts = value.__reduce_ex__(2)  # the parts from which `pickle` would rebuild it
-        except Exception:  # a user-defined class may raise anything
-            return {"reduced": f"{PROCESS} {id(value)}"}
-        return {"reduced": [list(part) if isinstance(part, Iterator) else part for part in parts]}
     attributes, children = dict(value.__dict__), dict[str, Any]()
     plain: tuple[type, ...] = (type(None), int, float, str, torch.dtype)
     if isinstance(value, torch.nn.Module):
@@ -274,7 +259,7 @@ def _attributes(value: Any) -> dict[str, Any]:
         for key in vars(torch.nn.Module()).keys() - {"training"}:
             attributes.pop(key, None)
     else:  # in a layer, these would be cached from its last call
-        plain += (torch.Tensor, np.ndarray)
+        plain += (torch.Tensor,)
     package = type(value).__module__.split(".")[0]
     if package in _LIBRARIES and package != "robust_diffusion":
         attributes = {key: item for key, item in attributes.items() if isinstance(item, plain)}
