@@ -229,8 +229,10 @@ def raiser(number: int) -> Any:
     return refuse
 
 
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
-@pytest.mark.parametrize("what", ["mkdir", "FileLock", "retrieve"])
+@pytest.mark.parametrize(
+    ("what", "number"),
+    [("mkdir", errno.EROFS), ("FileLock", errno.EACCES), ("retrieve", errno.EACCES)],
+)
 def test_a_folder_that_cannot_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, number: int
 ) -> None:
