@@ -48,7 +48,7 @@ def test_limits_within_a_limit_do_not_put_it_off() -> None:
     assert time.monotonic() - start < 5
 
 
-@pytest.mark.parametrize("seconds", [0, -1, 1e-6, 1e30, "x", True, 1])
+@pytest.mark.parametrize("seconds", [0, 1e-6, 1e30, "x", True, 1])
 def test_a_limit_is_a_number_that_a_timer_takes_in_the_main_thread(seconds: Any) -> None:
     from tests.graphs import without_type_checks
 
