@@ -26,6 +26,7 @@ from tests.graphs import (
     with_weight,
 )
 from tests.integrators.problems import by_torchdiffeq
+from tests.pairs import pairs
 
 TIME = torch.tensor(0.0)
 
@@ -50,8 +51,7 @@ def test_a_memory_refuses_a_solver_without_one(
         solver.solve(build_flow(cls), random_signal(), random_graph())
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("learning_rate", [0.1, 5.0])
+@pytest.mark.parametrize(("sign", "learning_rate"), [(1, 5.0), (-1, 0.1)])
 def test_the_diffusivity_stays_positive_after_wild_steps(sign: int, learning_rate: float) -> None:
     flow, graph, z = build_flow(HeatPlus).float(), random_graph(), random_signal().float()
     optimizer = torch.optim.Adam(flow.parameters(), lr=learning_rate)
@@ -102,13 +102,14 @@ def test_the_energy_is_conserved(cls: type[HamiltonianFlow], scale: str) -> None
     assert after == pytest.approx(before, rel=1e-3 if cls is HangQuad else 1e-5)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("symmetric", [False, True])
-@pytest.mark.parametrize(("cls", "scale"), CASES)
+@pytest.mark.parametrize(
+    ("cls_scale", "symmetric", "name"), pairs(CASES, [False, True], list(BACKENDS))
+)
 def test_second_derivatives_are_those_of_autograd_through_the_energy(
-    cls: type[HamiltonianFlow], scale: str, symmetric: bool, name: str
+    cls_scale: tuple[type[HamiltonianFlow], str], symmetric: bool, name: str
 ) -> None:
     """By the state, the edge weights, which are known to be 1 if symmetric, and parameters."""
+    cls, scale = cls_scale
     flow, given = build_flow(cls, scale=scale), random_graph(symmetric=symmetric)
     state, weight = random_state(flow).requires_grad_(), given.weight.clone().requires_grad_()
     graph, sources = with_weight(given, weight), (state, weight, *flow.parameters())
@@ -131,7 +132,7 @@ def test_second_derivatives_are_those_of_autograd_through_the_energy(
         torch.testing.assert_close(by_hand, by_autograd, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("method", ["euler", "midpoint", "heun2", "heun3", "rk4"])
+@pytest.mark.parametrize("method", ["euler", "heun3", "rk4"])
 @pytest.mark.parametrize("scale", ["graph", "node"])
 def test_what_the_energy_sees_moves_as_the_state_does(scale: str, method: Method) -> None:
     flow, graph, z = build_flow(Hang, scale=scale, t_end=1.5), random_graph(), random_signal()
