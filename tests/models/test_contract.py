@@ -70,6 +70,10 @@ def but_for(*exceptions: str) -> Any:
 
 
 every_case = but_for()
+ALIKE = ("acmp", "blend", "dragon", "gread", "grand_matched", "graphcon", "hang_quad", "heat_plus")
+ALIKE += ("learned", "mean_curvature", "p_laplacian", "uniform_modulation")
+"""Flows that a model treats as it treats another one."""
+one_of_each = but_for(*ALIKE)
 EDGE_FREE = {"mlp"}
 
 
@@ -140,7 +144,7 @@ def test_every_parameter_trains_and_is_restored(
     assert torch.equal(restored(Data(x=x, edge_index=edge_index)), expected)
 
 
-@every_case
+@one_of_each
 def test_evaluation_is_deterministic_and_leaves_its_inputs(
     case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
 ) -> None:
@@ -157,7 +161,7 @@ def test_evaluation_is_deterministic_and_leaves_its_inputs(
     assert model.float()(x.float(), edge_index).dtype == torch.float32
 
 
-@every_case
+@one_of_each
 def test_sparse_features_change_nothing_but_time(case: Case, edge_index: Tensor) -> None:
     words = torch.full((NODES, CHANNELS), -0.2, dtype=torch.float64)
     words[::3, 1] = torch.linspace(0.1, 0.9, len(words[::3]), dtype=torch.float64)
@@ -199,7 +203,7 @@ def test_weight_zero_is_the_same_as_no_edge(
         assert (removed - model(x, edge_index, weight)).abs().max() > 1e-6
 
 
-@every_case
+@one_of_each
 def test_an_edge_listed_twice_counts_by_total_weight(
     case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
 ) -> None:
@@ -228,7 +232,7 @@ DEGENERATE = {
 }
 
 
-@every_case
+@one_of_each
 def test_degenerate_graphs_give_finite_logits_and_gradients(case: Case, x: Tensor) -> None:
     model = build(case).float()
     x[0] = 0
@@ -246,7 +250,7 @@ def test_degenerate_graphs_give_finite_logits_and_gradients(case: Case, x: Tenso
 
 
 # A truncated decomposition and the mean of a source are those of the whole graph.
-@but_for("gcn_svd", "grand_pp")
+@but_for("gcn_svd", "grand_pp", *ALIKE)
 def test_an_isolated_node_is_its_own_graph(case: Case, x: Tensor, edge_index: Tensor) -> None:
     model = build(case)
     alone = (edge_index != 0).all(0)
@@ -254,7 +258,7 @@ def test_an_isolated_node_is_its_own_graph(case: Case, x: Tensor, edge_index: Te
     torch.testing.assert_close(whole[:1], model(x[:1], NONE))
 
 
-@every_case
+@one_of_each
 def test_exact_gradients_equal_finite_differences(
     case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
 ) -> None:
@@ -280,7 +284,7 @@ def test_exact_gradients_equal_finite_differences(
             assert slope == pytest.approx(difference, rel=1e-5, abs=1e-6), key
 
 
-@every_case
+@one_of_each
 def test_takes_foreign_degrees_if_it_says_so(
     case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
 ) -> None:
@@ -294,7 +298,7 @@ def test_takes_foreign_degrees_if_it_says_so(
         assert (model(x, edge_index, weight, 2 * own) - expected).abs().max() > 1e-6
 
 
-@every_case
+@one_of_each
 def test_trains_in_mixed_precision(case: Case, x: Tensor, edge_index: Tensor) -> None:
     model, x = build(case).float().train(), x.float()
     with torch.autocast("cpu", torch.bfloat16):
