@@ -212,8 +212,7 @@ def test_flows_and_their_gradients(
     assert_backend_right(name, lambda dtype: evaluate(flow, kind, dtype))
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("cls", ALL_FLOWS)
+@pytest.mark.parametrize(("cls", "name"), list(zip(ALL_FLOWS, cycle(BACKENDS))))
 def test_the_slope_at_weight_1_is_that_of_weights_below(cls: type[Flow], name: str) -> None:
     flow, graph = build_flow(cls), random_graph(weighted=False)
     z = random_state(flow)
