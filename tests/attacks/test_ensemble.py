@@ -278,11 +278,7 @@ SPARSE = Budget(2, 6, (-0.94, 0.94))
     [
         pytest.param(INJECTION, trained, INJECTED, id="auto-gcn"),
         pytest.param(INJECTION, trained, SPARSE, id="auto-sparse"),
-        pytest.param(INJECTION, Noisy, INJECTED, id="auto-noisy", marks=pytest.mark.slow),
         pytest.param(MODIFICATION, lambda: without_gradient, INJECTED, id="modification-hidden"),
-        pytest.param(
-            MODIFICATION, trained, INJECTED, id="modification-gcn", marks=pytest.mark.slow
-        ),
     ],
 )
 def test_a_run_that_breaks_off_after_each_part_ends_at_the_same_graph(

@@ -36,10 +36,13 @@ EVERY = [
 ]
 
 
-def right(**options: Any) -> int:
+def right(perturbed: PerturbedGraph) -> int:
     """Targets that the model still classifies as on the clean graph."""
-    perturbed = run(GradientInjection(**options), budget=BUDGET)
     return problem().right(perturbed.x, perturbed.edge_index)
+
+
+def test_nodes_of_zeros_do_no_harm() -> None:
+    assert right(run(GradientInjection(num_steps=0, start="zero"), budget=BUDGET)) > 50
 
 
 @pytest.mark.parametrize("choice", EVERY, ids=str)
@@ -48,7 +51,7 @@ def test_every_choice_spends_the_budget_and_does_harm(choice: dict[str, Any]) ->
     spent = spent_budget(clean(graph()), perturbed)
     assert (spent.injected_nodes, spent.injected_edges) == (8, 64)
     assert -0.9401 < spent.feature_range[0] < spent.feature_range[1] < 0.9401
-    assert right(num_steps=16, **choice) <= 50 < right(num_steps=0, start="zero")
+    assert right(perturbed) <= 50
 
 
 def test_the_best_step_is_kept() -> None:
@@ -114,4 +117,4 @@ def test_an_adaptive_attack_is_an_objective_of_ones_own() -> None:
         perturbed = run(attack, model=guarded, budget=Budget(12, 6, (-0.94, 0.94)))
         return problem(guarded).right(perturbed.x, perturbed.edge_index)
 
-    assert right(adaptive(num_steps=100)) < right(SPEIT(num_steps=100))
+    assert right(adaptive(num_steps=40)) < right(SPEIT(num_steps=40))
