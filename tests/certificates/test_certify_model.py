@@ -9,9 +9,9 @@ from torch import nn
 from torch_geometric.data import Data
 
 from robust_diffusion import certify
-from robust_diffusion.attacks import FGSM, PRBCD, Budget, RandomInjection
-from robust_diffusion.attacks.modification.base import edges_at, flipped
-from robust_diffusion.certificates import BiSmoothing, SmoothedModel, SparseSmoothing
+from robust_diffusion.attacks import FGSM, PRBCD, RandomInjection
+from robust_diffusion.attacks.modification.base import flipped
+from robust_diffusion.certificates import BiSmoothing, SparseSmoothing
 from robust_diffusion.certificates.report import (
     NOTHING_FELL,
     CertificateReport,
@@ -21,7 +21,7 @@ from robust_diffusion.certificates.report import (
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.models import MLP
-from tests.attacks.contract import graph, make, names, trained
+from tests.attacks.contract import graph, trained
 
 SPARSE = SparseSmoothing(
     p_plus=0.002, p_minus=0.8, samples=400, selection_samples=50, budgets=(1, 2), alpha=0.01
@@ -60,37 +60,6 @@ def test_more_budget_is_certified_at_fewer_nodes(
     assert report.certified(**budget).mean() == grid["certified"].iloc[-1]
     with pytest.raises(ConfigError, match=r"^budget: "):
         report.certified(flips=1)
-
-
-WEAK = BiSmoothing(p_e=0.0, p_n=0.55, samples=400, selection_samples=50, edges=(12,))
-"""Noise that leaves an attack a chance."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("scheme", "total"), [(SPARSE, 2), (WEAK, 1)], ids=["sparse", "injection"])
-def test_no_attack_of_the_package_breaks_a_certificate(scheme: Any, total: int) -> None:
-    bounds = call(scheme).bounds
-    margin = bounds.lower - bounds.upper
-    nodes = margin.argsort()[[*range(6), *range(-6, 0)]].copy()  # the least and the most sure
-    sure = torch.from_numpy(scheme.certified_at(bounds, total)[nodes])
-    targets, named = graph().index_test[nodes], torch.from_numpy(bounds.predicted[nodes])
-    assert sure.tolist() == [False] * 6 + [True] * 6
-    smoothed = SmoothedModel(trained(), scheme, draws=4, per_pass=4).eval()
-    judge = SmoothedModel(trained(), scheme, draws=200, per_pass=50, seed=1).eval()
-    data = Data(x=graph().x, edge_index=graph().edge_index)
-    edges = edges_at(targets, graph().edge_index, graph().num_nodes).size(1)
-    budget = Budget(total, 12, (-0.94, 0.94), node_ratio=0, edge_ratio=(total + 0.5) / edges)
-    with torch.no_grad():
-        clean = judge(data.x, data.edge_index)[targets]
-    fall = 0.0
-    for name in names(scheme.kind):
-        attacked = make(name)(smoothed, data, targets, budget, torch.Generator().manual_seed(0))
-        with torch.no_grad():
-            logits = judge(attacked.x, attacked.edge_index)[targets]
-        assert not (sure & (logits.argmax(1) != named)).any(), name
-        shares = (clean.exp() - logits.exp()).gather(1, named[:, None])
-        fall = max(fall, float(shares.max()))
-    assert fall > 0.05  # or the attacks would have done nothing
 
 
 ATTACKS = [(SPARSE, PRBCD(num_steps=3, block_size=500)), (INJECTION, FGSM(num_steps=3))]
