@@ -79,13 +79,10 @@ def test_attacks_is_alias_of_attack_and_force_gives_same_result(cli: Cli, tiny: 
 
 
 WRONG = r"""
-flow=nope flow={t_end:1} flow=heat,grand flow tabel attack=[] nope=1
-training.nope=1 +flow.nope=1 threat.fit.learning_rate=-1 trainer.accelerator=nope
-flow.spectral_norm=no trainer.devices=2 +trainer.max_epochs=5
-+trainer.precision=64-true training.max_epochs=??? paths.outputs= paths.outputs=/proc/x
-hydra.job.chdir=True hydra/launcher=3 =3 ~ data.source=null surrogates.gcn=3 model@x=3
-dataset.name=../../x experiment=../dataset/cora ~budget ++model._target_=no.such.Thing
-++model._target_=robust_diffusion.models
+flow=nope flow={t_end:1} flow=heat,grand flow attack=[] nope=1 training.nope=1
+flow.spectral_norm=no trainer.devices=2 +trainer.max_epochs=5 training.max_epochs=??? paths.outputs=
+paths.outputs=/proc/x hydra.job.chdir=True =3 ~ data.source=null dataset.name=../../x ~budget
+++model._target_=no.such.Thing
 """
 WRONG_TOGETHER = [
     "flow=heat flow.spectral_norm=true",

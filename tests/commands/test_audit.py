@@ -122,42 +122,36 @@ def test_a_report_is_measured_again_on_the_model_of_the_zoo(cli: Cli, zoo_folder
     assert (outcome.status, "not measured" in outcome.out) == (0, True)
 
 
-def _forged(change: Callable[[dict[str, Any]], None]) -> str:
-    path = Path("forged", "report.json")
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
-    return "forged"
+CONTRADICTIONS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
+    (lambda r: r["attacks"][1]["spent"].update(injected_edges=1), "attacks.fgsm.spent.injected_e"),
+    (lambda r: r["attacks"][0]["spent"].update(feature_range=[0, 1]), "spent.feature_range"),
+    (lambda r: r["attacks"][1].update(is_bound=not r["attacks"][1]["is_bound"]), "is_bound"),
+    (lambda r: r.update(robust_accuracy=0.99), "robust_accuracy: expected"),
+    (lambda r: r["attacks"].pop(0), "random: expected as a control"),
+    (lambda r: r["attacks"].pop(1), "graph-fgsm.safetensors: expected its attack in"),
+    (lambda r: r["attacks"][1].update(flags=[]), "flags, dropped"),
+    (lambda r: r.update(flags=[{"code": "diverged", "detail": "x"}]), "flags, added"),
+]
+"""What an author may change in a report, and what the audit says of it."""
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (
-            lambda r: r["attacks"][1]["spent"].update(injected_edges=1),
-            "attacks.fgsm.spent.injected_e",
-        ),
-        (lambda r: r["attacks"][0]["spent"].update(feature_range=[0, 1]), "spent.feature_range"),
-        (lambda r: r["attacks"][1].update(is_bound=not r["attacks"][1]["is_bound"]), "is_bound"),
-        (lambda r: r.update(robust_accuracy=0.99), "robust_accuracy: expected"),
-        (lambda r: r["attacks"].pop(0), "random: expected as a control"),
-        (lambda r: r["attacks"].pop(1), "graph-fgsm.safetensors: expected its attack in"),
-        (lambda r: r["attacks"][1].update(flags=[]), "flags, dropped"),
-        (lambda r: r.update(flags=[{"code": "diverged", "detail": "x"}]), "flags, added"),
-    ],
-)
-def test_what_a_report_says_is_counted_and_measured_again(
-    cli: Cli, zoo_folder: Path, change: Callable[[dict[str, Any]], None], words: str
-) -> None:
+def test_what_a_report_says_is_counted_and_measured_again(cli: Cli, zoo_folder: Path) -> None:
     model, data = load_model("gcn", "synthetic", directory=zoo_folder), open_dataset("synthetic")
     weak = {"attacks": FGSM(num_steps=1, step_size=1e-6), "progress": False}
     report = evaluate(model, data, budget=Budget(5, 20), **weak)
     assert report["fgsm"].flags
     report.save("forged")
+    path = Path("forged", "report.json")
+    honest = path.read_text()
     outcome = cli("audit", "forged", "--zoo", str(zoo_folder))
-    assert (outcome.status, words in outcome.out) == (0, False), outcome.out
-    outcome = cli("audit", _forged(change), "--zoo", str(zoo_folder))
-    assert (outcome.status, words in outcome.out) == (1, True), outcome.out
+    assert outcome.status == 0, outcome.out
+    assert not any(words in outcome.out for _, words in CONTRADICTIONS)
+    for change, words in CONTRADICTIONS:
+        content = json.loads(honest)
+        change(content)
+        path.write_text(json.dumps(content))
+        outcome = cli("audit", "forged", "--zoo", str(zoo_folder))
+        assert (outcome.status, words in outcome.out) == (1, True), outcome.out
 
 
 def test_attacks_of_other_names_and_on_surrogates_are_no_contradiction(
