@@ -204,21 +204,18 @@ def test_a_cell_runs_on_the_card(cli: Callable[..., Any], tiny: list[str], optio
         ("ray", "ray.remote.num_gpus", "ray", 4),
     ],
 )
-def test_a_trainer_and_a_launcher_of_several_cards_are_built(
+def test_a_trainer_of_one_card_and_a_launcher_of_several_are_built(
     compose: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, str, int]
 ) -> None:
     preset, option, module, cards = case
     pytest.importorskip(module)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: cards)
-    strategy = "ddp" if cards > 1 else "auto"
-    asked = ["trainer=gpu", f"trainer.devices={cards}", f"trainer.strategy={strategy}"]
     prefix, key = option.startswith("+") * "+", option.removeprefix("+")
     launcher = [f"hydra/launcher={preset}", f"{prefix}hydra.launcher.{key}={cards}", "threads=1"]
-    cfg = compose(*asked, *launcher)
+    cfg = compose("trainer=gpu", *launcher)
     trainer = instantiate(cfg.trainer)(max_epochs=1, logger=False)
     assert isinstance(trainer.accelerator, CUDAAccelerator)
-    assert trainer.num_devices == cards
     built = HydraConfig.get().launcher
     assert OmegaConf.select(built, key) == cards
     instantiate(built)

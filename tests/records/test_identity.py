@@ -98,6 +98,11 @@ def test_an_option_that_no_longer_exists_counts_as_published() -> None:
         for options in ({}, {"checkpoint": False, "engine": "auto"}, {"engine": "own"})
     )
     assert now == published != other
+    trainer = {"_target_": "pytorch_lightning.Trainer", "devices": 1}
+    now, published = (
+        run_id(changed("training.trainer", trainer | more)) for more in ({}, {"strategy": "auto"})
+    )
+    assert now == published
 
 
 @pytest.mark.slow

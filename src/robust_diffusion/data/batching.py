@@ -22,10 +22,6 @@ class Batching(Protocol):
     """Strategy that cuts the training graph into the batches of an epoch."""
 
     @property
-    def batches_per_epoch(self) -> int:
-        """Number of batches of an epoch; several can be distributed over devices."""
-
-    @property
     def fingerprint(self) -> str:
         """All settings that affect training, as text; empty for the whole graph."""
 
@@ -36,7 +32,6 @@ class Batching(Protocol):
 class FullBatch:
     """The whole graph as the only batch of an epoch."""
 
-    batches_per_epoch = 1
     fingerprint = ""
 
     def loader(self, view: Data) -> DataLoader[Data]:
@@ -78,11 +73,6 @@ class Clusters:
             )
 
     @property
-    def batches_per_epoch(self) -> int:
-        """Number of batches of an epoch; the last one may have fewer parts."""
-        return -(-self.num_parts // self.parts_per_batch)
-
-    @property
     def fingerprint(self) -> str:
         """The three numbers."""
         return f"clusters-{self.num_parts}-{self.parts_per_batch}-{self.seed}"
@@ -96,7 +86,6 @@ class Clusters:
         # METIS may leave parts of a small graph empty; these are skipped.
         nodes = np.split(by_part, starts[1:])
 
-        # The sampler is over parts, so that Lightning can distribute them over processes.
         loader = DataLoader(
             cast(Dataset[int], range(len(nodes))),
             batch_size=self.parts_per_batch,

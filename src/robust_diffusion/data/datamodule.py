@@ -139,7 +139,6 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         if not splits:
             split_by_degree(graph, split_seed, where="data")
         return cls(
-            # Not a lambda, since training on several devices pickles it.
             partial(copy.copy, graph),
             name=name,
             difficulty=difficulty or "full",

@@ -45,8 +45,9 @@ UNSET_KEYS = frozenset(["budget.features", "budget.max_words", "budget.scale_ste
 
 RETIRED: Mapping[str, Mapping[str, Any]] = {
     "robust_diffusion.integrators.solver.Solver": {"checkpoint": False, "engine": "auto"},
+    "pytorch_lightning.Trainer": {"strategy": "auto"},
 }
-"""Options that a class had when records were published, and their values in all of these.
+"""Options that `conf/` had when records were published, and their values in all of these.
 
 They count as set to that value, so a published run and its repetition have the same id.
 """

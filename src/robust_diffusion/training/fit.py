@@ -1,6 +1,5 @@
 """Training of a model by GRB's protocol, with Lightning, on one graph in memory."""
 
-import json
 import logging
 import math
 import re
@@ -9,14 +8,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
-from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from shutil import rmtree
 from tempfile import gettempdir
 from traceback import extract_tb
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 from uuid import uuid4
 
 import pytorch_lightning as pl
@@ -26,14 +23,10 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from pytorch_lightning.loggers import Logger
 from torch import nn
-from torch.nn.utils import parametrize
 
 from robust_diffusion.checks import Count, NonNegative, check_choice, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import UNWRITABLE, ConfigError, TrainingError
-from robust_diffusion.operators import Backend, current_backend, set_backend
-from robust_diffusion.system.arithmetic import set_up_arithmetic
-from robust_diffusion.system.files import write_whole
 from robust_diffusion.system.progress import Progress
 from robust_diffusion.training.module import Adversary, NodeClassification
 
@@ -241,27 +234,24 @@ class Fit:
         module.train()  # Lightning does not change the mode of a model
         # Another process may train into the same directory at the same time.
         folder = directory.expanduser().resolve() / f"unfinished-{uuid4().hex[:12]}"
-        checkpoint, stopping, *bar = self._callbacks(folder, description)
-        outcome = Outcome(folder / "outcome.json")
+        checkpoint, others = self._callbacks(folder, description)
         with quiet_lightning():
-            build = partial(
-                self._build_trainer,
+            trainer = self._build_trainer(
                 max_epochs=self.max_epochs,
                 logger=logger,
-                callbacks=[checkpoint, stopping, outcome, *bar, *callbacks],
+                callbacks=[checkpoint, *others, *callbacks],
             )
-            trainer = on_several(build, build(), model, datamodule)
             start = time.perf_counter()
             with _lightning_errors(directory, self._shown), _emptied(folder) as paths:
                 trainer.fit(module, datamodule)
                 seconds = time.perf_counter() - start
-                summary = outcome.read()
-        if not paths or summary is None:
+        if not paths or checkpoint.best_model_score is None:
             raise TrainingError(
                 "no epoch was trained and validated, so there is no model; the options of trainer "
                 "must let at least one be"
             )
-        (path,), (epochs, score) = paths, summary
+        (path,), score = paths, checkpoint.best_model_score.item()
+        epochs = trainer.current_epoch
         if not math.isfinite(score):
             raise TrainingError(
                 "the loss of the validation nodes is NaN after every epoch; lower "
@@ -276,7 +266,9 @@ class Fit:
         log.info(message, description, epochs, best_epoch, seconds, 100 * score)
         return FitResult(module.eval(), epochs, seconds, score, path, best_epoch)
 
-    def _callbacks(self, directory: Path, description: str) -> list[pl.Callback]:
+    def _callbacks(
+        self, directory: Path, description: str
+    ) -> tuple[ModelCheckpoint, list[pl.Callback]]:
         """Return callbacks for the best checkpoint, early stopping, and perhaps a progress bar."""
         checkpoint = ModelCheckpoint(
             directory,
@@ -288,18 +280,12 @@ class Fit:
         stopping = EarlyStopping(
             "val_loss", patience=self.patience, min_delta=self.min_delta, check_finite=False
         )
-        return [checkpoint, stopping, *[EpochProgressBar(description)][: self.progress_bar]]
+        return checkpoint, [stopping, *[EpochProgressBar(description)][: self.progress_bar]]
 
     def trainer(self) -> pl.Trainer:
-        """Build a trainer for tests, on the device of the training, or the first of several."""
+        """Build a trainer for tests, on the device of the training."""
         with quiet_lightning():
-            build = partial(
-                self._build_trainer,
-                logger=False,
-                callbacks=[],
-                enable_checkpointing=False,
-            )
-            return on_one(build, build())
+            return self._build_trainer(logger=False, callbacks=[], enable_checkpointing=False)
 
     @property
     def _keywords(self) -> Mapping[str, Any]:
@@ -327,6 +313,12 @@ class Fit:
         except (MisconfigurationException, ImportError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split()).rstrip(".!")
             raise ConfigError(f"{self._shown}: {reason}; trainer=cpu runs anywhere") from error
+        if trainer.world_size > 1:
+            raise ConfigError(
+                f"trainer.devices, trainer.num_nodes: expected one device, got "
+                f"{trainer.world_size}; use trainer.devices=1, and a launcher such as "
+                "hydra/launcher=cores for several runs on several devices"
+            )
         if not trainer.limit_train_batches or not trainer.limit_val_batches:
             raise ConfigError(
                 "trainer.limit_train_batches, trainer.limit_val_batches: every epoch trains and "
@@ -335,21 +327,16 @@ class Fit:
         return trainer
 
 
-def hide_advice() -> None:
-    """Hide `NOT_FOR_ONE_GRAPH`, and banners on devices and tips; other warnings stay."""
-    for logger in LOGGERS:
-        logger.setLevel(max(logger.level, logging.WARNING))
-    for message in NOT_FOR_ONE_GRAPH:
-        warnings.filterwarnings("ignore", message=f".*{message}")
-
-
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
     """Hide advice and banners within the context, and pass Ctrl-C and SIGTERM to the caller."""
     levels = [logger.level for logger in LOGGERS]
     try:
         with warnings.catch_warnings():
-            hide_advice()
+            for logger in LOGGERS:
+                logger.setLevel(max(logger.level, logging.WARNING))
+            for message in NOT_FOR_ONE_GRAPH:
+                warnings.filterwarnings("ignore", message=f".*{message}")
             yield
     except SystemExit as stop:
         if isinstance(stop.__context__, KeyboardInterrupt):  # Lightning turns it into an exit
@@ -372,8 +359,7 @@ class EpochProgressBar(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Open the bar."""
-        shown = trainer.is_global_zero
-        self._progress = Progress(self._description, unit="epochs", shown=shown)
+        self._progress = Progress(self._description, unit="epochs")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Advance by one epoch."""
@@ -402,106 +388,3 @@ class EpochProgressBar(pl.Callback):
     ) -> None:
         """Close the bar, so that the error starts on a new line."""
         self.on_train_end(trainer, pl_module)
-
-
-def on_several(
-    build: Callable[..., pl.Trainer],
-    trainer: pl.Trainer,
-    model: nn.Module,
-    datamodule: GraphDataModule,
-) -> pl.Trainer:
-    """Return the trainer, or one that spawns a process per device if there are several devices.
-
-    By default, Lightning would start the command line again for each process, and the whole run
-    with it.
-    """
-    world, batches = trainer.world_size, datamodule.batching.batches_per_epoch
-    if world == 1:
-        return trainer
-    devices = f"trainer.devices={trainer.num_devices}"
-    if trainer.num_nodes > 1:
-        raise ConfigError(
-            f"trainer.num_nodes={trainer.num_nodes}: a model is trained on one machine; use "
-            "trainer.num_nodes=1"
-        )
-    if batches == 1:
-        raise ConfigError(
-            f"{devices}: batching=full trains a graph as one batch, so on one device; use "
-            "trainer.devices=1, or batching=clusters"
-        )
-    if batches < world:
-        raise ConfigError(
-            f"{devices}: an epoch has only {batches} batches; use fewer devices, or smaller "
-            "batching.parts_per_batch"
-        )
-    if not isinstance(trainer.strategy, pl.strategies.DDPStrategy):
-        raise ConfigError(f"trainer.strategy: {devices} needs ddp; use trainer.strategy=ddp")
-    datamodule.train_dataloader()  # cuts the graph once, instead of in each process
-    let_pass(model)
-    return build(strategy="ddp_spawn")
-
-
-def let_pass(model: nn.Module) -> None:
-    """Make parametrized layers picklable, such as those with a spectral norm, for other processes.
-
-    PyTorch creates a new class for each of them, which cannot be pickled.
-    """
-    for layer in model.modules():
-        if parametrize.is_parametrized(layer):
-            ForkingPickler.register(type(layer), _parts_of)
-
-
-def _parts_of(layer: nn.Module) -> tuple[Any, ...]:
-    return _parametrized, (type(layer).__base__, vars(layer))
-
-
-def _parametrized(kind: type[nn.Module], parts: Mapping[str, Any]) -> nn.Module:
-    layer = kind.__new__(kind)
-    vars(layer).update(parts)
-    parametrize._inject_new_class(layer)
-    for name in cast(nn.ModuleDict, layer.parametrizations):
-        parametrize._inject_property(layer, name)
-    return layer
-
-
-def on_one(build: Callable[..., pl.Trainer], trainer: pl.Trainer) -> pl.Trainer:
-    """Return the trainer, or one on its first device, since a graph is tested as a whole."""
-    if trainer.world_size == 1:
-        return trainer
-    first: Any = 1 if trainer.strategy.root_device.type == "cpu" else trainer.device_ids[:1]
-    return build(devices=first, num_nodes=1, strategy="auto")
-
-
-class Outcome(pl.Callback):
-    """Callback that passes the number of epochs and the best score of a training through a file.
-
-    With several devices, processes only return the weights and the path of the checkpoint. The
-    callback also sets the backend and arithmetic of this process in the others.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._backend = cast(Backend, current_backend())
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Set up a new process, in which this object is unpickled first."""
-        self.__dict__.update(state)
-        hide_advice()
-        set_up_arithmetic()
-        set_backend(self._backend)
-
-    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write the file."""
-        checkpoint = trainer.checkpoint_callback
-        assert isinstance(checkpoint, ModelCheckpoint)
-        score = checkpoint.best_model_score
-        if trainer.is_global_zero and score is not None:
-            summary = {"epochs": trainer.current_epoch, "score": score.item()}
-            write_whole(self._path, json.dumps(summary), option="training:")
-
-    def read(self) -> tuple[int, float] | None:
-        """Read the number of epochs and the best score; `None` if no epoch was validated."""
-        if not self._path.exists():
-            return None
-        summary = json.loads(self._path.read_text(encoding="utf-8"))
-        return summary["epochs"], summary["score"]

@@ -123,7 +123,7 @@ class NodeClassification(pl.LightningModule):
         This is the first hook at which the trainer knows the number of batches.
         """
         trainer = self.trainer
-        alike = trainer.num_training_batches == trainer.world_size == 1 and not self._adversary
+        alike = trainer.num_training_batches == 1 and not self._adversary
         on_card = trainer.strategy.root_device.type == CAPTURING
         if self._cuda_graphs and on_card and alike and trainer.precision == "32-true":
             self._run = CapturedPasses(self.model)
@@ -203,8 +203,7 @@ class NodeClassification(pl.LightningModule):
 
     def _log(self, stage: str, loss: Tensor, accuracy: Tensor) -> None:
         values = {f"{stage}_loss": loss.detach(), f"{stage}_accuracy": accuracy}
-        several = self._trainer is not None and self._trainer.world_size > 1
-        self.log_dict(values, on_step=False, on_epoch=True, batch_size=1, sync_dist=several)
+        self.log_dict(values, on_step=False, on_epoch=True, batch_size=1)
 
 
 CAPTURING = "cuda"
