@@ -81,7 +81,7 @@ def test_of_a_smoke_run_nothing_is_said_of_the_paper() -> None:
     assert "Tables of arXiv:2209.07754" in headings(page)
 
 
-@pytest.mark.parametrize("name", sorted(STUDIES))
+@pytest.mark.parametrize("name", {str(show): name for name, show in STUDIES.items()}.values())
 def test_an_experiment_that_has_only_begun_is_shown_as_far_as_it_went(name: str) -> None:
     options = {"experiment": name, "attacks": ("auto",), "threat": "white_box", "split": "a"}
     broken, whole = failed(seed=1, **options), finished(**options)

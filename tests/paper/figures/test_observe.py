@@ -28,9 +28,7 @@ def features() -> torch.Tensor:
     return torch.randn(5, 5, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize(
-    "flow", ["heat", "heat_plus", "grand", "mean_curvature", "beltrami", "p_laplacian"]
-)
+@pytest.mark.parametrize("flow", ["heat", "grand", "p_laplacian"])
 @pytest.mark.parametrize("fidelity", ["paper", "released"])
 def test_weights_are_those_of_the_state_after_diffusion(
     compose: Compose, flow: str, fidelity: str
@@ -43,7 +41,7 @@ def test_weights_are_those_of_the_state_after_diffusion(
     assert (edges[["carried", "attention"]] >= 0).all(axis=None)
     # What arrives at a node sums to 1, the self-loop's share included.
     assert (edges.groupby("dst")["attention"].sum() < 1).all()
-    if flow.startswith("heat"):  # without a modulation, both are the same
+    if flow == "heat":  # without a modulation, both are the same
         assert np.allclose(edges["carried"], edges["attention"], rtol=1e-6)
 
 
@@ -54,10 +52,9 @@ def test_edges_pruned_by_a_guard_are_observed(compose: Compose) -> None:
     assert (observe(free, features(), EDGES)[2]["carried"] > 0).all()
 
 
-@pytest.mark.parametrize("model", ["gcn", "mlp", "gat"])
-def test_a_model_without_a_flow_is_refused(compose: Compose, model: str) -> None:
+def test_a_model_without_a_flow_is_refused(compose: Compose) -> None:
     with pytest.raises(ConfigError, match="model="):
-        observe(build(compose, f"model={model}"), features(), EDGES)
+        observe(build(compose, "model=gcn"), features(), EDGES)
 
 
 SRC = np.array([1, 2, 3, 0, 0, 0, 2])
