@@ -102,10 +102,7 @@ def test_stops_at_max_epochs_or_when_the_loss_no_longer_falls(
     assert fit(constant, datamodule, directory=tmp_path).epochs == 4
 
 
-@pytest.mark.parametrize(
-    ("accuracies", "best"),
-    [([0.2, 0.8, 0.4], 2), ([0.6, 0.4, 0.2], 1), ([0.2, 0.4, 0.6], 3), ([0.2, 0.6, 0.6], 2)],
-)
+@pytest.mark.parametrize(("accuracies", "best"), [([0.6, 0.4, 0.2], 1), ([0.2, 0.6, 0.6], 2)])
 def test_ends_with_the_weights_of_the_best_epoch(
     make_fit: Make, make_datamodule: Make, tmp_path: Path, accuracies: list[float], best: int
 ) -> None:
@@ -199,7 +196,6 @@ def fit_of(**options: Any) -> Fit:
     ("options", "batching", "key"),
     [
         ({"accelerator": "nope"}, None, "trainer.accelerator=nope"),
-        ({"accelerator": "tpu"}, None, "trainer.accelerator=tpu"),
         ({"devices": 0}, None, "trainer.devices=0"),
         ({"precision": "bf16-true"}, None, "trainer.precision=bf16-true"),
         ({"max_steps": "abc"}, None, "trainer.max_steps=abc"),
@@ -208,7 +204,6 @@ def fit_of(**options: Any) -> Fit:
         ({"limit_val_batches": 0}, None, "trainer.limit_val_batches"),
         ({"limit_val_batches": 0.5}, None, "trainer.limit_val_batches=0.5: "),
         ({"val_check_interval": 2}, None, "trainer.val_check_interval=2: "),
-        ({"accumulate_grad_batches": 0}, None, "trainer.accumulate_grad_batches=0: "),
         ({"check_val_every_n_epoch": 0}, None, "trainer.check_val_every_n_epoch=0: "),
         ({"devices": 2}, None, "trainer.devices, trainer.num_nodes: expected one device"),
         ({"devices": 1, "num_nodes": 2}, Clusters(8, 1), "trainer.devices, trainer.num_nodes"),
@@ -251,12 +246,10 @@ def gcn(out_channels: int = CLASSES, **options: Any) -> pyg.GCN:
     ("options", "error", "key"),
     [
         ({"model": gcn(9)}, ConfigError, "model: "),
-        ({"model": gcn(3)}, ConfigError, "model: "),
         ({"model": pyg.GCN}, ConfigError, "model: "),
         ({"data": drawn_data(val_mask=None)}, DataError, "data.val_mask: "),
         ({"data": drawn_data(y=torch.zeros(120)), "model": gcn(2)}, DataError, "data.y: "),
         ({"max_epochs": 0}, ConfigError, "fit.max_epochs=0"),
-        ({"accelerator": "gpus"}, ConfigError, "trainer.accelerator=gpus"),
     ],
 )
 def test_wrong_calls_are_refused(options: dict[str, Any], error: type[Exception], key: str) -> None:
@@ -330,8 +323,10 @@ def test_a_bare_trainer_fits_tests_and_predicts(
     assert tested["test_accuracy"] == pytest.approx(right.double().mean().item())
 
 
-@pytest.mark.parametrize("build", [GCN, partial(GraphPDE, flow="heat")])
-@pytest.mark.parametrize("way", ["model", "trainer", "adversary"])
+@pytest.mark.parametrize(
+    ("build", "way"),
+    [(GCN, "trainer"), (partial(GraphPDE, flow="heat"), "model"), (GCN, "adversary")],
+)
 def test_double_precision_is_kept(build: Callable[..., nn.Module], way: str) -> None:
     model, data = build(FEATURES, 8, CLASSES), drawn_data()
     if way == "trainer":
@@ -349,8 +344,7 @@ class Subclass(GCN):
     """A user's own, which gets its edges sorted."""
 
 
-@pytest.mark.parametrize("build", [GCN, Subclass])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("build", "dtype"), [(GCN, torch.bfloat16), (Subclass, torch.float32)])
 def test_leaked_degrees_suit_any_model(build: type[GCN], dtype: torch.dtype) -> None:
     source = partial(GRAPH, num_features=FEATURES)
     datamodule = GraphDataModule(source, name="toy", degree_leak=True)
