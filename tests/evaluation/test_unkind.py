@@ -105,8 +105,14 @@ class Writing(PGD):
         return made
 
 
-@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize("name", ["metattack", "metagia", "prbcd", "speit", "auto"])
+@pytest.mark.parametrize(
+    ("name", "context"),
+    [
+        ("metattack", torch.inference_mode),
+        ("metagia", torch.no_grad),
+        ("auto", torch.inference_mode),
+    ],
+)
 def test_neither_writing_in_place_nor_the_callers_context_changes_a_number(
     name: str, context: Any
 ) -> None:
@@ -141,7 +147,6 @@ def trains_it(model: Any, x: Tensor, edges: Tensor, _: Tensor) -> PerturbedGraph
     "make",
     [
         lambda *_: None,
-        lambda m, x, e, t: (x, e),
         lambda m, x, e, t: PerturbedGraph(x, e.float(), len(x)),
         lambda m, x, e, t: PerturbedGraph(x, e[0], len(x)),
         lambda m, x, e, t: PerturbedGraph(x.double(), e, len(x)),
@@ -149,7 +154,6 @@ def trains_it(model: Any, x: Tensor, edges: Tensor, _: Tensor) -> PerturbedGraph
         lambda m, x, e, t: PerturbedGraph(x[:, 1:], e, len(x)),
         lambda m, x, e, t: PerturbedGraph(x.index_fill(0, t[:1], torch.nan), e, len(x)),
         lambda m, x, e, t: PerturbedGraph(x, e + 1, len(x)),
-        lambda m, x, e, t: PerturbedGraph(x, e - 1, len(x)),
         trains_it,
     ],
 )
@@ -158,9 +162,14 @@ def test_what_is_no_attacked_graph_or_changes_the_weights_is_refused_in_one_line
         run(gcn(), Returning(make))
 
 
-@pytest.mark.parametrize("base", [Attack, InjectionAttack, ModificationAttack])
 @pytest.mark.parametrize(
-    "returned", [None, DATA.x, DATA, (DATA.x,), (DATA.x, DATA.edge_index, 1), (DATA.x, None)]
+    ("base", "returned"),
+    [
+        (Attack, None),
+        (InjectionAttack, DATA.x),
+        (ModificationAttack, (DATA.x, None)),
+        (Attack, (DATA.x, DATA.edge_index, 1)),
+    ],
 )
 def test_an_attack_that_returns_no_pair_is_told_what_to_return(base: Any, returned: Any) -> None:
     made = dict.fromkeys(("perturb", "inject", "modify"), lambda *_: returned)
@@ -340,10 +349,8 @@ def test_a_budget_that_allows_nothing_is_named() -> None:
 @pytest.mark.parametrize(
     ("attacks", "budget", "key"),
     [
-        ("dice", Budget(5, 20), "edge_ratio"),
-        ("auto_modification", Budget(5, 20), "edge_ratio"),
         (["pgd", "random_flip"], Budget(5, 20), "edge_ratio"),
-        *((name, Budget(node_ratio=0.2), "edge_ratio") for name in ("grbcd", "lrbcd", "metattack")),
+        ("grbcd", Budget(node_ratio=0.2), "edge_ratio"),
         ("pgd", Budget(edge_ratio=0.2), "max_injected_nodes"),
         ("tdgia", Budget(5), "max_edges_per_injected_node"),
         ("auto", Budget(5, 20, max_injected_edges=0), "max_injected_edges"),
@@ -417,7 +424,7 @@ class TrainingItsNorm(Plain):
 
 
 FOREIGN = [
-    *[(name, lambda model: model, Plain) for name in ("GAT", "GIN", "GraphSAGE")],
+    *[(name, lambda model: model, Plain) for name in ("GAT", "GIN")],
     *[
         ("GCN", cls, Plain)
         for cls in (OptionallyHidden, OfBatches, KeepingItsLogits, WithExtraState, Locked)
