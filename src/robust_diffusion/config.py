@@ -16,6 +16,8 @@ CONFIG_DIR = _ROOT / "conf"
 PUBLISHED = _ROOT / "experiments"
 """Folder of the published records, their views, the certificates and the zoo."""
 
+PUBLISHED_RECORDS = PUBLISHED / "results" / "records.jsonl.gz"
+
 DEFAULT_RECORDS = "outputs/records.jsonl"
 
 

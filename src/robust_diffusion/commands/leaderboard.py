@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from robust_diffusion.commands.reading import add_records_option, read_chosen
-from robust_diffusion.config import PUBLISHED
+from robust_diffusion.config import PUBLISHED_RECORDS
 from robust_diffusion.results.leaderboard import show_leaderboard
 from robust_diffusion.system.markdown import print_table
 
@@ -24,7 +24,7 @@ def run_leaderboard_command(arguments: Sequence[str]) -> None:
     parser.add_argument("--budget", action="append", type=_budget, metavar="NODESxEDGES", help=text)
     parser.add_argument("--format", choices=["markdown", "csv"], default="markdown")
     chosen = parser.parse_args(arguments)
-    named = chosen.records or [PUBLISHED / "results" / "records.jsonl.gz"]
+    named = chosen.records or [PUBLISHED_RECORDS]
     tables = show_leaderboard(read_chosen(named, required=True), chosen.budget)
     for table in tables:
         if chosen.format == "csv":

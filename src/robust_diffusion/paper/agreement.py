@@ -11,7 +11,7 @@ from robust_diffusion.paper.axes import AXES, DATASETS, STAND_INS
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render import to_frame
 from robust_diffusion.results.entry import BAND, ROUNDING
-from robust_diffusion.results.numbers import MINUS, p_value, signed, spread
+from robust_diffusion.results.numbers import p_value, signed, spread
 from robust_diffusion.system.markdown import aligned
 
 INTRODUCTION = (
@@ -122,7 +122,7 @@ def _render_block(introduction: str, by_variant: Mapping[str, Agreement]) -> lis
     for name, comparison in by_variant.items():
         outside = comparison.outside.sort_values("table", kind="stable")
         rows = [
-            [str(table), f"{row}, {column}", *numbers, f"{away:+.1f}".replace("-", MINUS)]
+            [str(table), f"{row}, {column}", *numbers, signed(away, 1)]
             for table, row, column, *numbers, _, away in outside.to_numpy()
         ]
         if rows:

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from robust_diffusion.checks import check_choice
 from robust_diffusion.commands.reading import add_records_option, add_scale_option, read_chosen
-from robust_diffusion.config import CONFIG_DIR, PUBLISHED
+from robust_diffusion.config import CONFIG_DIR, PUBLISHED_RECORDS
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.paper.paper_table import PaperTable, build_table
 from robust_diffusion.paper.render import render_csv, render_html, render_latex, render_markdown
-from robust_diffusion.records.records import read_records
 from robust_diffusion.results.runs import Runs
 from robust_diffusion.system.files import write_whole
 from robust_diffusion.system.markdown import markdown_table, print_table
@@ -61,7 +60,7 @@ def run_table_command(arguments: Sequence[str]) -> None:
         counted = Runs(read_chosen(chosen.records), **variant)
         if not counted.of(layout.experiment) and not chosen.records and layout.kind != "budgets":
             log.warning("%s: no runs of yours; this shows the published ones", layout.experiment)
-            counted = Runs(read_records(PUBLISHED / "results" / "records.jsonl.gz"), **variant)
+            counted = Runs(read_chosen([PUBLISHED_RECORDS]), **variant)
         datasets = {record["dataset"] for record in counted.of(layout.experiment)}
         text = _FORMATS[chosen.format](build_table(layout, counted, datasets or None))
     if chosen.out is not None:

@@ -18,7 +18,13 @@ from robust_diffusion.paper.layout import (
 )
 from robust_diffusion.records.identity import IGNORED_KEYS, PRESENTATION_KEYS
 from robust_diffusion.records.records import ABSENT, CLEAN, Record, is_timing, value_at
-from robust_diffusion.results.captions import describe_limits, describe_spent, ranges, spent_ranges
+from robust_diffusion.results.captions import (
+    describe_limits,
+    describe_spent,
+    listed,
+    ranges,
+    spent_ranges,
+)
 from robust_diffusion.results.entry import (
     Entries,
     Entry,
@@ -87,7 +93,7 @@ def remarks(layout: Layout, entries: Sequence[Entry], records: Runs) -> list[str
         counts = (f"{option} in {n} of {len(runs)} runs" for option, n in options.items())
         lines.append(f"Options beyond the table's: {'; '.join(counts)}.")
     if len(codes := {record.get("code") for record in runs} - {None}) > 1:
-        named = _list(record.get("code") for record in runs)
+        named = listed(record.get("code") for record in runs)
         lines.append(f"Runs of {len(codes)} versions of the code: {named}.")
     if layout.kind == "accuracy":
         datasets = dict.fromkeys(entry.keys["dataset"] for entry in entries)
@@ -189,15 +195,15 @@ def _times(layout: Layout, runs: Sequence[Record], states: Mapping[Any, int]) ->
 
 def _setting(runs: Sequence[Record], attacked: _Attacked, fidelity: str) -> str:
     """Describe the test nodes, the threat model, the variant and the seeds."""
-    difficulty = _list(record.get("difficulty") for record in runs if not is_timing(record))
+    difficulty = listed(record.get("difficulty") for record in runs if not is_timing(record))
     nodes = f"{difficulty.capitalize()} test nodes, " if difficulty else ""
     threat = ""
     if attacked:
-        surrogates = _list(name for _, record in attacked for name in record.get("surrogates", []))
+        surrogates = listed(name for _, record in attacked for name in record.get("surrogates", []))
         on = f" on {surrogates}" if surrogates else ""
-        threat = f"threat model {_list(record.get('threat') for _, record in attacked)}{on}, "
+        threat = f"threat model {listed(record.get('threat') for _, record in attacked)}{on}, "
     seeds = sorted({record["seed"] for record in runs})
-    number = f"{len(seeds)} seed{'s' * (len(seeds) > 1)} ({_list(seeds)})"
+    number = f"{len(seeds)} seed{'s' * (len(seeds) > 1)} ({listed(seeds)})"
     return f"{nodes}{threat}fidelity={fidelity}, {number}."
 
 
@@ -248,11 +254,6 @@ def _is_default(key: str, record: Record, runs: Sequence[Record]) -> bool:
         and value_at(other, f"config.{key}") == value
         for other in runs
     )
-
-
-def _list(values: Iterable[Any]) -> str:
-    """Return the distinct known values as one text."""
-    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
 
 
 @dataclass(frozen=True)

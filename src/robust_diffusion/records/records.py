@@ -19,7 +19,7 @@ from filelock import FileLock
 from pydantic_core import from_json
 
 from robust_diffusion.checks import validated
-from robust_diffusion.config import PUBLISHED
+from robust_diffusion.config import DEFAULT_RECORDS, PUBLISHED_RECORDS
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.identity import RecordedConfig
 from robust_diffusion.records.schema import BUDGET_KEYS, AnyRecord, Failed, Tested, Timed, misfit
@@ -302,8 +302,8 @@ def read_records(
 
     Examples:
         >>> from robust_diffusion import read_records
-        >>> from robust_diffusion.config import PUBLISHED
-        >>> records = read_records(PUBLISHED / "results" / "records.jsonl.gz")
+        >>> from robust_diffusion.config import PUBLISHED_RECORDS
+        >>> records = read_records(PUBLISHED_RECORDS)
         >>> records[0]["accuracy"]["clean"] > 0.5
         True
     """
@@ -312,8 +312,7 @@ def read_records(
         if missing_ok:
             return []
         raise DataError(
-            f"{path}: not found; a run writes outputs/records.jsonl; published are "
-            f"{PUBLISHED / 'results' / 'records.jsonl.gz'}"
+            f"{path}: not found; a run writes {DEFAULT_RECORDS}; published are {PUBLISHED_RECORDS}"
         )
     lines = list(record_lines(path, containing))
     for remedy in (REPAIR, UPGRADE, REPEAT):

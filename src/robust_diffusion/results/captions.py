@@ -38,10 +38,15 @@ MODIFICATION_LIMITS = {
 }
 
 
-def differing_keys(rows: Sequence[Mapping[str, str]], first: Sequence[str] = ()) -> list[str]:
+def differing_keys(rows: Sequence[Mapping[Any, Any]], first: Sequence[str] = ()) -> list[str]:
     """Return the keys in which rows differ, those in `first` before the others."""
     keys = dict.fromkeys([*first, *(key for row in rows for key in row)])
     return [key for key in keys if len({row.get(key, "") for row in rows}) > 1]
+
+
+def listed(values: Iterable[Any]) -> str:
+    """Return the distinct known values as one text."""
+    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
 
 
 def named_seeds(seeds: Sequence[int]) -> str:

@@ -95,7 +95,7 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
         for (graph, change), p in zip(changes.items(), p_values, strict=True):
             row[graph] = spread(*mean_and_std(100 * x for x in scores.get(graph, {}).values()), 2)
             if departs:
-                text = signed(sum(change) / len(change), 2) if change else ""
+                text = signed(mean_and_std(change)[0], 2) if change else ""
                 row[CHANGE + graph] = text if p == "-" else f"{text} (p {p})"
         rows.append(row)
     return pd.DataFrame(rows)
@@ -252,12 +252,13 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
     cells = pd.DataFrame(rows, columns=None if rows else ["accuracy"])
     if not rows:
         return ResultTable(f"no seed of both {first} and {second}", cells, ["accuracy"], [])
-    cells["difference"] = [signed(sum(change) / len(change), 2) for change in changes]
+    estimates = [Estimate.of(change) for change in changes]
+    cells["difference"] = [signed(estimate.effect, 2) for estimate in estimates]
     cells[f"{100 * LEVEL:.0f} % interval"] = [
         " to ".join(signed(end, 2) for end in estimate.interval) if estimate.error else "-"
-        for estimate in map(Estimate.of, changes)
+        for estimate in estimates
     ]
-    cells["p"] = starred([one_sample_p(change, 0.0) for change in changes])
+    cells["p"] = starred([estimate.p() for estimate in estimates])
     cells["by seed"] = [", ".join(signed(d, 2) for d in change) for change in changes]
     columns = differing(cells, _NAMES)
     within = "" if "budget" in columns else f" within {cells['budget'].iloc[0]}"

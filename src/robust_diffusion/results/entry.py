@@ -1,7 +1,6 @@
 """Entries of a table: mean and deviation over seeds, marks, rank, and published numbers."""
 
 import math
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,7 +9,7 @@ from robust_diffusion.records.identity import trained_model
 from robust_diffusion.records.records import CLEAN, Record
 from robust_diffusion.results.captions import NUMBER, named_seeds, spent_ranges
 from robust_diffusion.results.evidence import CHANCE, knows_model
-from robust_diffusion.results.numbers import holm, one_sample_p, welch_p
+from robust_diffusion.results.numbers import holm, mean_and_std, one_sample_p, welch_p
 from robust_diffusion.results.runs import Runs, Selection
 
 _State = Literal["measured", "failed", "no data", "not run"]
@@ -121,9 +120,9 @@ def measure(
         Run(seed, unit * (run["seconds"]["diffusion"] if timed else run["accuracy"][graph]), run)
         for seed, run in selection.finished.items()
     )
-    values = [run.value for run in runs]
+    mean, std = mean_and_std(run.value for run in runs)
     quartiles = (
-        1e3 * statistics.fmean(run.record["timing"][key] for run in runs)
+        1e3 * mean_and_std(run.record["timing"][key] for run in runs)[0]
         for key in ("q1", "q3")
         if timed and runs
     )
@@ -133,8 +132,8 @@ def measure(
         reported=reported,
         state=_state(selection),
         runs=runs,
-        mean=statistics.fmean(values) if values else None,
-        std=statistics.stdev(values) if len(values) > 1 else None,
+        mean=mean if runs else None,
+        std=std if len(runs) > 1 else None,
         marks=list(_marks(selection, runs, graph, reported.budget if comparable else None)),
         comparable=comparable,
         timed=timed,
@@ -253,7 +252,7 @@ def stronger_attacks(entry: Entry, records: Runs) -> Iterator[Mark]:
             lowest = lower.setdefault(transferred, {}).setdefault(_attack_name(other, attack), {})
             lowest[run.seed] = min(reached, lowest.get(run.seed, math.inf))
     for transferred, attacks in sorted(lower.items()):
-        means = {name: statistics.fmean(by_seed.values()) for name, by_seed in attacks.items()}
+        means = {name: mean_and_std(by_seed.values())[0] for name, by_seed in attacks.items()}
         name = min(means, key=lambda name: (means[name], -len(attacks[name])))
         text = "weaker than transfer: " if transferred else ""
         text += f"{name} reaches {means[name]:.2f} % on the same models"

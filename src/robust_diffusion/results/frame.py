@@ -21,6 +21,7 @@ from robust_diffusion.records.records import (
     model_name,
     problem_of,
 )
+from robust_diffusion.results.captions import differing_keys
 from robust_diffusion.results.evidence import outcomes_of
 
 COLUMNS: Mapping[str, tuple[str, str]] = {
@@ -195,7 +196,7 @@ def named_by_settings(rows: pd.DataFrame) -> pd.DataFrame:
     for _, alike in runs[runs["accuracy"].notna()].groupby(["dataset", "variant", "model"]):
         paths = sorted({path for settings in alike["settings"] for path in settings})
         leaves = [{path: str(row.get(path, "none")) for path in paths} for row in alike["settings"]]
-        differing = [path for path in paths if len({row[path] for row in leaves}) > 1]
+        differing = differing_keys(leaves)
         for run, model, texts in zip(alike.index, alike["model"], leaves, strict=True):
             names[run] = ", ".join([model, *(f"{path}={texts[path]}" for path in differing)])
     pairs = zip(rows["run"], rows["model"], strict=True)

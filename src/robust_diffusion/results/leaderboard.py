@@ -9,7 +9,7 @@ import pandas as pd
 
 from robust_diffusion.records.records import Record, by_experiment
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
-from robust_diffusion.results.numbers import MINUS, signed, spread
+from robust_diffusion.results.numbers import MINUS, mean_and_std, signed, spread
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
     MODEL,
@@ -127,11 +127,11 @@ def _row(models: pd.DataFrame, points: list[Point]) -> dict[str, Any]:
     heights = [curve.reindex(points).to_numpy() for curve in curves]
     width = np.ptp(edges)
     means = [np.trapezoid(height, edges) / width if width else height[0] for height in heights]
-    areas = pd.Series(means, dtype=float)
+    area, deviation = mean_and_std(means)
     curve = 100 * used.groupby("point")["worst"].mean()
     flags = sorted(all_of(used["flags"]))
     rank = "versions mixed" if len(whole) else "budgets missing"
-    rank = rank if areas.empty else "not a bound" if flags else ""
+    rank = rank if not means else "not a bound" if flags else ""
     return {
         "rank": "control" if models["control"].all() else rank,
         "model": models["model"].iloc[0],
@@ -140,9 +140,9 @@ def _row(models: pd.DataFrame, points: list[Point]) -> dict[str, Any]:
         "auto": ", ".join(map(str, versions)) or "-",
         "clean": f"{100 * used['clean'].mean():.2f}",
         **{f"{n}x{edges}": spread(curve.get((n, edges)), None, 2) for n, edges in points},
-        "above MLP": "-" if areas.empty else signed(areas.mean(), 2),
-        "±": spread(areas.std(), None, 2),
+        "above MLP": signed(area, 2),
+        "±": spread(deviation, None, 2),
         "by": most_frequent(used.to_dict("records")) or "-",
         "flags": ", ".join(flags) or "-",
-        "area": areas.mean(),
+        "area": area,
     }

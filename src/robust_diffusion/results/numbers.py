@@ -78,10 +78,10 @@ class Estimate:
     @classmethod
     def of(cls, values: Sequence[float]) -> "Estimate":
         """Estimate the mean of values, one per seed, by Student's t."""
-        error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+        mean, std = mean_and_std(values)
         # Equal numbers can differ from their mean by a rounding error.
-        varies = min(values) < max(values)
-        return cls._of(float(np.mean(values)), varies * error, len(values) - 1, len(values))
+        error = std / math.sqrt(len(values)) if min(values) < max(values) else 0.0
+        return cls._of(mean, error, len(values) - 1, len(values))
 
     @classmethod
     def sum(cls, means: Iterable[tuple[float, float, float, int]]) -> "Estimate":

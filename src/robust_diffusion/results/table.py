@@ -14,6 +14,7 @@ from robust_diffusion.results.captions import (
     describe_budget,
     describe_cuts,
     differing_keys,
+    listed,
 )
 from robust_diffusion.results.evidence import ENSEMBLES
 from robust_diffusion.results.numbers import mean_and_std, spread
@@ -180,7 +181,7 @@ def _with_failures(text: str, failed: int) -> str:
 
 
 def _common(records: Sequence[Record], key: str) -> str:
-    return ", ".join(dict.fromkeys(str(r[key]) for r in records if r.get(key) is not None))
+    return listed(record.get(key) for record in records)
 
 
 def _title(records: Sequence[Record]) -> str:
@@ -188,14 +189,14 @@ def _title(records: Sequence[Record]) -> str:
     parts = [f"{common('dataset')}, {common('difficulty')} test nodes: accuracy in %"]
     if all(map(is_timing, records)):
         timings = [r["timing"] for r in records if "timing" in r]
-        devices = ", ".join(dict.fromkeys(timing["device"] for timing in timings))
+        devices = listed(timing["device"] for timing in timings)
         kinds = " or ".join(dict.fromkeys(timing["step"] for timing in timings)) or "step"
         parts = [f"{common('dataset')}: time of one {kinds}, median and quartiles"]
         parts += [devices] if devices else []
     parts += describe_cuts(records)
     attacked = [r for r in records if len(r.get("accuracy", {})) > 1]
     if attacked:
-        surrogates = ", ".join(dict.fromkeys(s for r in records for s in r.get("surrogates", [])))
+        surrogates = listed(name for r in records for name in r.get("surrogates", []))
         threat = f"{common('threat')} ({surrogates})" if surrogates else common("threat")
         poisoned = {record.get("threat") == "poisoning" for record in attacked}
         words = {False: "evasion, not retrained", True: "retrained on each attacked graph"}

@@ -339,4 +339,4 @@ def named_budgets(rows: pd.DataFrame) -> "pd.Series[str]":
 
 def differing(frame: pd.DataFrame, columns: Iterable[str]) -> list[str]:
     """Return the columns in which rows differ."""
-    return [column for column in columns if len(set(frame[column])) > 1]
+    return differing_keys(frame[[*columns]].to_dict("records"))
