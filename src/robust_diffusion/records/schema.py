@@ -107,6 +107,7 @@ class _Declared(Schema):
     feature_limits: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
     features: str | None = None
     max_words: int | None = None
+    scale_steps: bool | None = None
 
 
 BUDGET_KEYS = frozenset(_Declared.model_fields)
