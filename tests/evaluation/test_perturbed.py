@@ -9,14 +9,18 @@ import pytest
 import torch
 from torch import nn
 
-from robust_diffusion import PGD, AutoInjection, Budget, evaluate
+from robust_diffusion import PGD, AutoInjection, Budget, RobustnessReport, evaluate, fit
 from robust_diffusion.attacks import GRBCD, PRBCD
 from robust_diffusion.attacks.base import Problem
+from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.injection import auto
+from robust_diffusion.evaluation import evaluate_model
 from robust_diffusion.evaluation.flags import Attempt, Task
 from robust_diffusion.evaluation.perturbed import Attacker, AttackRun
+from robust_diffusion.evaluation.saved_graphs import measured_again
 from robust_diffusion.models import GCN, GCNSVD
 from robust_diffusion.records.store import ArtifactStore
+from robust_diffusion.system.artifact import Artifact
 from tests.attacks.contract import graph, same, trained
 from tests.drawn import CLASSES, FEATURES, drawn_data
 
@@ -54,6 +58,46 @@ def test_every_forward_pass_of_an_attack_counts_and_no_other() -> None:
     few, many, by_name = counts
     assert [n - few[i] for i, n in enumerate(many)] == [10, 10]
     assert [n - few[i] for i, n in enumerate(by_name)] == [1, 1]
+
+
+class Stuck(Ensemble):
+    """An ensemble whose only part injects a node without an edge."""
+
+    name = "stuck"
+    kind = "injection"
+
+    def has_budget(self, problem: Problem, budget: Budget) -> bool:
+        return budget.max_injected_nodes > 0
+
+    def run_parts(self, parts: Parts) -> None:
+        x, edges = parts.problem.x, parts.problem.edge_index
+        made = Artifact({"x": torch.cat([x, x[:1]])})
+        parts.run("own: idle", parts.problem, lambda: made, lambda made: (made.tensors["x"], edges))
+
+
+@pytest.mark.parametrize("threat", ["white_box", "adaptive"])
+def test_an_ensemble_is_never_above_the_control_and_says_so(threat: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, data = GCN(FEATURES, 8, CLASSES), drawn_data()
+    fit(model, data, max_epochs=30, accelerator="cpu")
+    budget = Budget(40, 20, feature_limits=(-30.0, 30.0))
+    attacks = {"stuck": Stuck(), "auto": AutoInjection(num_steps=0)}
+    report = evaluate(model, data, budget=budget, attacks=attacks, threat=threat, progress=False)
+    control, stuck = report["random"], report["stuck"]
+    assert control.accuracy < report.clean_accuracy
+    assert stuck.accuracy == control.accuracy
+    assert torch.equal(stuck.graph.x, control.graph.x)
+    assert stuck.graph.part == "random"
+    parts = {"own: idle": report.clean_accuracy, "random": control.accuracy}
+    assert stuck.graph.part_accuracy == parts
+    assert "weaker_than_chance" in [flag.code for flag in stuck.flags]
+    assert report["auto"].accuracy <= control.accuracy
+    if threat == "white_box":
+        alone = evaluate_model.attack(model, data, budget, Stuck())
+        assert torch.equal(alone.x, control.graph.x)
+    frame, wrong = measured_again(RobustnessReport.load(report.save(tmp_path)), model)
+    assert (frame["reported"] == frame["measured"]).all()
+    assert not wrong
 
 
 def test_the_trace_falls_to_what_the_attack_reached_and_leaves_weighed_edges_out() -> None:

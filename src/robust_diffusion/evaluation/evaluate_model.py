@@ -113,7 +113,8 @@ def evaluate(
     """Attack a trained model on its graph, and report its accuracy under each attack.
 
     This is evasion: the model is not retrained. Model and graph are left unchanged. A random attack
-    with the same budget always runs as a control.
+    with the same budget always runs as a control. If the control does more harm than an ensemble
+    such as `auto`, the ensemble reports the control's graph, and is flagged.
 
     Examples:
         >>> import torch
@@ -163,7 +164,7 @@ def evaluate(
     subject = subject_of(model, data, nodes, device, seed=seed, grows=_injects(by_name))
     cache = None if store is None else ArtifactStore(store, option="store")
     allowed = budget_of(budget, subject, by_name)
-    attacker = Attacker(subject, allowed, cache, labels == "true", progress)
+    attacker = Attacker(subject, allowed, cache, labels == "true", progress, falls_back=True)
     others = surrogates_of(surrogates, subject)
     if threat == "black_box" and not others:
         raise ConfigError("surrogates: none; threat=black_box attacks those, and not the model")
@@ -261,7 +262,8 @@ def attack(
     """
     by_name = attacks_of([name])
     subject = subject_of(model, data, nodes, device, seed=seed, grows=_injects(by_name))
-    attacker = Attacker(subject, budget_of(budget, subject, by_name), None, labels == "true")
+    allowed = budget_of(budget, subject, by_name)
+    attacker = Attacker(subject, allowed, None, labels == "true", falls_back=True)
     with subject.tried.ready():
         (run,) = _runs(attacker, {"": _form(subject.model, threat)}, by_name)
         return subject.returned(attacker(run).graph)

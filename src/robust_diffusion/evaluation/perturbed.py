@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from math import inf
 from typing import Any
 
 import torch
@@ -63,6 +64,7 @@ class Effort:
         self._cache, self._key, self._reused = cache, key or {}, 0
         self.forwards = 0
         self.trace: list[_Step] = []
+        self.known = inf  # accuracy of a graph to fall back on
         self.tell = Progress(shown=False)
         self.part = ""
         self._start = time.perf_counter()
@@ -146,8 +148,9 @@ class Effort:
 
     def at(self, part: str) -> None:
         """Show the current part of the attack and the lowest accuracy so far as progress."""
-        self.part, lowest = part, f"accuracy {100 * self.trace[-1][2]:.2f} %" if self.trace else ""
-        self.tell(note=", ".join(filter(None, (lowest, part))))
+        self.part, lowest = part, min([self.known, *(step[2] for step in self.trace[-1:])])
+        shown = f"accuracy {100 * lowest:.2f} %" if lowest < inf else ""
+        self.tell(note=", ".join(filter(None, (shown, part))))
 
 
 OF_PARTS = ("part_accuracy", "part", "given_up")
@@ -284,24 +287,24 @@ class Attacker:
     cache: ArtifactStore | None = None
     knows_labels: bool = False  # whether all attacks know the true classes, not just the worst case
     shows_progress: bool = False
+    falls_back: bool = False  # whether an ensemble returns the control's graph if it does more harm
 
     def __call__(self, run: AttackRun) -> Attempt:
         """Perturb the graph, unless the cache has it, and check the result."""
-        task, model, baseline = (
-            self.task,
-            run.model.to(self.task.device),
-            BASELINES[run.attack.kind],
-        )
-        known, measure = (baseline.name, self.budget), partial(self._chance, baseline, model)
-        chance = None if _is_random(run.attack) else partial(task.once, known, model, measure)
+        task, model = self.task, run.model.to(self.task.device)
+        chance = None if _is_random(run.attack) else partial(self._chance, run)
         try:
-            made = Attempt(task, model, run.attack, self.budget, chance, *self._crafted(run))
+            graph, effort, file, reused = self._crafted(run)
+            if self.falls_back and isinstance(run.attack, Ensemble):
+                graph = self._or_control(run, graph)
+            found = graph, effort, file, reused
+            made = Attempt(task, model, run.attack, self.budget, chance, *found)
         except AttackError as error:
             if not run.made_on:
                 raise
             raise AttackError(f"surrogates[{run.made_on}]: {error}") from error
         if run.is_control:
-            task.once(known, model, lambda: made.accuracy)
+            self._chance(run, made)
         name = f"{run.label}, crafted on {run.made_on}" if run.made_on else run.label
         if made.reused:  # its warnings were logged by the original run, and are in the record
             log.info("%s: reusing the cached graph", name)
@@ -346,12 +349,30 @@ class Attacker:
     def _told(self, attack: Attack, model: nn.Module) -> dict[str, Tensor]:
         return self.task.told(model, knows_labels=self.knows_labels or attack.is_worst_case)
 
-    def _chance(self, attack: Attack, model: nn.Module) -> float:
-        return self.task.accuracy(self.task.logits_of(model, self._perturbed(attack, model)))
+    def _chance(self, run: AttackRun, control: Attempt | None = None) -> float:
+        """Return the accuracy under the control, measured once for each model."""
+        task, model, baseline = self.task, run.model, BASELINES[run.attack.kind]
+
+        def measure() -> float:
+            graph = control.graph if control else self._perturbed(baseline, model)
+            return task.accuracy(task.logits_of(model, graph))
+
+        return task.once((baseline.name, self.budget), model, measure)
+
+    def _or_control(self, run: AttackRun, graph: PerturbedGraph) -> PerturbedGraph:
+        """Return the graph of an ensemble, or the control's if that does more harm."""
+        control, reached = BASELINES[run.attack.kind], self._chance(run)
+        if reached >= self.task.accuracy(self.task.logits_of(run.model, graph)):
+            return graph
+        parts = {**graph.part_accuracy, control.name: reached}
+        random = self._perturbed(control, run.model)
+        return replace(random, part_accuracy=parts, part=control.name, given_up=graph.given_up)
 
     def _timed(self, run: AttackRun, effort: Effort) -> PerturbedGraph:
         """Run an attack, showing its progress and counting its effort."""
         attack, passes = run.attack, run.attack.expected_passes(self.budget, len(self.task.reach))
+        if self.falls_back and isinstance(attack, Ensemble):
+            effort.known = self._chance(run)
         perturb = partial(attack.run, keep=effort.keep) if isinstance(attack, Ensemble) else attack
         with (
             Progress(run.label, passes, "forward passes", shown=self.shows_progress) as effort.tell,
