@@ -16,13 +16,13 @@ from robust_diffusion.records import read_records
 from robust_diffusion.records.records import Record, by_experiment, experiments_asking, model_name
 from robust_diffusion.results.comparison import compare_worst_cases
 from robust_diffusion.results.frame import frame, named_by_settings
-from robust_diffusion.results.numbers import MINUS, Estimate, holm, one_sample_p
 from robust_diffusion.results.worst_case import (
     PAIRED,
     recorded_on,
     worst_case_table,
     worst_cases,
 )
+from robust_diffusion.system.numbers import MINUS, Estimate, holm, one_sample_p
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ROOT / "experiments"

@@ -21,7 +21,7 @@ from robust_diffusion.paper.claims import (
     recorded_evidence,
 )
 from robust_diffusion.paper.layout import load_layout
-from robust_diffusion.results.numbers import MINUS, holm, p_value
+from robust_diffusion.system.numbers import MINUS, holm, p_value
 from tests.paper.records import Record, finished
 
 EVERY = load_claims()

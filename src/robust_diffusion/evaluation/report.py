@@ -7,9 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 from html import escape
-from math import sqrt
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
@@ -28,6 +26,7 @@ from robust_diffusion.records.schema import Schema, UnitShare, first_problem
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
 from robust_diffusion.system.files import read_limited, write_whole
 from robust_diffusion.system.markdown import markdown_table
+from robust_diffusion.system.numbers import Estimate
 from robust_diffusion.system.tensor_hashes import tensor_hash
 
 if TYPE_CHECKING:
@@ -107,13 +106,11 @@ class AttackReport:
         Raises:
             ConfigError: There are fewer than two attack seeds.
         """
-        from scipy.stats import t  # late: it takes a quarter of a second
-
-        if (count := len(self.by_seed)) < 2:
+        if len(self.by_seed) < 2:
             raise ConfigError("seeds: expected at least 2 for an interval; use evaluate(seeds=5)")
-        mean = fmean(self.by_seed)
-        half = float(t.ppf(0.975, count - 1)) * stdev(self.by_seed) / sqrt(count)
-        return mean, max(0.0, mean - half), min(1.0, mean + half)
+        estimate = Estimate.of(self.by_seed)
+        low, high = estimate.interval
+        return estimate.effect, max(0.0, low), min(1.0, high)
 
     def _over_seeds(self) -> str:
         if not self.by_seed:

@@ -11,8 +11,8 @@ from robust_diffusion.paper.axes import AXES, DATASETS, STAND_INS
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render import to_frame
 from robust_diffusion.results.entry import BAND, ROUNDING
-from robust_diffusion.results.numbers import p_value, signed, spread
 from robust_diffusion.system.markdown import aligned
+from robust_diffusion.system.numbers import p_value, signed, spread
 
 INTRODUCTION = (
     f"**Agreement with the paper.** Entries whose mean lies within {BAND:g} pooled standard "

@@ -25,10 +25,10 @@ from robust_diffusion.paper.paper_table import published
 from robust_diffusion.records.records import CLEAN, Record, has_values, value_at
 from robust_diffusion.records.schema import first_problem
 from robust_diffusion.results.frame import narrow_frame
-from robust_diffusion.results.numbers import MINUS, RULE, Estimate, holm, p_value
 from robust_diffusion.results.runs import Runs, select
 from robust_diffusion.results.worst_case import worst_cases
 from robust_diffusion.system.markdown import markdown_table
+from robust_diffusion.system.numbers import MINUS, RULE, Estimate, holm, p_value
 
 CLAIMS = CONFIG_DIR / "claims.yaml"
 PRINTED_COLUMN = "published"  # column of evidence: the printed means

@@ -34,8 +34,8 @@ from robust_diffusion.results.entry import (
     rank_entries,
     stronger_attacks,
 )
-from robust_diffusion.results.numbers import mean_and_std, spread
 from robust_diffusion.results.runs import Runs, select
+from robust_diffusion.system.numbers import mean_and_std, spread
 
 SAID_ELSEWHERE = frozenset(
     ["attack", "difficulty", "fidelity", "seed", "surrogate", "surrogates", "threat", "trainer"]

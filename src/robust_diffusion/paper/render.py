@@ -12,8 +12,8 @@ from robust_diffusion.paper.axes import AXES
 from robust_diffusion.paper.layout import Grid
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.results.entry import Entry
-from robust_diffusion.results.numbers import p_value, places_for, signed, spread
 from robust_diffusion.system.markdown import aligned
+from robust_diffusion.system.numbers import p_value, places_for, signed, spread
 
 if TYPE_CHECKING:
     import pandas as pd

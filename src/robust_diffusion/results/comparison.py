@@ -14,15 +14,6 @@ from robust_diffusion.records.records import Record, first_asked, is_tested
 from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.evidence import THOROUGH
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
-from robust_diffusion.results.numbers import (
-    LEVEL,
-    Estimate,
-    mean_and_std,
-    one_sample_p,
-    signed,
-    spread,
-    starred,
-)
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
     PAIRED,
@@ -30,6 +21,15 @@ from robust_diffusion.results.worst_case import (
     differing,
     named_budgets,
     worst_cases,
+)
+from robust_diffusion.system.numbers import (
+    LEVEL,
+    Estimate,
+    mean_and_std,
+    one_sample_p,
+    signed,
+    spread,
+    starred,
 )
 
 Setting = Mapping[str, str]

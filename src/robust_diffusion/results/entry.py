@@ -9,8 +9,8 @@ from robust_diffusion.records.identity import trained_model
 from robust_diffusion.records.records import CLEAN, Record
 from robust_diffusion.results.captions import NUMBER, named_seeds, spent_ranges
 from robust_diffusion.results.evidence import CHANCE, knows_model
-from robust_diffusion.results.numbers import holm, mean_and_std, one_sample_p, welch_p
 from robust_diffusion.results.runs import Runs, Selection
+from robust_diffusion.system.numbers import holm, mean_and_std, one_sample_p, welch_p
 
 _State = Literal["measured", "failed", "no data", "not run"]
 Test = Literal["welch", "one sample"]

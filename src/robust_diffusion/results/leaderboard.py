@@ -9,7 +9,6 @@ import pandas as pd
 
 from robust_diffusion.records.records import Record, by_experiment
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
-from robust_diffusion.results.numbers import MINUS, mean_and_std, signed, spread
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
     MODEL,
@@ -21,6 +20,7 @@ from robust_diffusion.results.worst_case import (
     recorded_on,
     worst_cases,
 )
+from robust_diffusion.system.numbers import MINUS, mean_and_std, signed, spread
 
 Point = tuple[int, int]
 """A budget: injected nodes, and most edges of each."""

@@ -17,7 +17,7 @@ from robust_diffusion.results.captions import (
     listed,
 )
 from robust_diffusion.results.evidence import ENSEMBLES
-from robust_diffusion.results.numbers import mean_and_std, spread
+from robust_diffusion.system.numbers import mean_and_std, spread
 
 ALWAYS_SHOWN = ("dataset", "model", "flow")
 

@@ -20,8 +20,8 @@ from robust_diffusion.results.frame import (
     named_by_settings,
     narrow_frame,
 )
-from robust_diffusion.results.numbers import mean_and_std, spread
 from robust_diffusion.results.table import NOTHING, ResultTable
+from robust_diffusion.system.numbers import mean_and_std, spread
 
 SHOWN = ["clean", "chance", "transfer", "white_box", "adaptive", "worst"]
 """Columns of accuracies."""

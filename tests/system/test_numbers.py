@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from robust_diffusion.results.numbers import (
+from robust_diffusion.system.numbers import (
     LEVEL,
     Estimate,
     holm,
