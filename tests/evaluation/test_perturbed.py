@@ -102,7 +102,9 @@ def test_an_ensemble_is_never_above_the_control_and_says_so(threat: Any, tmp_pat
 
 def test_the_trace_falls_to_what_the_attack_reached_and_leaves_weighed_edges_out() -> None:
     model = Counted().model
-    report = evaluate(model, DATA, attacks=[AutoInjection(num_steps=8), PRBCD()], budget=BUDGET)
+    report = evaluate(
+        model, DATA, attacks=[AutoInjection(num_steps=8), PRBCD(num_steps=20)], budget=BUDGET
+    )
     for name in ("auto", "prbcd"):
         of = report[name]
         forwards, seconds, reached = zip(*of.effort["trace"], strict=True)
@@ -137,7 +139,7 @@ def test_passes_of_the_adaptive_form_count() -> None:
 
 def attack(folder: Path) -> Attempt:
     task = Task(graph(), graph().index_test, torch.device("cpu"))
-    run = AttackRun("auto", AutoInjection(num_steps=8), trained(), "state", {}, "", "auto")
+    run = AttackRun("auto", AutoInjection(num_steps=2), trained(), "state", {}, "", "auto")
     return Attacker(task, Budget(12, 12, (-0.94, 0.94)), ArtifactStore(folder))(run)
 
 

@@ -110,7 +110,7 @@ class Writing(PGD):
     [
         ("metattack", torch.inference_mode),
         ("metagia", torch.no_grad),
-        ("auto", torch.inference_mode),
+        ("prbcd", torch.inference_mode),
     ],
 )
 def test_neither_writing_in_place_nor_the_callers_context_changes_a_number(
