@@ -138,8 +138,7 @@ def hang(t_end: float) -> nn.Module:
 MODELS: dict[str, Callable[[], nn.Module]] = {
     **{name: partial(WithTerm, term) for name, term in GLOBAL.items()},
     **{f"dead zone: {name}": partial(WithTerm, term) for name, term in DEAD_ZONES.items()},
-    "energy of the graph, T=1": partial(hang, 1.0),
-    "energy of the graph, T=20": partial(hang, 20.0),
+    "energy of the graph": partial(hang, 1.0),
     "steps by the norm of all nodes": partial(pde, Beltrami, method="dopri5"),
 }
 
