@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Budget, PerturbedGraph, PGDModification, spent_budget
+from robust_diffusion.certificates import BiSmoothing, certify
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation.evaluate_model import evaluate
@@ -105,6 +106,17 @@ def test_a_table_has_the_same_numbers_in_every_format() -> None:
             assert shown in text
     assert "<b>" not in odd._repr_html_()
     assert "a &lt; b" in odd._repr_html_()
+
+
+def test_every_printed_report_says_the_range_of_features() -> None:
+    assert "features -1 to 1" in str(REPORT)
+    moving = replace(CONTROL, kind="modification")
+    report = replace(REPORT, attacks=[moving], budget=replace(REPORT.budget, node_ratio=0.1))
+    assert "features of 10 % moved by 0.1, within -1 to 1\n" in str(report)
+    noise = BiSmoothing(samples=20, budgets=(0, 1))
+    attacked = partial(certify, GCN(DATA.x.size(1), 8, 7), DATA, certificate=noise, progress=False)
+    assert "inject features -1 to 2" in str(attacked(attacks="random", feature_limits=(-1, 2)))
+    assert "inject features" not in str(attacked())
 
 
 def test_an_attack_that_claims_no_worst_case_is_named_below_the_table_if_it_may_be_weak() -> None:

@@ -204,6 +204,8 @@ class CertificateReport:
         limit = f"of any model at most {self.largest}"
         if self.largest == MOST_SEARCHED:
             limit = f"of at most {MOST_SEARCHED}, beyond which none are tried"
+        budgets = [report.budget for report in self.attacks]
+        injected = {budget.limits for budget in budgets if budget.max_injected_nodes}
         noise = ", ".join(f"{key}={value:g}" for key, value in self.scheme.probabilities.items())
         lines = [
             f"{self.model}, {len(self.labels)} target nodes, {self.scheme.name} ({noise}), "
@@ -215,6 +217,7 @@ class CertificateReport:
             f"none at {100 * self.sees_no_edge:.1f} % of the targets",
             f"average certified radius {self.radius:.2f}, {limit}",
             *[f"assumed: {ISOLATION}; checked: {self.locality}"][: int(self._needs_isolation)],
+            *["attacks inject features {:.4g} to {:.4g}".format(*limits) for limits in injected],
             f"accuracy in % by {self.scheme.unit}{', of one node at a time' if self.local else ''}",
         ]
         return "\n".join([*lines, frame.to_string(index=False), *[NOTHING_FELL][: int(empty)]])

@@ -340,7 +340,9 @@ class RobustnessReport:
     def _allowed(self) -> str:
         """Describe the part of the budget that applies to the kinds of attacks run."""
         budget, kinds = self.budget, {attack.kind for attack in self.attacks}
-        limits = []
+        within, limits = "", []
+        if budget.feature_limits is not None:
+            within = "{:.4g} to {:.4g}".format(*budget.limits)
         if "injection" in kinds:
             limits.append(
                 f"{budget.max_injected_nodes} nodes of {budget.max_edges_per_injected_node} edges"
@@ -350,11 +352,14 @@ class RobustnessReport:
             if budget.form:
                 limits.append(budget.form)
             elif budget.feature_limits is not None:
-                limits.append("features {:.4g} to {:.4g}".format(*budget.limits))
+                limits.append(f"features {within}")
         if "modification" in kinds:
             limits.append(f"flips of {100 * budget.edge_ratio:g} % of the edges at targets")
             if ratio := budget.node_ratio:
-                limits.append(f"features of {100 * ratio:g} % moved by {budget.epsilon:g}")
+                limits.append(
+                    f"features of {100 * ratio:g} % moved by {budget.epsilon:g}"
+                    + (f", within {within}" if within else "")
+                )
         return ", ".join(limits)
 
     def plot(self, ax: "Axes | None" = None, *, mlp: float | None = None) -> "Axes":
