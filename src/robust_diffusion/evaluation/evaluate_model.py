@@ -112,9 +112,8 @@ def evaluate(
 ) -> RobustnessReport:
     """Attack a trained model on its graph, and report its accuracy under each attack.
 
-    This is evasion: the model is not retrained. Model and graph are left unchanged. A random attack
-    with the same budget always runs as a control. If the control does more harm than an ensemble
-    such as `auto`, the ensemble reports the control's graph, and is flagged.
+    This is evasion: model and graph stay as they are. A random attack of the same budget is the
+    control; an ensemble such as `auto` that does less harm reports the control's graph, flagged.
 
     Examples:
         >>> import torch
