@@ -14,7 +14,7 @@ from torch import nn
 
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.models import GNNGuard
-from robust_diffusion.operators import set_backend, sparse_input
+from robust_diffusion.operators import set_backend, sparse_features
 
 DATASETS = ("cora", "amazon_computer")
 BAGS_OF_WORDS = ("planetoid_citeseer", "coauthor")
@@ -62,7 +62,7 @@ def _prepared_and_plain(
     plain = [datamodule.view("train"), datamodule.view("val")]
     prepared = [copy.copy(view) for view in plain]
     for view in prepared:
-        view.x = sparse_input(view.x)
+        view.x = sparse_features(view.x)
     set_backend("auto")
     runs = {
         "prepared": epoch_of(copy.deepcopy(model), *prepared),

@@ -29,9 +29,6 @@ from robust_diffusion.attacks.gradient_ascent import RULES, Ascent, HalvingSign
 from robust_diffusion.attacks.losses import LOSSES
 from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.models.adaptive import MeanOverDraws
-from robust_diffusion.models.checked import seeded
-from robust_diffusion.operators import FixedRows
-from robust_diffusion.operators.stand_ins import MOST_KNOWN
 from tests.attacks.contract import clean, graph, run
 
 X = torch.tensor([[0.0, 2.0], [1.0, 0.0], [3.0, 5.0]])
@@ -197,46 +194,58 @@ def edge_index() -> Tensor:
 @pytest.mark.parametrize("name", MODELS)
 def test_outputs_and_gradients_are_of_plain_rows(name: str, x: Tensor, edge_index: Tensor) -> None:
     torch.manual_seed(0)
-    model, old = getattr(models, name)(FEATURES, 8, CLASSES).eval(), FixedRows(x)
-    model.requires_grad_(requires_grad=False)
+    model = getattr(models, name)(FEATURES, 8, CLASSES).eval().requires_grad_(requires_grad=False)
+    append = Problem("any", model, Data(x, edge_index), torch.arange(3)).with_rows
     for seed in range(3):
         generator = torch.Generator().manual_seed(seed)
         new = torch.rand(NEW, FEATURES, generator=generator).requires_grad_()
-        outputs = [model(rows, edge_index) for rows in (torch.cat([x, new]), old.followed_by(new))]
+        outputs = [model(rows, edge_index) for rows in (torch.cat([x, new]), append(new))]
         gradients = [torch.autograd.grad(out.square().sum(), new)[0] for out in outputs]
-        assert type(outputs[1]) is Tensor
         torch.testing.assert_close(*outputs)
         scale = gradients[0].abs().max().item()
         torch.testing.assert_close(*gradients, rtol=0, atol=1e-6 * scale)
+    assert len(append(new).outputs) == (name != "GraphSAGE")  # whose first step is over each row
 
 
-@pytest.mark.filterwarnings("ignore")
+class Doubled(models.GCN):
+    def forward(self, x: Tensor, *rest: Any) -> Tensor:
+        return super().forward(2 * x, *rest)
+
+
+def compiled() -> nn.Module:
+    model = models.GCN(FEATURES, 8, CLASSES)
+    model.compile(backend="eager")
+    return model
+
+
 @pytest.mark.parametrize(
-    "function",
+    "build", [partial(Doubled, FEATURES, 8, CLASSES), compiled, lambda: Calling(double)]
+)
+def test_models_from_elsewhere_receive_tensors(
+    build: Callable[[], nn.Module], x: Tensor, edge_index: Tensor
+) -> None:
+    problem = Problem("any", build(), Data(x, edge_index), torch.arange(3))
+    assert torch.equal(problem.with_rows(x[:2]), torch.cat([x, x[:2]]))
+
+
+@pytest.mark.parametrize(
+    "change",
     [
-        lambda x, _: F.layer_norm(x, x.shape),
-        lambda x, _: x.add_(0.3).relu_(),
-        lambda x, _: F.linear(x + torch.rand(()), x.new_ones(CLASSES, FEATURES)),
+        lambda linear: linear.register_forward_hook(lambda _, x, y: y + x[0].mean()),
+        lambda linear: nn.utils.parametrizations.weight_norm(linear),
+        lambda linear: linear.requires_grad_(),
     ],
 )
-def test_rows_are_those_of_a_plain_tensor_to_any_model(
-    function: Any, x: Tensor, edge_index: Tensor
+def test_a_changed_first_layer_computes_with_every_row(
+    change: Callable[[nn.Module], object], x: Tensor, edge_index: Tensor
 ) -> None:
-    model = Calling(function)
-    edges = edge_index[:, (edge_index < OLD).all(0)]
-    before, state = x.clone(), torch.get_rng_state()
-    problem = Problem("any", model, Data(x, edges), torch.arange(3))
-    new = torch.rand(NEW, FEATURES, requires_grad=True)
-    torch.set_rng_state(state)
-    outputs = []
-    for rows in (lambda: torch.cat([x, new]), lambda: problem.fixed_rows.followed_by(new)):
-        with seeded(0):
-            outputs.append(model(rows(), edge_index))
-    gradients = [torch.autograd.grad(out.square().sum(), new)[0] for out in outputs]
-    torch.testing.assert_close(*outputs)
-    torch.testing.assert_close(*gradients)
-    assert torch.equal(x, before)
-    assert torch.equal(torch.get_rng_state(), state)
+    model = models.GraphPDE(FEATURES, 8, CLASSES).eval().requires_grad_(requires_grad=False)
+    change(model.layers[0].linear)
+    rows = Problem("any", model, Data(x, edge_index), torch.arange(3)).with_rows(x[:NEW])
+    outputs = [model(each, edge_index) for each in (rows, rows[:])]
+    assert torch.equal(*outputs)
+    assert outputs[0].requires_grad == model.layers[0].linear.bias.requires_grad
+    assert not rows.outputs
 
 
 def near_3(free: Tensor) -> Tensor:
@@ -287,17 +296,6 @@ def test_losses_by_hand() -> None:
     assert expected.keys() == LOSSES.keys()
     for name, values in expected.items():
         torch.testing.assert_close(LOSSES[name](LOGITS, LABELS), values)
-
-
-def test_weights_made_in_each_pass_do_not_fill_the_memory(x: Tensor) -> None:
-    old, new = FixedRows(x), torch.rand(NEW, FEATURES)
-    kept = nn.Linear(FEATURES, CLASSES).requires_grad_(requires_grad=False)
-    for _ in range(3 * MOST_KNOWN):
-        rows = old.followed_by(new)
-        kept(rows)
-        F.linear(rows, torch.rand(CLASSES, FEATURES))
-    assert len(old._known) == MOST_KNOWN
-    assert any(kept.weight is item for identity, _ in old._known.values() for item in identity)
 
 
 class Product(nn.Module):

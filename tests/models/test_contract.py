@@ -18,7 +18,8 @@ from torch_geometric.data import Data
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.flows.base import ModulatedFlow
-from robust_diffusion.operators import sparse_input
+from robust_diffusion.models.stack import takes_features
+from robust_diffusion.operators import SparseFeatures, sparse_features
 from robust_diffusion.training import NodeClassification
 from tests import oracles, tutorials
 from tests.configs import composed
@@ -165,8 +166,12 @@ def test_evaluation_is_deterministic_and_leaves_its_inputs(
 def test_sparse_features_change_nothing_but_time(case: Case, edge_index: Tensor) -> None:
     words = torch.full((NODES, CHANNELS), -0.2, dtype=torch.float64)
     words[::3, 1] = torch.linspace(0.1, 0.9, len(words[::3]), dtype=torch.float64)
-    prepared = sparse_input(words, max_share=0.5)
-    assert type(prepared) is not Tensor
+    prepared = sparse_features(words, max_share=0.5)
+    assert isinstance(prepared, SparseFeatures)
+    in_package = type(build(case)).__module__.startswith("robust_diffusion.")
+    assert takes_features(build(case)) == in_package
+    if not in_package:
+        return
     found = []
     for features in (prepared, words):
         model = build(case).train()

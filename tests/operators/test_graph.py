@@ -7,11 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from robust_diffusion.errors import DataError
 from robust_diffusion.flows import Beltrami, Flow, Heat
-from robust_diffusion.operators import Graph, SparseMatrix, spmm, stand_ins, symmetric_weights
+from robust_diffusion.operators import Graph, features, spmm, symmetric_weights
+from robust_diffusion.operators.features import SparseMatrix
 from tests import oracles
 from tests.backends import BACKENDS, backend
 from tests.graphs import (
@@ -200,7 +202,7 @@ def dense_matrix(rows: int = 7, columns: int = 5) -> Tensor:
 
 def test_the_product_and_its_gradient_are_those_of_the_dense_matrix() -> None:
     dense = dense_matrix()
-    matrix = SparseMatrix.from_dense(dense)
+    matrix = SparseMatrix(csr_matrix(dense.numpy()))
     for other in (torch.randn(5, 3).double(), torch.randn(3, 5).double().t()):
         torch.testing.assert_close(matrix @ other, dense @ other)
         assert torch.autograd.gradcheck(lambda z: matrix @ z, other.requires_grad_())
@@ -209,11 +211,18 @@ def test_the_product_and_its_gradient_are_those_of_the_dense_matrix() -> None:
 def test_products_along_edges_are_those_of_the_dense_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     dense = dense_matrix()
     edge_index = torch.tensor([[0, 1, 2, 6, 3], [1, 0, 4, 4, 3]])
-    graph = Graph.from_edge_index(edge_index, num_nodes=7)
     eye = torch.eye(5, dtype=torch.float64)
-    expected = dense[graph.dst] * dense[graph.src]
-    for held in (stand_ins.ENTRIES_AT_A_TIME, 1):
-        monkeypatch.setattr(stand_ins, "ENTRIES_AT_A_TIME", held)
-        along = SparseMatrix.from_dense(dense).products_along(graph)
-        torch.testing.assert_close(along @ eye, expected)
-        assert (along.value != 0).all()
+    expected = dense[edge_index[0]] * dense[edge_index[1]]
+    for held in (features.ENTRIES_AT_A_TIME, 1):
+        monkeypatch.setattr(features, "ENTRIES_AT_A_TIME", held)
+        products = SparseMatrix(csr_matrix(dense.numpy())).products(*edge_index)
+        torch.testing.assert_close(products @ eye, expected)
+        assert products.entries.nnz == expected.count_nonzero()
+
+
+def test_sparse_features_of_another_width_raise_as_a_tensor_does() -> None:
+    x = features.sparse_features(torch.eye(40))
+    assert isinstance(x, features.SparseFeatures)
+    for width in (39, 41):
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            x.linear(torch.ones(3, width))

@@ -23,7 +23,6 @@ from robust_diffusion.data import Clusters, GraphDataModule
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError, DataError, TrainingError
 from robust_diffusion.models import GCN, GraphPDE
-from robust_diffusion.operators import sparse_input
 from robust_diffusion.training import Adversary, Fit, NodeClassification
 from robust_diffusion.training.fit_model import fit
 from tests.drawn import CLASSES, FEATURES, drawn_data
@@ -453,75 +452,3 @@ def test_no_test_node_is_seen() -> None:
         fit(found[-1], data, adversary=InjectionAdversary(num_steps=2), **options)
     for clean, changed in zip(*(of.parameters() for of in found), strict=True):
         assert torch.equal(clean, changed)
-
-
-NODES, WORDS = 40, 60
-
-
-def bag_of_words(share: float = 0.03, common: float = -0.25) -> Tensor:
-    """One value nearly everywhere; the first node has no other."""
-    generator = torch.Generator().manual_seed(1)
-    x = torch.full((NODES, WORDS), common, dtype=torch.float64)
-    other = torch.rand(NODES, WORDS, generator=generator) < share
-    other[0] = False
-    x[other] = torch.rand(int(other.sum()), dtype=torch.float64, generator=generator)
-    return x
-
-
-@pytest.mark.parametrize(
-    "operation",
-    [
-        lambda x: x.relu().square(),
-        lambda x: torch.cat([x, 2 * x]),
-        lambda x: (1 + x) @ x.t(),
-        lambda x: F.normalize(x, p=1, dim=1),
-        lambda x: F.normalize(x, dim=0),
-        lambda x: x[3:5, :2],
-        lambda x: F.layer_norm(x, (WORDS,)),
-    ],
-)
-def test_any_other_operation_sees_the_plain_features(operation: Callable[[Tensor], Tensor]) -> None:
-    torch.manual_seed(2)
-    norm, x, found = nn.LayerNorm(WORDS).double(), bag_of_words(), []
-    for parameter in norm.parameters():
-        nn.init.normal_(parameter)
-    for given in (sparse_input(x), x):
-        out = operation(norm(given))
-        assert type(out) is Tensor
-        readout = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
-        found.append([out, *torch.autograd.grad((out * readout).sum(), [*norm.parameters()])])
-    torch.testing.assert_close(*found)
-    torch.testing.assert_close(operation(sparse_input(x))[:], operation(x))
-
-
-def masked(x: Tensor) -> Tensor:
-    x[:, ::2] = 0
-    return x
-
-
-def through_a_view(x: Tensor) -> Tensor:
-    x[:, 0].zero_()
-    return x
-
-
-def slope(x: Tensor) -> Tensor:
-    x.requires_grad_()
-    return x + torch.autograd.grad(F.linear(x, torch.ones(2, WORDS).double()).sum(), x)[0]
-
-
-@pytest.mark.parametrize("inference", [False, True])
-@pytest.mark.parametrize(
-    "change", [nn.ReLU(inplace=True), lambda x: x.mul_(2).add_(1), masked, through_a_view, slope]
-)
-def test_a_model_may_change_its_features_in_place(
-    change: Callable[[Tensor], Tensor], *, inference: bool
-) -> None:
-    torch.manual_seed(2)
-    norm, linear = nn.LayerNorm(WORDS).double(), nn.Linear(WORDS, 3).double()
-    found = []
-    for prepare in (sparse_input, Tensor.clone):
-        x = prepare(bag_of_words())
-        with torch.inference_mode(mode=inference and change is not slope):
-            found.append(linear(change(norm(x).detach() if change is slope else norm(x))))
-        found.append(linear(change(x)))
-    torch.testing.assert_close(found[:2], found[2:])

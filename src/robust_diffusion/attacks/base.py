@@ -4,7 +4,7 @@ import inspect
 from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
@@ -27,7 +27,8 @@ from robust_diffusion.models.checked import (
     weighted_edges,
 )
 from robust_diffusion.models.grb_model import GRBModel
-from robust_diffusion.operators import FixedRows
+from robust_diffusion.models.stack import takes_features
+from robust_diffusion.operators import AnyFeatures, InjectedRows
 
 Variable = Literal["features", "edge weights"]
 
@@ -71,39 +72,15 @@ class Problem:
         return clean_graph(self.data)[1]
 
     @cached_property
-    def fixed_rows(self) -> FixedRows:
-        """Clean features, with the outputs of the model's first layers cached."""
-        return self.rows_of(self.x)
+    def with_rows(self) -> Callable[[Tensor], AnyFeatures]:
+        """Append rows to the clean features; the model's first layers of these are cached."""
+        return self.appending(self.x)
 
-    def rows_of(self, x: Float[Tensor, "m f"]) -> FixedRows:
-        """Wrap features that stay fixed; the model computes with the result as with a tensor."""
-        return FixedRows(x, whole=not self._takes_rows)
-
-    @cached_property
-    def _takes_rows(self) -> bool:
-        """True if the model computes with `FixedRows` as with plain rows, values and gradient.
-
-        Compiled and scripted code does not, for one: it reads the storage, which is empty. Models
-        made only of layers of this package and of PyTorch do, as their tests check.
-        """
-        if is_of_this_package(self.model):
-            return True
-        x, n = self.x, self.x.size(0)
-        edges = torch.cat([self.edge_index, self.edge_index.new_tensor([[0, n], [n, 0]])], 1)
-        results = []
-        try:
-            for place in (lambda new: torch.cat([x, new]), FixedRows(x).followed_by):
-                with torch.enable_grad(), seeded(0):
-                    new = x[:1].clone().requires_grad_()
-                    logits = self.model(place(new), edges)
-                    slope = torch.autograd.grad(logits.square().sum(), new)
-                    results.append((logits, *slope))
-            for plain, rows in zip(*results, strict=True):
-                atol = 1e-4 * plain.abs().max().item()
-                torch.testing.assert_close(rows, plain, rtol=1e-3, atol=atol)
-        except Exception:  # a custom forward may raise anything; the attack then uses plain rows
-            return False
-        return True
+    def appending(self, x: Float[Tensor, "m f"]) -> Callable[[Tensor], AnyFeatures]:
+        """Return a function that appends rows to features that stay fixed, for this model."""
+        if takes_features(self.model):
+            return partial(InjectedRows, x, {})
+        return lambda free: torch.cat([x, free])
 
     @cached_property
     def clean_logits(self) -> Float[Tensor, "n c"]:
@@ -142,13 +119,13 @@ class Problem:
         return self.all_labels[self.targets]
 
     def logits(
-        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
+        self, x: AnyFeatures, edge_index: Tensor, edge_weight: Tensor | None = None
     ) -> Float[Tensor, "t c"]:
         """Return the logits of the target nodes on an attacked graph."""
         return self.logits_of_all(x, edge_index, edge_weight)[self.targets]
 
     def logits_of_all(
-        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
+        self, x: AnyFeatures, edge_index: Tensor, edge_weight: Tensor | None = None
     ) -> Float[Tensor, "m c"]:
         """Return the logits of every node of an attacked graph."""
         model: Callable[..., Tensor] = self.model
@@ -170,7 +147,7 @@ class Problem:
 
     def loss(
         self,
-        x: Tensor,
+        x: AnyFeatures,
         edge_index: Tensor,
         edge_weight: Tensor | None = None,
         *,

@@ -12,6 +12,7 @@ from torch import Tensor
 from robust_diffusion.attacks.base import Problem, Variable, check_finite, gradient
 from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.losses import LOSSES, LossName
+from robust_diffusion.operators import AnyFeatures
 from robust_diffusion.system.artifact import Artifact
 
 RuleName = Literal["adam", "sign", "halving_sign"]
@@ -171,7 +172,7 @@ class Found:
 
 def climb(
     problem: Problem,
-    place: Callable[[Tensor], Tensor],
+    place: Callable[[Tensor], AnyFeatures],
     edge_index: Int[Tensor, "2 e"],
     start: Float[Tensor, "k f"],
     steps: StepRule,

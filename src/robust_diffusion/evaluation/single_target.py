@@ -213,9 +213,7 @@ class _OneByOne:
             features = torch.cat([features, start[None]])
             for _ in range(STEPS + 1):
                 features.requires_grad_()
-                logits = problem.logits(
-                    problem.fixed_rows.followed_by(allowed.exact(features)), edges
-                )
+                logits = problem.logits(problem.with_rows(allowed.exact(features)), edges)
                 margin = margins(logits, problem.labels)[i]
                 if margin > 0:
                     return count

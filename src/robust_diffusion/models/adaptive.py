@@ -12,6 +12,7 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models.checked import copy_of, dtype_of, is_random
 from robust_diffusion.models.guard import Guard
+from robust_diffusion.models.stack import takes_features
 from robust_diffusion.operators import Gradient
 
 DRAWS = 8
@@ -56,6 +57,7 @@ class MeanOverDraws(nn.Module):
         super().__init__()
         self.model = model
         self.draws = draws
+        self.takes_features = takes_features(model)
 
     def forward(self, x: Tensor, edge_index: Tensor, *rest: Any) -> Float[Tensor, "n c"]:
         """Return the mean of the logits."""

@@ -20,8 +20,10 @@ from robust_diffusion.models.stack import (
     NormalizedStack,
     check_hidden_layers,
     layer_widths,
+    run_layer,
 )
 from robust_diffusion.operators import (
+    AnyFeatures,
     Graph,
     edge_softmax,
     gather_dst,
@@ -43,23 +45,28 @@ The 302 features of GRB's Cora are a single part, so that its published runs kee
 """
 
 
+def linear(x: AnyFeatures, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Compute `F.linear`."""
+    return F.linear(x, weight, bias) if isinstance(x, Tensor) else x.linear(weight, bias)
+
+
 class GCNConv(pyg.GCNConv):  # type: ignore[misc]
     """Weighted sum over incoming edges of x W, plus bias, with the graph's weights as passed."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, normalize=False)
 
-    def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
+    def forward(self, x: AnyFeatures, graph: Graph) -> Float[Tensor, "n d"]:
         """Return the features of every node's neighbourhood."""
-        return spmm(graph.weight, self.lin(x), graph) + self.bias  # type: ignore[no-any-return]
+        return spmm(graph.weight, run_layer(self.lin, x), graph) + self.bias  # type: ignore[no-any-return]
 
 
 class GATConv(pyg.GATConv):  # type: ignore[misc]
     """Additive attention over incoming edges; the softmax is weighted by the edge weights."""
 
-    def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
+    def forward(self, x: AnyFeatures, graph: Graph) -> Float[Tensor, "n d"]:
         """Return the features of every node's neighbourhood, heads concatenated or averaged."""
-        projected = self.lin(x).view(-1, self.heads, self.out_channels)
+        projected = run_layer(self.lin, x).view(-1, self.heads, self.out_channels)
         at_dst = (projected * self.att_dst).sum(-1)
         at_src = (projected * self.att_src).sum(-1)
         scores = gather_dst(at_dst, graph) + gather_src(at_src, graph)
@@ -84,20 +91,20 @@ class SAGEConv(pyg.SAGEConv):  # type: ignore[misc]
         super().__init__(in_channels, out_channels, project=True)
         self.project_root = project_root
 
-    def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
+    def forward(self, x: AnyFeatures, graph: Graph) -> Float[Tensor, "n d"]:
         """Return the features of every node and its neighbourhood; the weights form a mean."""
         weights, biases = (
             part.split(POOLED_AT_A_TIME) for part in (self.lin.weight, self.lin.bias)
         )
         pooled, roots = [], []
         for weight, bias in zip(weights, biases, strict=True):
-            projected = F.linear(x, weight, bias).relu()
+            projected = linear(x, weight, bias).relu()
             squares = spmm(graph.weight, projected.square(), graph)
             pooled.append(torch.sqrt(squares + SMALLEST_SQUARE))
             if self.project_root:
                 roots.append(projected)
         root = torch.cat(roots, 1) if self.project_root else x
-        return self.lin_l(torch.cat(pooled, 1)) + self.lin_r(root)  # type: ignore[no-any-return]
+        return self.lin_l(torch.cat(pooled, 1)) + run_layer(self.lin_r, root)  # type: ignore[no-any-return]
 
 
 class GINConv(pyg.GINConv):  # type: ignore[misc]
@@ -107,12 +114,13 @@ class GINConv(pyg.GINConv):  # type: ignore[misc]
     before the sum, which then has fewer channels; both are linear, so the order does not matter.
     """
 
-    def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
+    def forward(self, x: AnyFeatures, graph: Graph) -> Float[Tensor, "n d"]:
         """Return the features of every node and its neighbourhood; the graph has no self-loops."""
         first = self.nn[0]
         if first.in_features <= first.out_features:
+            x = x if isinstance(x, Tensor) else x.dense()
             return self.nn(self._summed(x, graph))  # type: ignore[no-any-return]
-        summed = self._summed(F.linear(x, first.weight), graph) + first.bias
+        summed = self._summed(linear(x, first.weight), graph) + first.bias
         return self.nn[1:](summed)  # type: ignore[no-any-return]
 
     def _summed(self, x: Tensor, graph: Graph) -> Tensor:
@@ -180,7 +188,7 @@ class GAT(LayerStack):
         sizes = zip(wide, self.widths[1:], per_layer, strict=True)
         self.stack((GATConv(size, out, heads=count) for size, out, count in sizes), wide)
 
-    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
+    def along(self, x: AnyFeatures, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """Return the function that applies a layer along these edges."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
         return lambda conv, x: conv(x, graph)
@@ -220,7 +228,7 @@ class GIN(LayerStack):
         self.stack([*convs, head])
         self.norms[-1] = nn.Identity()  # batch norm has done it
 
-    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
+    def along(self, x: AnyFeatures, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """Return the function that applies a convolution along these edges, without self-loops."""
         if self.training and self.batch_norm and x.size(0) == 1 < len(self.layers):
             raise TrainingError(
@@ -230,7 +238,9 @@ class GIN(LayerStack):
         graph = Graph.from_edge_index(
             edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype, self_loops=False
         )
-        return lambda layer, x: layer(x, graph) if isinstance(layer, GINConv) else layer(x)
+        return lambda layer, x: (
+            layer(x, graph) if isinstance(layer, GINConv) else run_layer(layer, x)
+        )
 
 
 def _mlp(in_channels: int, out_channels: int, *, batch_norm: bool) -> nn.Module:
@@ -273,8 +283,13 @@ class GraphSAGE(NormalizedStack):
     def along(self, *args: Any) -> Apply:
         """Return the function that applies a layer to unit features along these edges."""
         apply = super().along(*args)
-        # `eps` keeps the gradient of a node without features finite.
-        return lambda conv, x: apply(conv, F.normalize(x, dim=1, eps=1e-6))
+
+        def apply_to_unit(conv: nn.Module, x: AnyFeatures) -> Tensor:
+            eps = 1e-6  # keeps the gradient of a node without features finite
+            x = F.normalize(x, dim=1, eps=eps) if isinstance(x, Tensor) else x.normalize(eps)
+            return apply(conv, x)
+
+        return apply_to_unit
 
     def normalized(self, graph: Graph, degree: Float[Tensor, " n"]) -> Float[Tensor, " e"]:
         """Return the edge weights of D^-1 (A + I)."""
@@ -311,6 +326,7 @@ class RobustGCN(nn.Module):
     """
 
     normalizes_by_degree = True
+    takes_features = True
 
     def __init__(
         self,
@@ -337,7 +353,7 @@ class RobustGCN(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "n f"],
+        x: AnyFeatures,
         edge_index: Int[Tensor, "2 e"],
         edge_weight: Float[Tensor, " e"] | None = None,
         degree: Float[Tensor, " n"] | None = None,
@@ -345,7 +361,7 @@ class RobustGCN(nn.Module):
         """Return class logits of every node, drawn or their means; `degree` as for `GCN`."""
         graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
         weights = _weights(graph, degree)
-        mean = self.mean[0](x)
+        mean = run_layer(self.mean[0], x)
         mean, variance = _convolve(mean, mean, weights, graph)
         for to_mean, to_variance in zip(self.mean[1:], self.variance, strict=True):
             mean, variance = self.dropout(F.elu(mean)), self.dropout(F.elu(variance))

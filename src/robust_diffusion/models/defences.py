@@ -14,8 +14,9 @@ from robust_diffusion.models.convolutional import gcn_convs
 from robust_diffusion.models.guard import Guard, Threshold
 from robust_diffusion.models.propagating import linear_layers
 from robust_diffusion.models.raw_features import RawFeatures
-from robust_diffusion.models.stack import Apply, LayerStack
+from robust_diffusion.models.stack import Apply, LayerStack, run_layer
 from robust_diffusion.operators import (
+    AnyFeatures,
     EdgeValues,
     Gradient,
     Graph,
@@ -68,11 +69,11 @@ class GNNGuard(LayerStack):
         self.guard, before = self.guard.adaptive(), self.guard
         return self.guard != before
 
-    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
+    def along(self, x: AnyFeatures, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """Return the function that applies a layer along the edges the previous layers kept."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
 
-        def apply(conv: nn.Module, x: Tensor) -> Tensor:
+        def apply(conv: nn.Module, x: AnyFeatures) -> Tensor:
             nonlocal graph
             graph, weighted = self.guard(x, graph)
             return conv(x, weighted)  # type: ignore[no-any-return]
@@ -95,7 +96,7 @@ class GCNJaccard(StraightThrough, LayerStack):
         in_channels: Number of input features; see `GCN` for this and all arguments not listed.
         threshold: Similarity below which an edge is pruned, in [0, 1].
         gradient: Gradient with respect to the edge weights: `exact` for that of the remaining
-            edges; `straight_through` as if no edge were pruned, and also in the features, through
+            edges; `straight_through` as if no edge were pruned, and also in the features, run_layer
             the similarity; `detached` for none.
 
     Examples:
@@ -119,22 +120,22 @@ class GCNJaccard(StraightThrough, LayerStack):
         self.threshold = threshold
         self.gradient: Gradient = gradient
 
-    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
+    def along(self, x: AnyFeatures, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """Return the function that applies a layer along the remaining edges, normalised."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
         through = self.gradient == "straight_through"
-
+        words = x if isinstance(x, Tensor) else x.dense()
         is_followed = through and torch.is_grad_enabled()
 
         def compute() -> EdgeValues:
             with torch.set_grad_enabled(is_followed):
-                return shared_words(self.raw(x).clamp_min(0), graph)
+                return shared_words(self.raw(words).clamp_min(0), graph)
 
         if is_followed:
             similarity = compute()
         else:
             of_features = _FOUND.kept(self.raw.normalized, "features", ByTensor)
-            of_edges = of_features.kept(x, "edges", ByTensor)
+            of_edges = of_features.kept(words, "edges", ByTensor)
             similarity = of_edges.kept(edge_index, "similarity", compute)
         stays = (graph.src == graph.dst) | (similarity >= self.threshold)
         weight = torch.where(stays, graph.weight, 0)
@@ -215,7 +216,7 @@ class GCNSVD(StraightThrough, LayerStack):
         self.gradient: Gradient = gradient
         self.negative_degree = negative_degree
 
-    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
+    def along(self, x: AnyFeatures, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """Compute the factors; return the function that applies a layer along the product."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
         factors = self._factors(graph, unweighted=edge_weight is None)
@@ -223,12 +224,12 @@ class GCNSVD(StraightThrough, LayerStack):
         def neighbours(z: Tensor) -> Tensor:
             return low_rank_product(z, factors, graph, gradient=self.gradient) + z
 
-        degree = neighbours(x.new_ones(x.size(0), 1))
+        degree = neighbours(graph.weight.new_ones(x.size(0), 1))
         positive = degree > 0
         scale = torch.where(positive, torch.where(positive, degree, 1.0).rsqrt(), 0.0)
         if self.negative_degree == "grb":
             scale = scale.masked_fill(degree < 0, torch.nan)
-        return lambda linear, x: scale * neighbours(scale * linear(x))
+        return lambda linear, x: scale * neighbours(scale * run_layer(linear, x))
 
     def _factors(self, graph: Graph, *, unweighted: bool) -> LowRank:
         if not unweighted:
@@ -291,7 +292,7 @@ class SoftMedianGDC(StraightThrough, LayerStack):
         self.neighbors = neighbors
         self.gradient: Gradient = gradient
 
-    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
+    def along(self, x: AnyFeatures, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """Return the function that applies a layer along the diffused graph."""
         if edge_weight is not None and self.gradient == "detached":
             edge_weight = edge_weight.detach()
@@ -302,8 +303,8 @@ class SoftMedianGDC(StraightThrough, LayerStack):
         )
         graph = replace(graph, weight=symmetric_weights(graph))
 
-        def apply(conv: Any, x: Tensor) -> Tensor:
-            return soft_median(conv.lin(x), graph, self.temperature) + conv.bias  # type: ignore[no-any-return]
+        def apply(conv: Any, x: AnyFeatures) -> Tensor:
+            return soft_median(run_layer(conv.lin, x), graph, self.temperature) + conv.bias  # type: ignore[no-any-return]
 
         return apply
 

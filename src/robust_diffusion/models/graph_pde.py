@@ -23,8 +23,8 @@ from robust_diffusion.flows import FLOWS, Flow
 from robust_diffusion.integrators.solver import Method, Solver
 from robust_diffusion.models.guard import Gradient, Guard, Threshold
 from robust_diffusion.models.rewiring import Rewiring
-from robust_diffusion.models.stack import HiddenStep, check_hidden_layers, layer_widths
-from robust_diffusion.operators import Graph
+from robust_diffusion.models.stack import HiddenStep, check_hidden_layers, layer_widths, run_layer
+from robust_diffusion.operators import AnyFeatures, Graph
 
 
 @validated("model")
@@ -68,6 +68,7 @@ class GraphPDE(nn.Module):
     """
 
     normalizes_by_degree = False
+    takes_features = True
 
     def __init__(
         self,
@@ -128,17 +129,17 @@ class GraphPDE(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "n f"],
+        x: AnyFeatures,
         edge_index: Int[Tensor, "2 e"],
         edge_weight: Float[Tensor, " e"] | None = None,
     ) -> Float[Tensor, "n c"]:
         """Return class logits of every node."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
         for layer in self.layers[:-1]:
-            x, graph = layer(x, graph)
-            x = self.dropout(torch.relu(x))
-        x, _ = self.layers[-1](x, graph)
-        return x
+            z, graph = layer(x, graph)
+            x = self.dropout(torch.relu(z))
+        z, _ = self.layers[-1](x, graph)
+        return z  # type: ignore[no-any-return]
 
     def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
         """Return the diffusion of the second layer, after its norm and Linear."""
@@ -195,20 +196,18 @@ class PDELayer(nn.Module):
             self.solver = replace(solver, adjoint=False)
         return self.guard != guard or self.solver is not solver
 
-    def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> tuple[Float[Tensor, "n d"], Graph]:
+    def forward(self, x: AnyFeatures, graph: Graph) -> tuple[Float[Tensor, "n d"], Graph]:
         """Return the diffused features, and the edges that the guard keeps for the next layer."""
         z, graph, next_graph = self.enter(x, graph)
         return self.diffuse(z, graph), next_graph
 
-    def enter(
-        self, x: Float[Tensor, "n f"], graph: Graph
-    ) -> tuple[Float[Tensor, "n d"], Graph, Graph]:
+    def enter(self, x: AnyFeatures, graph: Graph) -> tuple[Float[Tensor, "n d"], Graph, Graph]:
         """Return initial features, the edges to diffuse them over, and those for the next layer."""
-        x = self.norm(x)
+        x = run_layer(self.norm, x)
         next_graph = graph
         if self.guard is not None:
             next_graph, graph = self.guard(x, graph)
-        z = self.linear(x)
+        z = run_layer(self.linear, x)
         if self.training:
             self.flow.resample()
             if self.rewiring is not None:

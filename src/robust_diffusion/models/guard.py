@@ -5,12 +5,11 @@ from typing import Annotated
 
 import torch
 from annotated_types import Ge, Le
-from jaxtyping import Float
 from torch import Tensor
 
 from robust_diffusion.checks import validated
+from robust_diffusion.operators import AnyFeatures, Graph, edge_cosine, gather_dst, segment_sum
 from robust_diffusion.operators import Gradient as Gradient
-from robust_diffusion.operators import Graph, edge_cosine, gather_dst, segment_sum
 
 Threshold = Annotated[float, Ge(-1), Le(1)]
 
@@ -53,7 +52,7 @@ class Guard:
     reweight: bool = True
     gradient: Gradient = "exact"
 
-    def __call__(self, x: Float[Tensor, "n f"], graph: Graph) -> tuple[Graph, Graph]:
+    def __call__(self, x: AnyFeatures, graph: Graph) -> tuple[Graph, Graph]:
         """Prune and re-weight the edges, self-loops included, by the features of their ends.
 
         Returns:
@@ -69,9 +68,9 @@ class Guard:
         """Return the same guard with a gradient at pruned edges."""
         return replace(self, gradient="straight_through")
 
-    def _judge(self, x: Tensor, graph: Graph) -> tuple[Graph, Graph]:
+    def _judge(self, x: AnyFeatures, graph: Graph) -> tuple[Graph, Graph]:
         loop = graph.src == graph.dst
-        similarity = edge_cosine(x, graph)
+        similarity = edge_cosine(x, graph) if isinstance(x, Tensor) else x.edge_cosine(graph)
         stays = loop | (similarity >= self.threshold)
         pruned = self._masked(graph.weight, stays)
         if not self.reweight:

@@ -12,8 +12,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from robust_diffusion.checks import NonNegative, Positive, Probability, Share, Steps
-from robust_diffusion.models.stack import Apply, HiddenStep, LayerStack, check_hidden_layers
+from robust_diffusion.models.stack import (
+    Apply,
+    HiddenStep,
+    LayerStack,
+    check_hidden_layers,
+    run_layer,
+)
 from robust_diffusion.operators import (
+    AnyFeatures,
     Graph,
     gather_dst,
     gather_src,
@@ -44,9 +51,9 @@ class MLP(LayerStack):
         super().__init__(*widths, **options)
         self.stack(linear_layers(self.widths))
 
-    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
+    def along(self, x: AnyFeatures, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """Return the function that applies a layer, which ignores the edges."""
-        return lambda linear, x: linear(x)
+        return run_layer
 
 
 class PropagatingMLP(MLP):
@@ -57,7 +64,7 @@ class PropagatingMLP(MLP):
 
     def forward(
         self,
-        x: Float[Tensor, "n f"],
+        x: AnyFeatures,
         edge_index: Int[Tensor, "2 e"],
         edge_weight: Float[Tensor, " e"] | None = None,
         degree: Float[Tensor, " n"] | None = None,

@@ -8,10 +8,12 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch_geometric.nn.dense import Linear
 
 from robust_diffusion.checks import Count, Layers, Probability, Width, validated
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.operators import (
+    AnyFeatures,
     Graph,
     graph_with_degree,
     symmetric_weights,
@@ -50,8 +52,29 @@ def check_hidden_layers(num_layers: int) -> None:
         )
 
 
-Apply = Callable[[nn.Module, Tensor], Tensor]
+Apply = Callable[[nn.Module, AnyFeatures], Tensor]
 """Apply one layer to normalised features."""
+
+
+def run_layer(layer: Any, x: AnyFeatures) -> Any:
+    """Apply a layer; LayerNorm and Linear without hooks read `Features`, all others a tensor."""
+    if isinstance(x, Tensor):
+        return layer(x)
+    if type(layer) is nn.Identity:
+        return x
+    if not (layer._forward_hooks or layer._forward_pre_hooks):
+        if type(layer) is nn.LayerNorm:
+            return x.layer_norm(layer)
+        if type(layer) in (nn.Linear, Linear):
+            return x.linear(layer.weight, layer.bias)
+    return layer(x.dense())
+
+
+def takes_features(model: object) -> bool:
+    """Return whether a model reads `Features`; a subclass or compiled code may need a tensor."""
+    in_package = type(model).__module__.startswith("robust_diffusion.")
+    is_compiled = getattr(model, "_compiled_call_impl", None) is not None
+    return in_package and not is_compiled and getattr(model, "takes_features", False)
 
 
 def layer_widths(
@@ -81,6 +104,7 @@ class LayerStack(nn.Module, ABC):
     """
 
     normalizes_by_degree = False
+    takes_features = True
     activation: Callable[[Tensor], Tensor] = staticmethod(torch.relu)
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -112,26 +136,25 @@ class LayerStack(nn.Module, ABC):
         self.layers = nn.ModuleList(layers)
 
     @abstractmethod
-    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
+    def along(self, x: AnyFeatures, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """Return the function that applies one layer; values common to all are computed here."""
 
     def forward(
         self,
-        x: Float[Tensor, "n f"],
+        x: AnyFeatures,
         edge_index: Int[Tensor, "2 e"],
         edge_weight: Float[Tensor, " e"] | None = None,
     ) -> Float[Tensor, "n c"]:
         """Return class logits of every node; edge weights are 1 by default."""
         return self.run(x, self.along(x, edge_index, edge_weight))
 
-    def run(self, x: Float[Tensor, "n f"], apply: Apply) -> Float[Tensor, "n c"]:
+    def run(self, x: AnyFeatures, apply: Apply) -> Float[Tensor, "n c"]:
         """Return the features after all layers."""
         last = len(self.layers) - 1
         for i, (norm, layer) in enumerate(zip(self.norms, self.layers, strict=True)):
-            x = apply(layer, norm(x))
-            if i < last:
-                x = self.dropout(self.activation(x))
-        return x
+            z = apply(layer, run_layer(norm, x))
+            x = z if i == last else self.dropout(self.activation(z))
+        return z
 
     def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
         """Return the step of the second layer, after its norm; see `HasHiddenStep`."""
@@ -152,7 +175,7 @@ class NormalizedStack(LayerStack):
 
     def forward(
         self,
-        x: Float[Tensor, "n f"],
+        x: AnyFeatures,
         edge_index: Int[Tensor, "2 e"],
         edge_weight: Float[Tensor, " e"] | None = None,
         degree: Float[Tensor, " n"] | None = None,
@@ -162,7 +185,7 @@ class NormalizedStack(LayerStack):
 
     def along(
         self,
-        x: Tensor,
+        x: AnyFeatures,
         edge_index: Tensor,
         edge_weight: Tensor | None = None,
         degree: Tensor | None = None,

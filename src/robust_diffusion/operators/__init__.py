@@ -15,6 +15,11 @@ from robust_diffusion.operators.edges import edge_softmax as edge_softmax
 from robust_diffusion.operators.edges import edge_squared_distance as edge_squared_distance
 from robust_diffusion.operators.edges import inverse_length as inverse_length
 from robust_diffusion.operators.edges import spmm as spmm
+from robust_diffusion.operators.features import AnyFeatures as AnyFeatures
+from robust_diffusion.operators.features import Features as Features
+from robust_diffusion.operators.features import InjectedRows as InjectedRows
+from robust_diffusion.operators.features import SparseFeatures as SparseFeatures
+from robust_diffusion.operators.features import sparse_features as sparse_features
 from robust_diffusion.operators.graph import EdgeValues as EdgeValues
 from robust_diffusion.operators.graph import Graph as Graph
 from robust_diffusion.operators.graph import NodeSignal as NodeSignal
@@ -37,7 +42,3 @@ from robust_diffusion.operators.low_rank import low_rank_product as low_rank_pro
 from robust_diffusion.operators.low_rank import truncated_svd as truncated_svd
 from robust_diffusion.operators.random_walk import pagerank_graph as pagerank_graph
 from robust_diffusion.operators.random_walk import return_probabilities as return_probabilities
-from robust_diffusion.operators.stand_ins import FixedRows as FixedRows
-from robust_diffusion.operators.stand_ins import SelectiveTensor as SelectiveTensor
-from robust_diffusion.operators.stand_ins import SparseMatrix as SparseMatrix
-from robust_diffusion.operators.stand_ins import sparse_input as sparse_input

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from robust_diffusion.operators.graph import (
     EdgeValues,
@@ -132,8 +131,6 @@ def _head(values: Tensor, h: int) -> Tensor:
 
 def edge_cosine(z: NodeSignal, graph: Graph) -> EdgeValues:
     """Return the cosine between the features at both ends of each edge; 0 for zero features."""
-    if has_torch_function_unary(z):  # a tensor with a faster implementation
-        return handle_torch_function(edge_cosine, (z,), z, graph)
     unit = (z * inverse_length(z.square().sum(1)))[:, None]
     # Some columns at a time: features at both ends of every edge would not fit into memory.
     columns = max(16, VALUES_AT_A_TIME // max(1, graph.num_edges))

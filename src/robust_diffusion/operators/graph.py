@@ -391,7 +391,7 @@ def _over_degrees(graph: Graph, degree: Tensor | None, order: float) -> Tensor:
 
 
 def graph_with_degree(
-    x: Float[Tensor, "n f"],
+    x: Any,  # features, of which only the number of nodes and the type matter
     edge_index: Int[Tensor, "2 e"],
     edge_weight: EdgeValues | None = None,
     degree: Float[Tensor, " n"] | None = None,

@@ -17,7 +17,8 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import TrainingError
 from robust_diffusion.models.checked import dtype_of
 from robust_diffusion.models.raw_features import RawFeatures
-from robust_diffusion.operators import sparse_input
+from robust_diffusion.models.stack import takes_features
+from robust_diffusion.operators import AnyFeatures, sparse_features
 from robust_diffusion.system.tensor_hashes import ByTensor
 from robust_diffusion.training.cuda_graphs import CapturedPasses
 
@@ -94,7 +95,7 @@ class NodeClassification(pl.LightningModule):
         self.key = key
         self._adversary = adversary
         self._attacker: _Attacker | None = None
-        self._prepared: dict[int, Tensor] = {}
+        self._prepared: dict[int, AnyFeatures] = {}
         self._cuda_graphs = cuda_graphs
         self._run: Callable[..., Tensor] | None = None
 
@@ -113,9 +114,9 @@ class NodeClassification(pl.LightningModule):
         for part in self.model.modules():
             if isinstance(part, RawFeatures):
                 part.follow(datamodule.feature_scale)
-        if self.trainer.strategy.root_device.type == "cpu":
+        if self.trainer.strategy.root_device.type == "cpu" and takes_features(self.model):
             views = [self._cast(datamodule.view(part)).x for part in ("train", "val")]
-            self._prepared = {id(x): sparse_input(x) for x in views if x is not None}
+            self._prepared = {id(x): sparse_features(x) for x in views if x is not None}
 
     def on_train_start(self) -> None:
         """Capture passes if all are equal: one graph per epoch on one GPU, in single precision.

@@ -65,7 +65,7 @@ def test_the_best_step_is_kept() -> None:
     seen = [
         climb(
             tried,
-            tried.fixed_rows.followed_by,
+            tried.with_rows,
             edges,
             start,
             StepRule(step_size=9.0),

@@ -1,5 +1,6 @@
 """Adversarial training on nodes that are injected on the fly."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import get_args
 
@@ -23,7 +24,7 @@ from robust_diffusion.checks import (
     validated,
 )
 from robust_diffusion.errors import AttackError, TrainingError
-from robust_diffusion.operators import FixedRows
+from robust_diffusion.operators import AnyFeatures
 
 _KEY = "adversary"
 
@@ -120,7 +121,7 @@ class InjectionAttacker:
         self._clean: Data | None = None
         self._epochs = 0  # since the last draw
         self._edges: Tensor
-        self._rows: FixedRows
+        self._with_rows: Callable[[Tensor], AnyFeatures]
         self._ascent: Ascent
         self._problem: Problem
 
@@ -132,7 +133,8 @@ class InjectionAttacker:
                 if again or not self._knows(data):
                     self._draw(data)
                 self._epochs += 1
-                self._rows = self._problem.rows_of(clean_graph(data)[0])  # with the current weights
+                # Anew, since the weights have changed.
+                self._with_rows = self._problem.appending(clean_graph(data)[0])
                 new = self._ascent.advance(self._options.num_steps)
             except AttackError as error:
                 raise TrainingError(
@@ -166,7 +168,7 @@ class InjectionAttacker:
         self._clean, self._epochs, self._problem = data, 0, problem
 
     def _loss(self, problem: Problem, new: Tensor) -> Tensor:
-        logits = problem.logits(self._rows.followed_by(new), self._edges)
+        logits = problem.logits(self._with_rows(new), self._edges)
         return LOSSES[self._options.steps.loss](logits, problem.labels).mean()
 
 

@@ -223,7 +223,7 @@ class AutoInjection(Ensemble):
 
             def compute(now: Climb = now) -> tuple[Placement, Found]:
                 problem, placement, steps = now.problem, now.placement, now.steps
-                rows, edges = problem.fixed_rows.followed_by, placement.edges(problem.edge_index)
+                rows, edges = problem.with_rows, placement.edges(problem.edge_index)
                 start, count = now.best.features, round(share * self.num_steps)
                 best = climb(problem, rows, edges, start, steps, allowed, count)
                 refit = round(REFIT_SHARE * self.num_steps)
@@ -374,7 +374,7 @@ class _Search:
         """Return the bounded margin loss summed over each node's own targets."""
         labels = self.problem.labels
         with torch.no_grad():
-            logits = self.problem.logits(self.problem.fixed_rows.followed_by(new), self.edges)
+            logits = self.problem.logits(self.problem.with_rows(new), self.edges)
         loss = tanh_margin(logits, labels)
         right = int((logits.argmax(1) == labels).sum())
         candidate = Found(new, right, loss.mean().item())

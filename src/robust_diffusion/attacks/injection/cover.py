@@ -97,10 +97,10 @@ class Cover:
         start = self.allowed.extreme(ahead[None])
         nodes = self.placement(self._spread(ends))
         some = replace(self.problem, targets=judge.targets[others])
-        rows, k = judge.fixed_rows, len(nodes.chosen)
+        k = len(nodes.chosen)
         return climb(
             some,
-            lambda new: rows.followed_by(new.expand(k, -1)),
+            lambda new: judge.with_rows(new.expand(k, -1)),
             nodes.edges(judge.edge_index),
             start,
             StepRule(loss="tanh_margin"),
@@ -181,7 +181,6 @@ class Cover:
         group: Int[Tensor, " g"] | None = None,
     ) -> Found:
         """Fit the features of all nodes, or of a group, by some steps."""
-        rows = self.judge.fixed_rows
         if group is None:
             group = torch.arange(len(features), device=features.device)
 
@@ -190,7 +189,7 @@ class Cover:
 
         fitted = climb(
             self.problem,
-            lambda new: rows.followed_by(whole(new)),
+            lambda new: self.judge.with_rows(whole(new)),
             placement.edges(self.judge.edge_index),
             features[group],
             StepRule(loss="tanh_margin"),

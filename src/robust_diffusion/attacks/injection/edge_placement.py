@@ -76,7 +76,7 @@ class Placement:
 
     def margins(self, problem: Problem, features: Float[Tensor, "k f"]) -> Float[Tensor, " t"]:
         """Compute the targets' margins on the graph with these edges; misclassified if above 0."""
-        x = problem.fixed_rows.followed_by(features)
+        x = problem.with_rows(features)
         with torch.no_grad():
             return margins(problem.logits(x, self.edges(problem.edge_index)), problem.labels)
 
@@ -242,9 +242,7 @@ def reallocate(
         )
         index = edges.edges(problem.edge_index)
         fits = [
-            climb(
-                problem, problem.fixed_rows.followed_by, index, features, rule, allowed, num_steps
-            )
+            climb(problem, problem.with_rows, index, features, rule, allowed, num_steps)
             for rule in (replace(steps, loss="tanh_margin"), replace(steps, loss="masked"))
         ]
         new = min(fits, key=lambda fit: fit.right)

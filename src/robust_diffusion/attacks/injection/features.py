@@ -23,6 +23,7 @@ from robust_diffusion.attacks.injection.base import (
 )
 from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.checks import NonNegative, Positive, Steps
+from robust_diffusion.operators import AnyFeatures
 
 
 class FeatureAttack(InjectionAttack):
@@ -71,18 +72,19 @@ class FeatureAttack(InjectionAttack):
         allowed: FeatureSet,
     ) -> Float[Tensor, "k f"]:
         """Raise the loss by the features of the newest nodes."""
-        disguise, old = self.disguise(x, edge_index, start.size(0)), problem.rows_of(x)
+        disguise = self.disguise(x, edge_index, start.size(0))
+        with_rows = problem.appending(x)
 
         def objective(free: Tensor) -> Tensor:
             new = allowed.exact(free)
-            return self.objective(problem, old.followed_by(new), edge_index) + disguise(new)
+            return self.objective(problem, with_rows(new), edge_index) + disguise(new)
 
         rule = partial(self.rule, unit=allowed.unit)
         ascent = Ascent(allowed.clip(start), objective, rule, allowed.clip, attack=self.name)
         return allowed.exact(ascent.advance(self.num_steps))
 
     def objective(
-        self, problem: Problem, x: Float[Tensor, "m f"], edge_index: Int[Tensor, "2 e"]
+        self, problem: Problem, x: AnyFeatures, edge_index: Int[Tensor, "2 e"]
     ) -> Float[Tensor, ""]:
         """Compute the mean loss of the targets on an attacked graph, which the steps raise.
 

@@ -88,16 +88,14 @@ class GradientInjection(InjectionAttack):
             batch = degrees[first : first + size]
             rows = SHARINGS[self.edges](problem, (x, edge_index), batch, generator)
             new = STARTS[self.start](problem, rows, budget, generator)
-            old = problem.fixed_rows if x is problem.x else problem.rows_of(x)
+            with_rows = problem.with_rows if x is problem.x else problem.appending(x)
             rounds = ROUNDS if self.edges == "gradient" else 1
             if rounds > 1:
                 problem.check_edge_weights()
             for i in range(rounds):
                 edges = connect(edge_index, rows, x.size(0))
                 steps = self.num_steps // rounds + (i < self.num_steps % rounds)
-                new = climb(
-                    problem, old.followed_by, edges, new, self.steps, allowed, steps
-                ).features
+                new = climb(problem, with_rows, edges, new, self.steps, allowed, steps).features
                 if i < rounds - 1:
                     rows = _exchanged(problem, rows, torch.cat([x, new]))
             x, edge_index = torch.cat([x, new]), edges

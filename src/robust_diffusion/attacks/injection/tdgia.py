@@ -119,14 +119,14 @@ class TDGIA(AdamAttack):
         centre: float = (low + high) / 2 if strict else 0.0
         radius: float = (high - low) / 2 if strict else high
         labels, disguise = problem.labels, self.disguise(x, edge_index, start.size(0))
-        old = problem.rows_of(x)
+        with_rows = problem.appending(x)
 
         def features(angle: Tensor) -> Tensor:
             return centre + radius * torch.sin(angle)
 
         def objective(angle: Tensor) -> Tensor:
             new = allowed.exact(features(angle))
-            logits = problem.logits(old.followed_by(new), edge_index)
+            logits = problem.logits(with_rows(new), edge_index)
             margin = self.MARGIN - F.cross_entropy(logits, labels, reduction="none")
             return disguise(new) - F.relu(margin).square().mean()
 
