@@ -26,7 +26,7 @@ from robust_diffusion.attacks.ensemble import Ensemble, Keep, Parts
 from robust_diffusion.attacks.injection import auto
 from robust_diffusion.attacks.injection.edge_placement import Placement
 from robust_diffusion.models import GNNGuard
-from robust_diffusion.models.adaptive import StraightThrough
+from robust_diffusion.models.adaptive import SwitchableGradient
 from robust_diffusion.system.artifact import Artifact
 from tests.attacks.contract import clean, graph, make, names, problem, run, same, trained
 from tests.attacks.graphs import nan_gradient, rounded, without_gradient
@@ -136,7 +136,7 @@ def test_it_stops_where_no_target_is_left() -> None:
     assert len(found.part_accuracy) < 14
 
 
-class Rounded(StraightThrough, nn.Module):
+class Rounded(SwitchableGradient, nn.Module):
     """Its own gradient is 0, which its adaptive form passes through."""
 
     gradient = "exact"

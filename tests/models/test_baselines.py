@@ -1,6 +1,8 @@
 """Baselines: memory, timed steps, options, switched copies and values of edges."""
 
 from functools import partial
+from inspect import signature
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,8 @@ from torch_geometric.data import Data
 
 from robust_diffusion import models
 from robust_diffusion.data.datamodule import induced_view
-from robust_diffusion.errors import TrainingError
+from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.evaluation import WhiteBox
 from robust_diffusion.flows import Beltrami
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN, GCNSVD, BeltramiGuard, RobustGCN
@@ -116,6 +119,28 @@ def test_the_gradient_of_a_copy_is_switched_and_nothing_else(cls: type[nn.Module
         assert by_weights(model) is None
         found.append(expected)
     assert not torch.allclose(*found)
+
+
+DEFENCES = {
+    name: cls
+    for name in models.__all__
+    if "gradient" in signature(cls := getattr(models, name)).parameters
+    and issubclass(cls, nn.Module)
+}
+
+
+@pytest.mark.parametrize("name", DEFENCES)
+def test_a_threat_sets_the_gradient_of_every_defence(name: str) -> None:
+    gradients = ["exact", "detached", "straight_through"][: 2 if name == "RUNG" else 3]
+    for before, gradient in product(gradients, gradients):
+        target = WhiteBox(gradient=gradient).seen(build_model(DEFENCES[name], gradient=before))
+        expected = by_weights(build_model(DEFENCES[name], gradient=gradient))
+        torch.testing.assert_close(by_weights(target), expected)
+
+
+def test_a_gradient_that_a_defence_lacks_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"threat\.gradient: RUNG expected exact or detached"):
+        WhiteBox(gradient="straight_through").check(build_model(models.RUNG))
 
 
 @pytest.mark.parametrize(

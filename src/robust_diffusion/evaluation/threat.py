@@ -72,7 +72,7 @@ class WhiteBox:
             (`predicted`), or the true labels (`true`).
         adjoint: Whether to differentiate the PDE by the adjoint equation instead of directly;
             `None` for the victim's configuration.
-        gradient: Gradient of a defence's pruning or truncation; see
+        gradient: Gradient of a defence; see
             `models.adaptive.with_gradient`. `adaptive` for the form that each model declares; see
             `adaptive_form` there. `None` for the victim's configuration.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -31,18 +31,20 @@ class HasAdaptiveForm(Protocol):
         """Switch to the adaptive form, in place; true if anything changed."""
 
 
-class StraightThrough:
+class SwitchableGradient:
     """A model that prunes or truncates its graph; `gradient` selects how that is differentiated.
 
-    Its adaptive form is differentiated as if nothing were pruned or truncated.
+    Its adaptive form is differentiated as if nothing were pruned or truncated, unless the class
+    declares another gradient.
     """
 
     gradient: Gradient
+    adaptive_gradient: ClassVar[Gradient] = "straight_through"
 
     def make_adaptive(self) -> bool:
-        """Pass the gradient through pruning or truncation; see `HasAdaptiveForm`."""
-        before, self.gradient = self.gradient, "straight_through"
-        return before != "straight_through"
+        """Switch to the gradient of the adaptive form; see `HasAdaptiveForm`."""
+        before, self.gradient = self.gradient, self.adaptive_gradient
+        return before != self.gradient
 
 
 class MeanOverDraws(nn.Module):
@@ -84,10 +86,19 @@ def adaptive_form(model: nn.Module) -> nn.Module:
 
 
 def with_gradient(model: nn.Module, gradient: Gradient) -> nn.Module:
-    """Copy a model with another `gradient` of its pruning or SVD, if any; outputs are the same."""
+    """Copy a model with another `gradient` of its defence, if any; outputs are the same.
+
+    Raises:
+        ConfigError: The defence has no straight-through gradient.
+    """
     model = copy_of(model)
     for module in model.modules():
-        if isinstance(module, StraightThrough):
+        if isinstance(module, SwitchableGradient):
+            if gradient == "straight_through" != module.adaptive_gradient:
+                raise ConfigError(
+                    f"threat.gradient: {type(module).__name__} expected exact or detached, got "
+                    f"straight_through; use {module.adaptive_gradient}, its adaptive gradient"
+                )
             module.gradient = gradient
         guard = getattr(module, "guard", None)
         if isinstance(guard, Guard):

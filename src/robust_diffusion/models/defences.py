@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from robust_diffusion.checks import Count, Positive, Share, Steps
-from robust_diffusion.models.adaptive import StraightThrough
+from robust_diffusion.models.adaptive import SwitchableGradient
 from robust_diffusion.models.convolutional import gcn_convs
 from robust_diffusion.models.guard import Guard, Threshold
 from robust_diffusion.models.propagating import linear_layers
@@ -81,7 +81,7 @@ class GNNGuard(LayerStack):
         return apply
 
 
-class GCNJaccard(StraightThrough, LayerStack):
+class GCNJaccard(SwitchableGradient, LayerStack):
     """Graph convolutions along edges whose ends share words: sum min / sum max of their counts.
 
     For counts of 0 and 1, this is the Jaccard similarity of two sets of words. The `arctan`
@@ -177,7 +177,7 @@ NegativeDegree = Literal["zero", "grb"]
 disconnects the node; `grb` is GRB's code, where one such row turns every logit into NaN."""
 
 
-class GCNSVD(StraightThrough, LayerStack):
+class GCNSVD(SwitchableGradient, LayerStack):
     """Graph convolutions along the best rank-k approximation of the adjacency matrix.
 
     Attacks tend to raise the rank of the adjacency matrix, while its largest singular values keep
@@ -242,7 +242,7 @@ _SMALLEST = 1e-12
 """Keeps the gradient of the distance from the median finite at 0."""
 
 
-class SoftMedianGDC(StraightThrough, LayerStack):
+class SoftMedianGDC(SwitchableGradient, LayerStack):
     """Graph convolutions on a diffused graph that trust neighbours near their median.
 
     The weights a_uv of the edges are each node's k highest scores of personalised PageRank,

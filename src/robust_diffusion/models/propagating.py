@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from robust_diffusion.checks import NonNegative, Positive, Probability, Share, Steps
+from robust_diffusion.models.adaptive import SwitchableGradient
 from robust_diffusion.models.stack import (
     Apply,
     HiddenStep,
@@ -21,6 +22,7 @@ from robust_diffusion.models.stack import (
 )
 from robust_diffusion.operators import (
     AnyFeatures,
+    Gradient,
     Graph,
     gather_dst,
     gather_src,
@@ -304,7 +306,7 @@ _SMALLEST = 0.01
 """Smallest distance of two nodes; shorter distances count as this."""
 
 
-class RUNG(PropagatingMLP):
+class RUNG(SwitchableGradient, PropagatingMLP):
     """MLP, then robust aggregation of its predictions by a minimax concave penalty.
 
     Z <- (s (W A) Z + (1 - s) H) / (s q + 1 - s), where A is the normalised adjacency and H the
@@ -333,6 +335,8 @@ class RUNG(PropagatingMLP):
         torch.Size([4, 3])
     """
 
+    adaptive_gradient = "exact"
+
     def __init__(
         self,
         *widths: Any,
@@ -346,12 +350,7 @@ class RUNG(PropagatingMLP):
         self.num_iterations = num_iterations
         self.gamma = gamma
         self.smoothing = smoothing
-        self.gradient = gradient
-
-    def make_adaptive(self) -> bool:
-        """Differentiate the weights of the edges; see `HasAdaptiveForm`."""
-        before, self.gradient = self.gradient, "exact"
-        return before != self.gradient
+        self.gradient: Gradient = gradient
 
     def propagated(
         self, local: Float[Tensor, "n c"], graph: Graph, degree: Float[Tensor, " n"]
