@@ -4,6 +4,7 @@ The command line prints them as one line and exits non-zero; see `robust_diffusi
 """
 
 import errno
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +13,9 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 UNWRITABLE = (*FULL, errno.EROFS, errno.EACCES, errno.EPERM)
 """`FULL`, and the error codes of a read-only or protected folder."""
+
+_NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
+"""Words of torch's out-of-memory errors on the CPU, which have no class of their own."""
 
 
 class RobustDiffusionError(Exception):
@@ -32,6 +36,14 @@ class TrainingError(RobustDiffusionError, RuntimeError):
 
 class AttackError(RobustDiffusionError, RuntimeError):
     """An attack that cannot be run as declared."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error means that memory ran out, on the CPU or a GPU."""
+    # By its name, since torch's class is not imported here.
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and bool(_NO_MEMORY.search(str(error)))
 
 
 @contextmanager

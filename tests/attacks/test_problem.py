@@ -22,6 +22,7 @@ from robust_diffusion import models
 from robust_diffusion.attacks import (
     GRBCD,
     PRBCD,
+    AutoModification,
     Budget,
 )
 from robust_diffusion.attacks.base import Problem, gradient
@@ -29,6 +30,7 @@ from robust_diffusion.attacks.gradient_ascent import RULES, Ascent, HalvingSign
 from robust_diffusion.attacks.losses import LOSSES
 from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.models.adaptive import MeanOverDraws
+from robust_diffusion.models.checked import check_model
 from tests.attacks.contract import clean, graph, run
 
 X = torch.tensor([[0.0, 2.0], [1.0, 0.0], [3.0, 5.0]])
@@ -65,6 +67,64 @@ def test_an_error_of_the_model_is_wrapped(error: Exception, told: type[Exception
     with pytest.raises(told) as info:
         _ = Problem("any", model, DATA, TARGETS).clean_logits
     assert error in (info.value, info.value.__cause__)
+
+
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError(),
+    RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 8 bytes"),
+    MemoryError(),
+]
+
+
+class Exhausted(nn.Module):
+    """Runs out of memory in every pass, or only where a gradient is recorded."""
+
+    def __init__(self, error: Exception, *, by_gradient: bool) -> None:
+        super().__init__()
+        self.error, self.by_gradient = error, by_gradient
+        self.conv = SAGEConv(2, 2)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        if torch.is_grad_enabled() or not self.by_gradient:
+            raise self.error
+        return self.conv(x, edge_index)  # type: ignore[no-any-return]
+
+
+class ExhaustedByWeights(Exhausted):
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Any = None) -> Tensor:
+        return super().forward(x, edge_index)
+
+
+def read_logits(model: nn.Module) -> object:
+    return Problem("any", model, DATA, TARGETS).clean_logits
+
+
+def read_edge_gradient(model: nn.Module) -> object:
+    return Problem("any", model, DATA, TARGETS).check_edge_weights()
+
+
+def attack_by_parts(model: nn.Module) -> object:
+    budget = Budget(0, 0, (-1.0, 1.0), edge_ratio=1.0)
+    return AutoModification(num_steps=1)(model, DATA, TARGETS, budget, torch.Generator())
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("cls", [Exhausted, ExhaustedByWeights])
+@pytest.mark.parametrize(
+    ("read", "by_gradient"),
+    [
+        (read_logits, False),
+        (partial(check_model, x=DATA.x, edge_index=DATA.edge_index, num_classes=2), False),
+        (read_edge_gradient, True),
+        (attack_by_parts, True),
+    ],
+)
+def test_out_of_memory_is_raised_as_it_is(
+    error: Exception, cls: type[Exhausted], read: Callable[[nn.Module], object], by_gradient: bool
+) -> None:
+    with pytest.raises(type(error)) as info:
+        read(cls(error, by_gradient=by_gradient))
+    assert info.value is error
 
 
 def test_loss_is_the_cross_entropy_at_the_targets() -> None:

@@ -48,6 +48,17 @@ class WithTerm(nn.Module):
         return self.gcn(x, edge_index) + self.term(self.lin, x, edge_index)
 
 
+def exhausted(lin: nn.Module, x: Tensor, _: Tensor) -> Tensor:
+    if x.isnan().any():
+        raise MemoryError
+    return lin(x)
+
+
+def test_out_of_memory_is_not_taken_for_a_refusal_of_nan() -> None:
+    with pytest.raises(MemoryError):
+        measure_locality(WithTerm(exhausted), graph().x, graph().edge_index)
+
+
 def degrees(x: Tensor, edge_index: Tensor) -> Tensor:
     return torch.bincount(edge_index[0], minlength=x.size(0)).to(x.dtype)
 

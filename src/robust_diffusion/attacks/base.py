@@ -16,7 +16,12 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks.budget import OF_INJECTIONS, OF_MODIFICATIONS, Budget
 from robust_diffusion.attacks.budget import SpentBudget as SpentBudget
 from robust_diffusion.checks import validated
-from robust_diffusion.errors import AttackError, ConfigError, RobustDiffusionError
+from robust_diffusion.errors import (
+    AttackError,
+    ConfigError,
+    RobustDiffusionError,
+    is_out_of_memory,
+)
 from robust_diffusion.models.checked import frozen as frozen
 from robust_diffusion.models.checked import (
     has_own_layers,
@@ -88,9 +93,11 @@ class Problem:
         try:
             with torch.no_grad():
                 logits = self.model(self.x, self.edge_index)
-        except (RobustDiffusionError, torch.OutOfMemoryError):
+        except RobustDiffusionError:
             raise
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            if is_out_of_memory(error):
+                raise
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise AttackError(
                 f"attack={self.attack}: the model does not take a graph of {self.x.size(1)} "
@@ -254,7 +261,9 @@ class Problem:
             slope = None
             if logits.requires_grad:
                 (slope,) = torch.autograd.grad(logits.square().sum(), ones, allow_unused=True)
-        except Exception:  # custom layers may support neither weights nor masks
+        except Exception as error:  # custom layers may support neither weights nor masks
+            if is_out_of_memory(error):
+                raise
             return None
         return slope is not None and bool(slope.any())
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from robust_diffusion.certificates.base import Noise, Smoothing
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, is_out_of_memory
 from robust_diffusion.models.checked import is_random, seeded
 
 _FEW = 256
@@ -168,7 +168,9 @@ def measure_locality(
             try:
                 with _Comparisons(as_true=as_true) as comparisons:
                     of_nodes, of_probes = run(probes)
-            except Exception:  # a custom module may raise anything on NaN
+            except Exception as error:  # a custom module may raise anything on NaN
+                if is_out_of_memory(error):
+                    raise
                 decided = False
                 continue
             changes.append(change_to(of_nodes))

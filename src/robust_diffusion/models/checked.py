@@ -22,7 +22,7 @@ from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MeanAggregation
 
-from robust_diffusion.errors import ConfigError, RobustDiffusionError
+from robust_diffusion.errors import ConfigError, RobustDiffusionError, is_out_of_memory
 from robust_diffusion.system.tensor_hashes import ByTensor
 
 SORTED = ByTensor()
@@ -389,9 +389,11 @@ def _tried(model: nn.Module, x: Tensor, edge_index: Tensor, wrong: str) -> Float
     try:
         with torch.no_grad(), frozen(model), seeded(TRIAL_SEED):
             logits = model(x, edge_index)
-    except (RobustDiffusionError, torch.OutOfMemoryError):
+    except RobustDiffusionError:
         raise
     except Exception as error:  # a custom forward may raise anything
+        if is_out_of_memory(error):
+            raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         # Find the innermost line of user code, if any.
         libraries = f"{Path(__file__).parents[1]}{os.sep}", "site-packages", "<frozen"

@@ -15,7 +15,13 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from yaml import MarkedYAMLError
 
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.errors import FULL, UNWRITABLE, EscapedError, RobustDiffusionError
+from robust_diffusion.errors import (
+    FULL,
+    UNWRITABLE,
+    EscapedError,
+    RobustDiffusionError,
+    is_out_of_memory,
+)
 from robust_diffusion.system.interrupts import Terminated, ignore_sigterm
 
 PLUGINS = {
@@ -28,9 +34,6 @@ MODULES = {"matplotlib": "report", "sklearn": "report", "wandb": "wandb"}
 """Modules that are imported where they are needed, and the extra that brings each."""
 
 OUTPUT = "standard output"
-
-NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
-"""Words of torch's out-of-memory errors, which have no class of their own."""
 
 SEVERAL = re.compile("(Ambiguous value for argument|Sweep parameters) '(.*)'")
 """Hydra's words for a sweep without `-m`; the second group is the override."""
@@ -153,12 +156,7 @@ def _extra(error: BaseException) -> str | None:
 def _is_of_the_machine(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno in (*UNWRITABLE, errno.ENOMEM) or bool(error.filename)
-    return _is_of_memory(error)
-
-
-def _is_of_memory(error: BaseException) -> bool:
-    out_of_memory = isinstance(error, RuntimeError) and NO_MEMORY.search(str(error))
-    return isinstance(error, MemoryError) or bool(out_of_memory)
+    return is_out_of_memory(error)
 
 
 def describe(error: BaseException, words: Collection[str] = ()) -> str:
@@ -233,7 +231,7 @@ def _unforeseen(error: BaseException, *, runs: bool) -> str:
         return f"{error.name}: not installed; pip install 'robust-diffusion[{extra}]'"
     if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark):
         return f"{mark.name}: line {mark.line + 1}: {error.problem}; correct the YAML"
-    if _is_of_memory(error):
+    if is_out_of_memory(error):
         return f"out of memory{f' ({text[:200]})' if text else ''}; take a smaller graph or model"
     if isinstance(error, OSError) and _is_of_the_machine(error):
         place = str(error.filename or "results")
