@@ -7,7 +7,8 @@ STAMP := $(VENV)/.installed
 # Only what is imported is compiled: at installation, and not when it is first used, since
 # PYTHONDONTWRITEBYTECODE may be set there, and every command would take 20 s.
 COMPILE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -c \
-	'from robust_diffusion import *; import robust_diffusion.paper.commands'
+	'from robust_diffusion import *; from robust_diffusion.attacks import *; \
+	from robust_diffusion.flows import *; import robust_diffusion.paper.commands'
 PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 GRB := .venv-grb
 export ROBUST_DIFFUSION_DATA ?= $(or $(wildcard ../shared/data),data)

@@ -30,10 +30,11 @@ from tables import card_page
 from torch import nn
 from torch_geometric.data import Data
 
-from robust_diffusion import Budget, Fit, evaluate, load_model, open_dataset
+from robust_diffusion import Budget, evaluate, load_model, open_dataset
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.operators import set_backend
+from robust_diffusion.training import Fit
 
 RESULTS = Path(__file__).with_name("results")
 ON_CARD = torch.cuda.is_available()

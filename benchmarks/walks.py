@@ -21,11 +21,13 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 import robust_diffusion
-from robust_diffusion import GCN, PGD, Budget, RandomInjection, evaluate
+from robust_diffusion import Budget, evaluate
+from robust_diffusion.attacks import PGD, RandomInjection
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.experiment.evaluate_run import evaluate_run
 from robust_diffusion.experiment.run import run_and_record
+from robust_diffusion.models import GCN
 from robust_diffusion.training.module import NodeClassification
 
 PACKAGE = str(Path(robust_diffusion.__file__).parent)

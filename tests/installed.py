@@ -48,21 +48,24 @@ ON_CORA = {
 REFUSED = {"figure flows scale=smoke": "pip install 'robust-diffusion[report]'"}
 """What needs an extra."""
 
-DOCTESTS = """
-import doctest, importlib, inspect, robust_diffusion
-for name in sorted(robust_diffusion.__all__):
-    if name.startswith("__"):
-        continue
-    of = inspect.unwrap(getattr(robust_diffusion, name))
+PAGES = "\n".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+
+NAMES = re.findall(r"^::: (robust_diffusion(?:\.[a-z]+)?\.\w+)$", PAGES, re.MULTILINE)
+
+DOCTESTS = f"""
+import doctest, importlib, inspect
+for name in {sorted(NAMES)}:
+    package, _, attribute = name.rpartition(".")
+    of = inspect.unwrap(getattr(importlib.import_module(package), attribute))
     place = importlib.import_module(of.__module__).__file__
-    test = doctest.DocTestParser().get_doctest(of.__doc__, {}, name, place, None)
+    test = doctest.DocTestParser().get_doctest(of.__doc__, {{}}, name, place, None)
     assert doctest.DocTestRunner().run(test).failed == 0, name
 """
 
 README_CALL = """
 from torch_geometric.nn.models import GCN
 from robust_diffusion.data.sources import citation_like_graph
-from robust_diffusion import GraphDataModule
+from robust_diffusion.data import GraphDataModule
 data = GraphDataModule.from_data(citation_like_graph(num_nodes=600, num_edges=1200)).graph
 model = GCN(data.num_features, 8, 2, 7)
 """

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from robust_diffusion import FGSM, GCN, TDGIA, Budget, Fit, GraphPDE, Solver
-from robust_diffusion.attacks import Attack, GivenGraph, InjectionAdversary
+from robust_diffusion import Budget, GraphPDE, Solver
+from robust_diffusion.attacks import FGSM, TDGIA, Attack, GivenGraph, InjectionAdversary
 from robust_diffusion.checks import (
     check_argument,
     check_choice,
@@ -26,6 +26,8 @@ from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.experiment.overrides import check_keys
 from robust_diffusion.flows import Flow
+from robust_diffusion.models import GCN
+from robust_diffusion.training import Fit
 from tests.graphs import without_type_checks
 
 TEXTS = [path.read_text(encoding="utf-8") for path in CONFIG_DIR.rglob("*.yaml")]

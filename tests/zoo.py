@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from robust_diffusion import Budget, GraphDataModule, RandomInjection, fit, open_dataset
+from robust_diffusion import Budget, fit, open_dataset
+from robust_diffusion.attacks import RandomInjection
+from robust_diffusion.data import GraphDataModule
 from robust_diffusion.evaluation.evaluate_model import subject_of
 from robust_diffusion.evaluation.zoo import Zoo, ZooEntry, build_recorded, write_index
 from robust_diffusion.system.artifact import Artifact, write_artifact

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from robust_diffusion import GCN, BiSmoothing, certify
+from robust_diffusion import certify
+from robust_diffusion.certificates import BiSmoothing
 from robust_diffusion.certificates.collective import Reach, most_changed
 from robust_diffusion.data.sources import citation_like_graph
+from robust_diffusion.models import GCN
 from tests.certificates.test_schemes import by_deletions
 
 N, EDGES, P_E, P_N = 4, frozenset({(0, 1), (1, 2), (0, 2), (2, 3)}), 0.8, 0.3

@@ -13,9 +13,11 @@ from safetensors.torch import save_file
 from torch import nn
 from torch_geometric.nn import models as pyg
 
-from robust_diffusion import FGSM, GCN, Budget, evaluate, load_model, open_dataset
+from robust_diffusion import Budget, evaluate, load_model, open_dataset
+from robust_diffusion.attacks import FGSM
 from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.data.sources import citation_like_graph
+from robust_diffusion.models import GCN
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import Artifact
 from tests.conftest import TINY_DATA

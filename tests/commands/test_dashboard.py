@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import wandb
 
-from robust_diffusion import attack_names, build_attack
+from robust_diffusion.attacks import attack_names, build_attack
 from robust_diffusion.commands import dashboard
 from robust_diffusion.commands.dashboard import (
     build_dashboard,

@@ -9,7 +9,7 @@ import torch
 from sklearn.linear_model import Ridge
 from torch_geometric.utils import degree
 
-from robust_diffusion import GraphDataModule
+from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.split import linear_margins
 from robust_diffusion.errors import ConfigError, DataError
 from tests.drawn import drawn_data

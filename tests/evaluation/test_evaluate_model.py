@@ -12,26 +12,15 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import models as pyg
 
-from robust_diffusion import (
-    PGD,
-    TDGIA,
-    Attack,
-    AutoInjection,
-    Budget,
-    GraphDataModule,
-    NodeClassification,
-    PerturbedGraph,
-    RandomFlip,
-    RobustnessReport,
-    attack,
-    evaluate,
-    models,
-)
+from robust_diffusion import Attack, Budget, RobustnessReport, attack, evaluate, models
+from robust_diffusion.attacks import PGD, TDGIA, AutoInjection, PerturbedGraph, RandomFlip
+from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
 from robust_diffusion.evaluation import WhiteBox
 from robust_diffusion.models.checked import sorted_by
 from robust_diffusion.system.artifact import read_artifact
 from robust_diffusion.system.tensor_hashes import state_hash
+from robust_diffusion.training import NodeClassification
 from robust_diffusion.training.fit_model import fit
 from tests.drawn import CLASSES, FEATURES, NODES, drawn_data
 from tests.graphs import without_type_checks

@@ -6,10 +6,12 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from robust_diffusion import GCN, evaluate, unit_test
+from robust_diffusion import evaluate
 from robust_diffusion.attacks import Budget
 from robust_diffusion.data.sources import load_defense_test
 from robust_diffusion.errors import DataError
+from robust_diffusion.evaluation import unit_test
+from robust_diffusion.models import GCN
 from tests.data.sources.test_with_splits import EDGES, N, defense_test
 
 FLIPPED = {(0, 1), (3, 9)}

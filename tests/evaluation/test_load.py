@@ -8,10 +8,10 @@ import torch
 from hydra.utils import instantiate
 from safetensors.torch import save_file
 
-from robust_diffusion import GCN
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation.load import ModelTraining, Recipe, load_checkpoint
+from robust_diffusion.models import GCN
 from robust_diffusion.records.store import ArtifactStore
 from tests.zoo import CONFIG
 

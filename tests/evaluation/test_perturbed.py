@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from robust_diffusion import PGD, AutoInjection, Budget, RobustnessReport, evaluate, fit
-from robust_diffusion.attacks import GRBCD, PRBCD
+from robust_diffusion import Budget, RobustnessReport, evaluate, fit
+from robust_diffusion.attacks import GRBCD, PGD, PRBCD, AutoInjection
 from robust_diffusion.attacks.base import Problem
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.injection import auto

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion import GCN, MLP, attack_each, right_by_edges
 from robust_diffusion.attacks.base import Kind
 from robust_diffusion.errors import AttackError, ConfigError
+from robust_diffusion.evaluation import attack_each, right_by_edges
+from robust_diffusion.models import GCN, MLP
 from tests.attacks.contract import graph
 from tests.graphs import without_type_checks
 

@@ -13,27 +13,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion import (
+from robust_diffusion import Attack, Budget, RobustnessReport, evaluate, fit
+from robust_diffusion.attacks import (
     DICE,
-    GCN,
     GRBCD,
-    MLP,
     PGD,
     PRBCD,
-    Attack,
     AutoInjection,
     AutoModification,
-    Budget,
     GradientInjection,
     PerturbedGraph,
     PGDModification,
-    RobustnessReport,
-    evaluate,
-    fit,
 )
 from robust_diffusion.attacks.injection.base import InjectionAttack
 from robust_diffusion.attacks.modification.base import ModificationAttack
 from robust_diffusion.errors import AttackError, ConfigError
+from robust_diffusion.models import GCN, MLP
 from robust_diffusion.models.checked import sorted_row
 from tests.attacks.contract import make
 from tests.drawn import CLASSES, FEATURES, drawn_data

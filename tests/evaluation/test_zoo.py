@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from robust_diffusion import load_model, open_dataset, unit_test
+from robust_diffusion import load_model, open_dataset
 from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.evaluation import unit_test
 from robust_diffusion.evaluation.zoo import Zoo, build_recorded
 from robust_diffusion.records.records import Record
 from robust_diffusion.system.artifact import Artifact, write_artifact

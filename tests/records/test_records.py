@@ -362,8 +362,8 @@ def test_what_is_no_file_or_compressed_is_refused(name: str, error: type[Excepti
     ("adversary", "name"),
     [
         ({}, "gcn"),
-        ({"_target_": "robust_diffusion.InjectionAdversary"}, "gcn, adversary"),
-        ({"_target_": "robust_diffusion.FlipAdversary"}, "gcn, flip adversary"),
+        ({"_target_": "robust_diffusion.attacks.InjectionAdversary"}, "gcn, adversary"),
+        ({"_target_": "robust_diffusion.attacks.FlipAdversary"}, "gcn, flip adversary"),
         ({"_target_": "mine.Noise"}, "gcn, noise adversary"),
     ],
 )

@@ -71,7 +71,7 @@ def test_an_mlp_that_was_attacked_less_is_a_control_all_the_same() -> None:
 def test_the_best_of_several_mlps_is_the_control() -> None:
     weaker = trained_for(record("mlp", "black_box", clean=0.5, speit=0.5), 10)
     adversary = record("mlp", "black_box", clean=0.7, speit=0.7)
-    training = {"adversary": {"_target_": "robust_diffusion.InjectionAdversary"}}
+    training = {"adversary": {"_target_": "robust_diffusion.attacks.InjectionAdversary"}}
     adversary |= {"run": "a", "config": adversary["config"] | {"training": training}}
     cells = show_worst_cases([MLP[0], weaker, adversary, FLOW[2]]).cells.set_index("model")
     assert dict(cells["above MLP"]) == {

@@ -21,21 +21,14 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 from torch_geometric.nn import models
 
-from robust_diffusion import (
-    GCN,
-    Budget,
-    GivenGraph,
-    Graph,
-    MetaGRBCD,
-    RobustnessReport,
-    evaluate,
-    fit,
-    right_by_edges,
-    run_experiment,
-)
+from robust_diffusion import Budget, RobustnessReport, evaluate, fit, run_experiment
+from robust_diffusion.attacks import GivenGraph, MetaGRBCD
 from robust_diffusion.certificates.report import read_certificates
 from robust_diffusion.data.split import target_nodes
 from robust_diffusion.errors import ConfigError, RobustDiffusionError, TrainingError
+from robust_diffusion.evaluation import right_by_edges
+from robust_diffusion.models import GCN
+from robust_diffusion.operators import Graph
 from robust_diffusion.records.records import encoded
 from robust_diffusion.system.artifact import Artifact, write_artifact
 from robust_diffusion.system.boundary import describe, expected_cause

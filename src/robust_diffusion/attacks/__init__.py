@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from robust_diffusion.attacks.modification.prbcd import LRBCD as LRBCD, PRBCD as PRBCD
     from robust_diffusion.attacks.modification.random_flip import DICE as DICE
     from robust_diffusion.attacks.modification.random_flip import RandomFlip as RandomFlip
+    from robust_diffusion.attacks.named import attack_names as attack_names
+    from robust_diffusion.attacks.named import build_attack as build_attack
     from robust_diffusion.models.checked import seeded as seeded
     # isort: on
 

@@ -339,7 +339,7 @@ class PerturbedGraph:
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import PerturbedGraph
+        >>> from robust_diffusion.attacks import PerturbedGraph
         >>> edge_index = torch.tensor([[0, 1, 2, 0], [1, 0, 0, 2]])
         >>> graph = PerturbedGraph(torch.zeros(3, 5), edge_index, num_original_nodes=2)
         >>> graph.to_data().injected_mask.tolist()
@@ -454,7 +454,9 @@ class Attack(ABC):
             `budget.node_ratio`; if not, it only flips edges.
 
     Examples:
-        >>> from robust_diffusion import GCN, PGD, Budget, attack
+        >>> from robust_diffusion import Budget, attack
+        >>> from robust_diffusion.attacks import PGD
+        >>> from robust_diffusion.models import GCN
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> attack(GCN(8, 8, 7), data, Budget(2, 3), PGD(num_steps=2))

@@ -67,7 +67,9 @@ class Budget:
 
         A bag of words, and injected nodes of at most twenty words:
 
-        >>> from robust_diffusion import GCN, PGD, attack
+        >>> from robust_diffusion import attack
+        >>> from robust_diffusion.attacks import PGD
+        >>> from robust_diffusion.models import GCN
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=50)
         >>> data.x = (data.x > 1).float()
@@ -255,7 +257,9 @@ class SpentBudget:
         largest_feature_change: Largest change of one feature of an original node.
 
     Examples:
-        >>> from robust_diffusion import Budget, RandomInjection, MLP, evaluate
+        >>> from robust_diffusion import Budget, evaluate
+        >>> from robust_diffusion.attacks import RandomInjection
+        >>> from robust_diffusion.models import MLP
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> report = evaluate(MLP(8, 8, 7), data, budget=Budget(2, 3), attacks="random")

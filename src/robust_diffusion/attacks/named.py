@@ -15,7 +15,7 @@ def attack_names() -> tuple[str, ...]:
     """Return the names of the attacks that have options in `conf/attack/`.
 
     Examples:
-        >>> from robust_diffusion import attack_names
+        >>> from robust_diffusion.attacks import attack_names
         >>> "tdgia" in attack_names()
         True
     """
@@ -33,7 +33,7 @@ def build_attack(name: str) -> Attack:
         ConfigError: An unknown name.
 
     Examples:
-        >>> from robust_diffusion import build_attack
+        >>> from robust_diffusion.attacks import build_attack
         >>> type(build_attack("tdgia")).__name__
         'TDGIA'
     """

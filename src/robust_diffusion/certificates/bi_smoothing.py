@@ -54,7 +54,7 @@ class BiSmoothing(Smoothing):
         ConfigError: A number is out of range.
 
     Examples:
-        >>> from robust_diffusion import BiSmoothing
+        >>> from robust_diffusion.certificates import BiSmoothing
         >>> BiSmoothing(p_n=0.95, max_nodes=2).unit
         'injected nodes'
     """

@@ -148,7 +148,9 @@ def certify(
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import GCN, SparseSmoothing, certify, fit
+        >>> from robust_diffusion import certify, fit
+        >>> from robust_diffusion.certificates import SparseSmoothing
+        >>> from robust_diffusion.models import GCN
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=200, num_edges=400, num_features=16)
         >>> _ = torch.manual_seed(0)

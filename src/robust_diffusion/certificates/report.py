@@ -94,7 +94,9 @@ class CertificateReport:
             `local`, or if the bound is infinite.
 
     Examples:
-        >>> from robust_diffusion import GCN, SparseSmoothing, certify
+        >>> from robust_diffusion import certify
+        >>> from robust_diffusion.certificates import SparseSmoothing
+        >>> from robust_diffusion.models import GCN
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> scheme = SparseSmoothing(samples=20, max_additions=1)

@@ -186,7 +186,8 @@ class SmoothedModel(nn.Module):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import GCN, SmoothedModel, SparseSmoothing
+        >>> from robust_diffusion.certificates import SmoothedModel, SparseSmoothing
+        >>> from robust_diffusion.models import GCN
         >>> model = SmoothedModel(GCN(5, 4, 3).eval(), SparseSmoothing(), draws=8)
         >>> model(torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])).shape
         torch.Size([3, 3])

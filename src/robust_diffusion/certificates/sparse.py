@@ -49,7 +49,7 @@ class SparseSmoothing(Smoothing):
         ConfigError: A number is out of range.
 
     Examples:
-        >>> from robust_diffusion import SparseSmoothing
+        >>> from robust_diffusion.certificates import SparseSmoothing
         >>> SparseSmoothing(p_minus=0.6, samples=500).unit
         'flipped edges'
     """

@@ -58,7 +58,7 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
             transductive graph with clusters or edge numbers.
 
     Examples:
-        >>> from robust_diffusion import GraphDataModule
+        >>> from robust_diffusion.data import GraphDataModule
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> datamodule = GraphDataModule.from_data(data, normalize="arctan")

@@ -116,11 +116,10 @@ def evaluate(
     control; an ensemble such as `auto` that does less harm reports the control's graph, flagged.
 
     Examples:
-        >>> import torch
-        >>> from robust_diffusion import Budget, GraphPDE, PGD, evaluate, fit
+        >>> from robust_diffusion import Budget, GraphPDE, evaluate, fit
+        >>> from robust_diffusion.attacks import PGD
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=200, num_edges=400, num_features=16)
-        >>> _ = torch.manual_seed(0)
         >>> model = GraphPDE(16, 8, 7, flow="heat")
         >>> _ = fit(model, data, max_epochs=2, accelerator="cpu")
         >>> budget = Budget(max_injected_nodes=3, max_edges_per_injected_node=3)
@@ -252,7 +251,8 @@ def attack(
         RobustDiffusionError: See `evaluate`.
 
     Examples:
-        >>> from robust_diffusion import GCN, Budget, attack
+        >>> from robust_diffusion import Budget, attack
+        >>> from robust_diffusion.models import GCN
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> graph = attack(GCN(8, 8, 7), data, Budget(2, 3), "random")

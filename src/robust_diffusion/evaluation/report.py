@@ -74,7 +74,8 @@ class AttackReport:
             seed.
 
     Examples:
-        >>> from robust_diffusion import MLP, Budget, evaluate
+        >>> from robust_diffusion import Budget, evaluate
+        >>> from robust_diffusion.models import MLP
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> report = evaluate(MLP(8, 8, 7), data, budget=Budget(2, 3), attacks="random")
@@ -198,7 +199,8 @@ class RobustnessReport:
         clean: The clean graph that the model saw, with its target nodes as `target_nodes`.
 
     Examples:
-        >>> from robust_diffusion import MLP, Budget, evaluate
+        >>> from robust_diffusion import Budget, evaluate
+        >>> from robust_diffusion.models import MLP
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> report = evaluate(MLP(8, 8, 7), data, budget=Budget(2, 3), attacks="random")

@@ -66,15 +66,15 @@ def attack_each(
 
     Returns:
         A frame indexed by `node`. Its columns are the class `label`; the `degree`; the `margin`,
-        the logit of the class minus the best other logit on the clean graph; `edges`, which is 0 if
-        the model errs without an attack and missing if `max_edges` did not suffice; and
-        `max_edges`.
+        the logit of the class minus the best other logit on the clean graph; `edges`, 0 if the
+        model errs without an attack and missing if `max_edges` did not suffice; and `max_edges`.
 
     Raises:
         RobustDiffusionError: Any error of `evaluate`, or the model has no gradient.
 
     Examples:
-        >>> from robust_diffusion import GCN, attack_each
+        >>> from robust_diffusion.evaluation import attack_each
+        >>> from robust_diffusion.models import GCN
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> frame = attack_each(GCN(8, 8, 7), data, 2, nodes=range(3), progress=False)
@@ -137,7 +137,7 @@ def right_by_edges(
 
     Examples:
         >>> import pandas as pd
-        >>> from robust_diffusion import right_by_edges
+        >>> from robust_diffusion.evaluation import right_by_edges
         >>> frame = pd.DataFrame({"edges": pd.array([0, 1, None, None], dtype="Int64")})
         >>> right_by_edges(frame, max_edges=2)["all"].tolist()
         [0.75, 0.5, 0.5]

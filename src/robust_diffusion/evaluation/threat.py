@@ -77,7 +77,8 @@ class WhiteBox:
             `adaptive_form` there. `None` for the victim's configuration.
 
     Examples:
-        >>> from robust_diffusion import GNNGuard, WhiteBox
+        >>> from robust_diffusion.evaluation import WhiteBox
+        >>> from robust_diffusion.models import GNNGuard
         >>> seen = WhiteBox(gradient="adaptive").seen(GNNGuard(5, 8, 3))
         >>> seen.guard.gradient
         'straight_through'
@@ -147,7 +148,9 @@ class BlackBox:
     Examples:
         >>> from functools import partial
         >>> import pytorch_lightning as pl
-        >>> from robust_diffusion import GCN, BlackBox, Fit
+        >>> from robust_diffusion.evaluation import BlackBox
+        >>> from robust_diffusion.models import GCN
+        >>> from robust_diffusion.training import Fit
         >>> fit = Fit(partial(pl.Trainer, accelerator="cpu"), max_epochs=100)
         >>> BlackBox({"gcn": partial(GCN, hidden_channels=64)}, fit).name
         'black_box'
@@ -200,7 +203,9 @@ class Poisoning(BlackBox):
     Examples:
         >>> from functools import partial
         >>> import pytorch_lightning as pl
-        >>> from robust_diffusion import GCN, Fit, Poisoning
+        >>> from robust_diffusion.evaluation import Poisoning
+        >>> from robust_diffusion.models import GCN
+        >>> from robust_diffusion.training import Fit
         >>> fit = Fit(partial(pl.Trainer, accelerator="cpu"), max_epochs=100)
         >>> Poisoning({"gcn": partial(GCN, hidden_channels=64)}, fit).name
         'poisoning'

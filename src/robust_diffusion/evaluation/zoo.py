@@ -279,7 +279,8 @@ def unit_test(
         DataError: The zoo is missing or damaged, or its graphs belong to another clean graph.
 
     Examples:
-        >>> from robust_diffusion import load_model, open_dataset, unit_test
+        >>> from robust_diffusion import load_model, open_dataset
+        >>> from robust_diffusion.evaluation import unit_test
         >>> frame = unit_test(load_model("gcn"), open_dataset("cora"))  # doctest: +SKIP
     """
     subject = subject_of(model, data, nodes, device, seed=seed)

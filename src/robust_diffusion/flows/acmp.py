@@ -32,7 +32,8 @@ class ACMP(AttentionFlow):
         The authors' code sums (a - beta) z_v - z_u, which is only the equation for beta = 0.
 
     Examples:
-        >>> from robust_diffusion import ACMP, GraphPDE
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.flows import ACMP
         >>> GraphPDE(5, out_channels=3, flow=ACMP).layers[0].flow.repulsion
         0.05
     """

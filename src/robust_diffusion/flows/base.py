@@ -68,7 +68,8 @@ class Flow(nn.Module, ABC):
         ConfigError: An argument of any flow is unknown or out of range.
 
     Examples:
-        >>> from robust_diffusion import Beltrami, Flow
+        >>> from robust_diffusion import Flow
+        >>> from robust_diffusion.flows import Beltrami
         >>> flow = Beltrami(16, t_end=2.0)
         >>> isinstance(flow, Flow), flow.t_end
         (True, 2.0)

@@ -15,7 +15,8 @@ class Beltrami(ModulatedFlow):
     see `ModulatedFlow`.
 
     Examples:
-        >>> from robust_diffusion import Beltrami, GraphPDE
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.flows import Beltrami
         >>> GraphPDE(5, out_channels=3, flow=Beltrami).layers[0].flow.modulation_exponents
         (-1.0, -1.0)
     """

@@ -35,7 +35,8 @@ class Blend(Grand):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import Blend, GraphPDE
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.flows import Blend
         >>> x, edge_index = torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])
         >>> GraphPDE(5, 4, 2, flow=lambda width: Blend(width, positions=4))(x, edge_index).shape
         torch.Size([3, 2])

@@ -30,7 +30,8 @@ class Dragon(Grand):
         order: alpha_j, each in (0, 1], at least one.
 
     Examples:
-        >>> from robust_diffusion import Dragon, GraphPDE
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.flows import Dragon
         >>> GraphPDE(5, out_channels=3, flow=Dragon).layers[0].flow.order
         (0.5, 1.0)
     """

@@ -21,7 +21,8 @@ class Frond(Grand):
         order: alpha, in (0, 1].
 
     Examples:
-        >>> from robust_diffusion import Frond, GraphPDE
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.flows import Frond
         >>> GraphPDE(5, out_channels=3, flow=Frond).layers[0].flow.order
         0.85
     """

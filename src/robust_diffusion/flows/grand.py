@@ -21,7 +21,8 @@ class Grand(AttentionFlow):
             code multiplies by the sigmoid of a parameter that it resets to 0, which is 0.5.
 
     Examples:
-        >>> from robust_diffusion import Grand, GraphPDE
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.flows import Grand
         >>> GraphPDE(5, out_channels=3, flow=Grand).layers[0].flow.rate
         1.0
     """

@@ -26,7 +26,8 @@ class GrandPP(AttentionFlow):
         labels, so it acts at all nodes.
 
     Examples:
-        >>> from robust_diffusion import GrandPP, GraphPDE
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.flows import GrandPP
         >>> GraphPDE(5, out_channels=3, flow=GrandPP).layers[0].flow.source
         1.0
     """

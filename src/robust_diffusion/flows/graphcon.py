@@ -31,7 +31,8 @@ class GraphCON(Flow):
         here, `solver` integrates the equation.
 
     Examples:
-        >>> from robust_diffusion import GraphCON, GraphPDE
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.flows import GraphCON
         >>> GraphPDE(5, out_channels=3, flow=GraphCON).layers[0].flow.damping
         1.0
     """

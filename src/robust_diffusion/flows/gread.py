@@ -37,7 +37,8 @@ class GREAD(AttentionFlow):
         Here, A is the attention of the current state, as in the other flows.
 
     Examples:
-        >>> from robust_diffusion import GREAD, GraphPDE
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.flows import GREAD
         >>> GraphPDE(5, out_channels=3, flow=GREAD).layers[0].flow.reaction
         'bspm'
     """

@@ -63,7 +63,8 @@ class Hang(HamiltonianFlow):
         q' (`add_source`). In the text, q is the output, as here.
 
     Examples:
-        >>> from robust_diffusion import GraphPDE, Hang
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.flows import Hang
         >>> GraphPDE(5, out_channels=3, flow=Hang).layers[0].flow.scale
         'node'
     """

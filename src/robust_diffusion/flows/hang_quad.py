@@ -43,7 +43,8 @@ class HangQuad(HamiltonianFlow):
         H is not conserved. Here, both follow Hamilton's equations.
 
     Examples:
-        >>> from robust_diffusion import GraphPDE, HangQuad
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.flows import HangQuad
         >>> GraphPDE(5, out_channels=3, flow=HangQuad).layers[0].flow.scale
         'node'
     """

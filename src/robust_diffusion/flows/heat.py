@@ -26,7 +26,8 @@ class Heat(Flow):
             normalisation, as in the authors' code.
 
     Examples:
-        >>> from robust_diffusion import GraphPDE, Heat
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.flows import Heat
         >>> GraphPDE(5, out_channels=3, flow=Heat).layers[0].flow.t_end
         1.0
     """

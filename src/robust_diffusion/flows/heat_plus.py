@@ -26,7 +26,8 @@ class HeatPlus(Heat):
         diffusivity: kappa before training, positive.
 
     Examples:
-        >>> from robust_diffusion import GraphPDE, HeatPlus
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.flows import HeatPlus
         >>> round(GraphPDE(5, out_channels=3, flow=HeatPlus).layers[0].flow.diffusivity.item(), 3)
         1.0
     """

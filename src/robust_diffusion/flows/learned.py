@@ -43,7 +43,8 @@ class Learned(AttentionFlow):
         modulation_channels: Width of V, at least 1.
 
     Examples:
-        >>> from robust_diffusion import GraphPDE, Learned
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.flows import Learned
         >>> GraphPDE(5, out_channels=3, flow=Learned).layers[0].flow.hidden
         Linear(in_features=3, out_features=8, bias=True)
     """

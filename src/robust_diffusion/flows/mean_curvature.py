@@ -13,7 +13,8 @@ class MeanCurvature(ModulatedFlow):
     Reference: eq. (curv) and (mtx_mean), arXiv:2209.07754. For the arguments see `ModulatedFlow`.
 
     Examples:
-        >>> from robust_diffusion import GraphPDE, MeanCurvature
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.flows import MeanCurvature
         >>> GraphPDE(5, out_channels=3, flow=MeanCurvature).layers[0].flow.modulation_exponents
         (0.0, -1.0)
     """

@@ -34,7 +34,8 @@ class PLaplacian(ModulatedFlow):
         options: See `ModulatedFlow`.
 
     Examples:
-        >>> from robust_diffusion import GraphPDE, PLaplacian
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.flows import PLaplacian
         >>> GraphPDE(5, out_channels=3, flow=PLaplacian).layers[0].flow.p
         3.0
     """

@@ -15,7 +15,8 @@ class UniformModulation(ModulatedFlow):
     Reference: of this project; the control of eq. (belt), arXiv:2209.07754.
 
     Examples:
-        >>> from robust_diffusion import GraphPDE, UniformModulation
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.flows import UniformModulation
         >>> GraphPDE(5, out_channels=3, flow=UniformModulation).layers[0].flow.modulation_exponents
         (0.0, 0.0)
     """

@@ -142,7 +142,7 @@ class GCN(NormalizedStack):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import GCN
+        >>> from robust_diffusion.models import GCN
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
         >>> GCN(5, 8, 3)(x, edge_index).shape
         torch.Size([4, 3])
@@ -173,7 +173,7 @@ class GAT(LayerStack):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import GAT
+        >>> from robust_diffusion.models import GAT
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
         >>> GAT(5, 8, 3)(x, edge_index).shape
         torch.Size([4, 3])
@@ -209,7 +209,7 @@ class GIN(LayerStack):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import GIN
+        >>> from robust_diffusion.models import GIN
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
         >>> GIN(5, 8, 3)(x, edge_index).shape
         torch.Size([4, 3])
@@ -268,7 +268,7 @@ class GraphSAGE(NormalizedStack):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import GraphSAGE
+        >>> from robust_diffusion.models import GraphSAGE
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
         >>> GraphSAGE(5, 8, 3)(x, edge_index).shape
         torch.Size([4, 3])
@@ -319,7 +319,7 @@ class RobustGCN(nn.Module):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import RobustGCN
+        >>> from robust_diffusion.models import RobustGCN
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
         >>> RobustGCN(5, 8, 3)(x, edge_index).shape
         torch.Size([4, 3])

@@ -47,7 +47,7 @@ class GNNGuard(LayerStack):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import GNNGuard
+        >>> from robust_diffusion.models import GNNGuard
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
         >>> GNNGuard(5, 8, 3)(x, edge_index).shape
         torch.Size([4, 3])
@@ -101,7 +101,7 @@ class GCNJaccard(SwitchableGradient, LayerStack):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import GCNJaccard
+        >>> from robust_diffusion.models import GCNJaccard
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
         >>> GCNJaccard(5, 8, 3)(x, edge_index).shape
         torch.Size([4, 3])
@@ -196,7 +196,7 @@ class GCNSVD(SwitchableGradient, LayerStack):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import GCNSVD
+        >>> from robust_diffusion.models import GCNSVD
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
         >>> GCNSVD(5, 8, 3, rank=2)(x, edge_index).shape
         torch.Size([4, 3])
@@ -268,7 +268,7 @@ class SoftMedianGDC(SwitchableGradient, LayerStack):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import SoftMedianGDC
+        >>> from robust_diffusion.models import SoftMedianGDC
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
         >>> SoftMedianGDC(5, 8, 3)(x, edge_index).shape
         torch.Size([4, 3])

@@ -237,7 +237,7 @@ class BeltramiGuard(GraphPDE):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import BeltramiGuard
+        >>> from robust_diffusion.models import BeltramiGuard
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
         >>> BeltramiGuard(5, 8, 3)(x, edge_index).shape
         torch.Size([4, 3])

@@ -40,7 +40,7 @@ class GRBModel(nn.Module):
     Examples:
         >>> import torch
         >>> from torch import nn
-        >>> from robust_diffusion import GRBModel
+        >>> from robust_diffusion.models import GRBModel
         >>> class Summed(nn.Module):
         ...     def forward(self, x, adj):
         ...         return torch.sparse.mm(adj, x)

@@ -40,7 +40,7 @@ class Guard:
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import Guard
+        >>> from robust_diffusion.models import Guard
         >>> from robust_diffusion.operators import Graph
         >>> graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
         >>> kept, weighted = Guard(threshold=0.5)(torch.eye(2), graph)

@@ -43,7 +43,7 @@ class MLP(LayerStack):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import MLP
+        >>> from robust_diffusion.models import MLP
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
         >>> MLP(5, 8, 3)(x, edge_index).shape
         torch.Size([4, 3])
@@ -127,7 +127,7 @@ class APPNP(PropagatingMLP):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import APPNP
+        >>> from robust_diffusion.models import APPNP
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
         >>> APPNP(5, 8, 3)(x, edge_index).shape
         torch.Size([4, 3])
@@ -207,7 +207,7 @@ class ElasticGNN(PropagatingMLP):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import ElasticGNN
+        >>> from robust_diffusion.models import ElasticGNN
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
         >>> ElasticGNN(5, 8, 3)(x, edge_index).shape
         torch.Size([4, 3])
@@ -275,7 +275,7 @@ class GPRGNN(PropagatingMLP):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import GPRGNN
+        >>> from robust_diffusion.models import GPRGNN
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
         >>> GPRGNN(5, 8, 3)(x, edge_index).shape
         torch.Size([4, 3])
@@ -329,7 +329,7 @@ class RUNG(SwitchableGradient, PropagatingMLP):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import RUNG
+        >>> from robust_diffusion.models import RUNG
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
         >>> RUNG(5, 8, 3)(x, edge_index).shape
         torch.Size([4, 3])

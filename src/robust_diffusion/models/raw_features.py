@@ -23,7 +23,7 @@ class RawFeatures(nn.Module):
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import RawFeatures
+        >>> from robust_diffusion.models import RawFeatures
         >>> from robust_diffusion.data.normalize import feature_scale
         >>> words = torch.tensor([[0.0, 2.0], [1.0, 0.0]])
         >>> scale = feature_scale(words)

@@ -29,7 +29,8 @@ class Rewiring:
         ConfigError: A ratio is out of range.
 
     Examples:
-        >>> from robust_diffusion import GraphPDE, Rewiring
+        >>> from robust_diffusion import GraphPDE
+        >>> from robust_diffusion.models import Rewiring
         >>> model = GraphPDE(5, out_channels=3, rewiring=Rewiring(keep_ratio=0.8))
         >>> model.layers[0].rewiring.keep_ratio
         0.8

@@ -138,7 +138,9 @@ class Graph:
 
     Examples:
         >>> import torch
-        >>> from robust_diffusion import Graph, Heat, Solver
+        >>> from robust_diffusion import Solver
+        >>> from robust_diffusion.flows import Heat
+        >>> from robust_diffusion.operators import Graph
         >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
         >>> graph = Graph.from_edge_index(edge_index, num_nodes=3)
         >>> Solver("rk4", num_steps=8).solve(Heat(4), torch.ones(3, 4), graph, times=[0, 0.5]).shape

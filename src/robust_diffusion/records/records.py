@@ -168,7 +168,7 @@ def latest_by_run(records: Iterable[Record]) -> dict[str, Record]:
     """Return the latest finished record of each run, or its latest failure if it never finished.
 
     Examples:
-        >>> from robust_diffusion import latest_by_run
+        >>> from robust_diffusion.records import latest_by_run
         >>> records = [{"run": "a", "epochs": 3}, {"run": "a", "epochs": 5}]
         >>> latest_by_run(records)["a"]["epochs"]
         5

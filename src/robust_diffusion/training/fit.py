@@ -64,7 +64,8 @@ class FitResult:
     """Result of a fit.
 
     Examples:
-        >>> from robust_diffusion import MLP, fit
+        >>> from robust_diffusion import fit
+        >>> from robust_diffusion.models import MLP
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> result = fit(MLP(8, 8, 7), data, max_epochs=2, accelerator="cpu", progress=False)
@@ -150,7 +151,9 @@ class Fit:
         >>> from pathlib import Path
         >>> from tempfile import TemporaryDirectory
         >>> import pytorch_lightning as pl
-        >>> from robust_diffusion import MLP, Fit, GraphDataModule
+        >>> from robust_diffusion.data import GraphDataModule
+        >>> from robust_diffusion.models import MLP
+        >>> from robust_diffusion.training import Fit
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> trainer = partial(pl.Trainer, accelerator="cpu", enable_model_summary=False)

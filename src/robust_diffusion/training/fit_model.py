@@ -57,8 +57,7 @@ def fit(
         weight_decay: Adam's weight decay, at least 0.
         accelerator: Accelerator of Lightning's trainer: auto, cpu or gpu.
         adversary: Adversarial training, such as `InjectionAdversary`; `None` for none.
-        directory: Folder for the best checkpoint; other checkpoints in it stay. `None` saves no
-            checkpoint.
+        directory: Folder for the best checkpoint; other files in it stay. `None` saves none.
         progress: Show a bar on a terminal.
         transductive: Show the model the whole graph in training, without the labels of validation
             and test nodes. Only for a `Data`; a datamodule has its own setting.
@@ -69,7 +68,8 @@ def fit(
         TrainingError: The loss is not finite.
 
     Examples:
-        >>> from robust_diffusion import MLP, fit
+        >>> from robust_diffusion import fit
+        >>> from robust_diffusion.models import MLP
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> result = fit(MLP(8, 8, 7), data, max_epochs=2, accelerator="cpu", progress=False)

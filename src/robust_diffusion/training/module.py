@@ -64,7 +64,9 @@ class NodeClassification(pl.LightningModule):
         cuda_graphs: Capture passes over a graph as CUDA graphs on a GPU; see `CapturedPasses`.
 
     Examples:
-        >>> from robust_diffusion import MLP, GraphDataModule, NodeClassification
+        >>> from robust_diffusion.data import GraphDataModule
+        >>> from robust_diffusion.models import MLP
+        >>> from robust_diffusion.training import NodeClassification
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> datamodule = GraphDataModule.from_data(data)

@@ -12,7 +12,7 @@ from torch_geometric import nn as pyg
 from torch_geometric.data import Data
 from torch_geometric.utils import to_dense_adj
 
-from robust_diffusion import GAT, GCN, BeltramiGuard, GNNGuard, GraphPDE, Solver
+from robust_diffusion import GraphPDE, Solver
 from robust_diffusion.attacks.base import Problem
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.feature_set import feature_set
@@ -23,6 +23,7 @@ from robust_diffusion.attacks.injection.edge_allocation import SHARINGS
 from robust_diffusion.attacks.injection.edge_placement import Placement, reallocate
 from robust_diffusion.attacks.injection.features import neighbourhood, similarity
 from robust_diffusion.errors import TrainingError
+from robust_diffusion.models import GAT, GCN, BeltramiGuard, GNNGuard
 from robust_diffusion.models.adaptive import MeanOverDraws, adaptive_form
 from tests.attacks.contract import clean, graph, problem, state, trained
 from tests.attacks.graphs import mean_of_neighbours, nan_gradient, without_gradient

@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from robust_diffusion import GCN, Budget, GraphPDE, MetaGRBCD, Solver, attack
-from robust_diffusion.attacks import spent_budget
+from robust_diffusion import Budget, GraphPDE, Solver, attack
+from robust_diffusion.attacks import MetaGRBCD, spent_budget
 from robust_diffusion.attacks.modification.base import flipped
 from robust_diffusion.attacks.modification.meta_grbcd import Trained
+from robust_diffusion.models import GCN
 from robust_diffusion.operators import current_backend
 from tests.drawn import CLASSES, FEATURES, drawn_data
 

@@ -13,8 +13,8 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from robust_diffusion import Budget, GivenGraph, open_dataset
-from robust_diffusion.attacks import spent_budget
+from robust_diffusion import Budget, open_dataset
+from robust_diffusion.attacks import GivenGraph, spent_budget
 from robust_diffusion.data.download import DatasetFolder
 from robust_diffusion.data.inventory import statistics
 from robust_diffusion.data.sources import load_defense_test, load_heterophilous, load_prognn

@@ -57,7 +57,9 @@ class InjectionAdversary:
         feature_limits: Smallest and largest injected feature; `None` for the range of the view.
 
     Examples:
-        >>> from robust_diffusion import GCN, InjectionAdversary, fit
+        >>> from robust_diffusion import fit
+        >>> from robust_diffusion.attacks import InjectionAdversary
+        >>> from robust_diffusion.models import GCN
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> result = fit(

@@ -121,7 +121,9 @@ class AutoInjection(Ensemble):
             edges move, and up to eleven twelfths of it in each round after that.
 
     Examples:
-        >>> from robust_diffusion import GCN, AutoInjection, Budget, attack
+        >>> from robust_diffusion import Budget, attack
+        >>> from robust_diffusion.attacks import AutoInjection
+        >>> from robust_diffusion.models import GCN
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> graph = attack(GCN(8, 8, 7), data, Budget(2, 3), AutoInjection(num_steps=2))

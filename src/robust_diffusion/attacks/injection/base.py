@@ -75,7 +75,7 @@ class RandomInjection(InjectionAttack):
     but 0 or negative if no feature may be positive.
 
     Examples:
-        >>> from robust_diffusion import RandomInjection
+        >>> from robust_diffusion.attacks import RandomInjection
         >>> RandomInjection().kind
         'injection'
     """

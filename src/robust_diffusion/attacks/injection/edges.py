@@ -158,7 +158,7 @@ class AGIA(EdgeAttack):
     L1 penalty to the loss. It restarts the features after each round, and does not cap the loss.
 
     Examples:
-        >>> from robust_diffusion import AGIA
+        >>> from robust_diffusion.attacks import AGIA
         >>> AGIA(num_steps=2).kind
         'injection'
     """
@@ -233,7 +233,7 @@ class MetaGIA(EdgeAttack):
     flips, and does not cap it.
 
     Examples:
-        >>> from robust_diffusion import MetaGIA
+        >>> from robust_diffusion.attacks import MetaGIA
         >>> MetaGIA(num_steps=2).kind
         'injection'
     """

@@ -149,7 +149,7 @@ class FGSM(SignAttack):
         loss: Loss that the steps raise; see `attacks.losses`. GRB 0.1.0 uses `own_logit`.
 
     Examples:
-        >>> from robust_diffusion import FGSM
+        >>> from robust_diffusion.attacks import FGSM
         >>> FGSM(num_steps=2).kind
         'injection'
     """
@@ -171,7 +171,7 @@ class PGD(SignAttack):
     Deviation: GRB uses a tenth of the upper limit, which is the same for symmetric limits.
 
     Examples:
-        >>> from robust_diffusion import PGD
+        >>> from robust_diffusion.attacks import PGD
         >>> PGD(num_steps=2).kind
         'injection'
     """
@@ -195,7 +195,7 @@ class SPEIT(AdamAttack):
             `step_size`.
 
     Examples:
-        >>> from robust_diffusion import SPEIT
+        >>> from robust_diffusion.attacks import SPEIT
         >>> SPEIT(num_steps=2).kind
         'injection'
     """

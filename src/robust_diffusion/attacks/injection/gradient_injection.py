@@ -44,7 +44,7 @@ class GradientInjection(InjectionAttack):
         restarts: Number of runs with different random numbers, at least 1; the best one counts.
 
     Examples:
-        >>> from robust_diffusion import GradientInjection
+        >>> from robust_diffusion.attacks import GradientInjection
         >>> GradientInjection(num_steps=2).kind
         'injection'
     """

@@ -47,7 +47,7 @@ class TDGIA(AdamAttack):
     the targets are misclassified; here it is a separate term.
 
     Examples:
-        >>> from robust_diffusion import TDGIA
+        >>> from robust_diffusion.attacks import TDGIA
         >>> TDGIA(num_steps=2).kind
         'injection'
     """

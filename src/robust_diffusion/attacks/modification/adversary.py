@@ -33,7 +33,9 @@ class FlipAdversary:
         attacked_share: Weight of the attacked loss in the training loss, in (0, 1].
 
     Examples:
-        >>> from robust_diffusion import GCN, FlipAdversary, fit
+        >>> from robust_diffusion import fit
+        >>> from robust_diffusion.attacks import FlipAdversary
+        >>> from robust_diffusion.models import GCN
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> result = fit(

@@ -64,7 +64,9 @@ class AutoModification(Ensemble):
         num_steps: Gradient steps of a part that is never dropped, at least 1.
 
     Examples:
-        >>> from robust_diffusion import GCN, AutoModification, Budget, attack
+        >>> from robust_diffusion import Budget, attack
+        >>> from robust_diffusion.attacks import AutoModification
+        >>> from robust_diffusion.models import GCN
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> graph = attack(

@@ -30,7 +30,7 @@ class GivenGraph(ModificationAttack):
         ConfigError: `path` is `None`.
 
     Examples:
-        >>> from robust_diffusion import GivenGraph
+        >>> from robust_diffusion.attacks import GivenGraph
         >>> GivenGraph(path="cora_meta_adj_0.05.npz").kind
         'modification'
     """

@@ -71,7 +71,7 @@ class MetaGRBCD(GRBCD):
     Deviation: Vectors and scalars, such as biases, start with the values of the passed model.
 
     Examples:
-        >>> from robust_diffusion import MetaGRBCD
+        >>> from robust_diffusion.attacks import MetaGRBCD
         >>> MetaGRBCD(num_steps=2).kind
         'modification'
     """

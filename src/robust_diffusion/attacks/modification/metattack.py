@@ -51,7 +51,7 @@ class Metattack(ModificationAttack):
     follow their power law, which is omitted here. The attack needs memory for a few n x n matrices.
 
     Examples:
-        >>> from robust_diffusion import Metattack
+        >>> from robust_diffusion.attacks import Metattack
         >>> Metattack(num_epochs=5).kind
         'modification'
     """

@@ -46,7 +46,7 @@ class PGDModification(ModificationAttack):
             the graph.
 
     Examples:
-        >>> from robust_diffusion import PGDModification
+        >>> from robust_diffusion.attacks import PGDModification
         >>> PGDModification(num_steps=2).kind
         'modification'
     """

@@ -154,7 +154,7 @@ class PRBCD(BlockCoordinateAttack):
             last being the cross-entropy of the targets that are still correctly classified.
 
     Examples:
-        >>> from robust_diffusion import PRBCD
+        >>> from robust_diffusion.attacks import PRBCD
         >>> PRBCD(num_steps=2).kind
         'modification'
     """
@@ -200,7 +200,7 @@ class GRBCD(BlockCoordinateAttack):
             last being the cross-entropy of the targets that are still correctly classified.
 
     Examples:
-        >>> from robust_diffusion import GRBCD
+        >>> from robust_diffusion.attacks import GRBCD
         >>> GRBCD(num_steps=2).kind
         'modification'
     """
@@ -309,7 +309,7 @@ class LRBCD(PRBCD):
             all other arguments see `PRBCD`.
 
     Examples:
-        >>> from robust_diffusion import LRBCD
+        >>> from robust_diffusion.attacks import LRBCD
         >>> LRBCD(num_steps=2).kind
         'modification'
     """

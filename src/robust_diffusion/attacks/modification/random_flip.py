@@ -58,7 +58,7 @@ class RandomFlip(_RandomFlips):
             drawn uniformly among all pairs would almost never remove an edge.
 
     Examples:
-        >>> from robust_diffusion import RandomFlip
+        >>> from robust_diffusion.attacks import RandomFlip
         >>> RandomFlip().kind
         'modification'
     """
@@ -91,7 +91,7 @@ class DICE(_RandomFlips):
     unspent that it cannot use for deletions.
 
     Examples:
-        >>> from robust_diffusion import DICE
+        >>> from robust_diffusion.attacks import DICE
         >>> DICE().kind
         'modification'
     """
