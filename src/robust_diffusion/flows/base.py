@@ -33,7 +33,7 @@ from robust_diffusion.operators import (
 Time = Float[Tensor, ""]
 State = Float[Tensor, "n s"]
 """State that a solver integrates: the features, or more; see `Flow`."""
-Features = Callable[[State], NodeSignal]
+ReadFeatures = Callable[[State], NodeSignal]
 """Extract the features from a state."""
 
 
@@ -137,7 +137,7 @@ class Flow(nn.Module, ABC):
         """Extract the features from a state: its first `channels` columns."""
         return state if state.size(1) == self.channels else state[:, : self.channels]
 
-    def narrowed(self, z: NodeSignal, graph: Graph) -> tuple[State, Graph, Features]:
+    def narrowed(self, z: NodeSignal, graph: Graph) -> tuple[State, Graph, ReadFeatures]:
         """Return a narrower initial state, its graph, and a function from its end to the features.
 
         The state must be an affine function of the narrower one, so that equal Runge-Kutta steps

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from robust_diffusion.checks import Width
-from robust_diffusion.flows.base import Features, Flow, State, Time
+from robust_diffusion.flows.base import Flow, ReadFeatures, State, Time
 from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, spmm, symmetric_weights
 
 Scale = Literal["graph", "node"]
@@ -88,7 +88,7 @@ class Hang(HamiltonianFlow):
         twice_hidden = self._twice_hidden(z @ self.inner.weight.T, over_degrees, graph)
         return self._gradient(twice_hidden, over_degrees, graph) @ torch.cat([by_p, -by_q], 1)
 
-    def narrowed(self, z: NodeSignal, graph: Graph) -> tuple[State, Graph, Features]:
+    def narrowed(self, z: NodeSignal, graph: Graph) -> tuple[State, Graph, ReadFeatures]:
         """Narrow the state to the integral C of the energy's gradient by [q, p] W_1.
 
         H only depends on [q, p] W_1 = q W_q^T + p W_p^T, so q = Z + C W_p and p = Z - C W_q.
