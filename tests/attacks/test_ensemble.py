@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -256,6 +257,22 @@ def resumable(
     given = (model, clean(graph()), graph().index_test, budget, generator)
     with seeded(0):
         return attack(*given) if keep is None else attack.run(*given, keep=keep)
+
+
+class Counting(AutoInjection):
+    """Overrides `run`."""
+
+    calls = 0
+
+    def run(self, *args: Any, **named: Any) -> PerturbedGraph:
+        self.calls += 1
+        return super().run(*args, **named)
+
+
+def test_a_run_of_a_subclass_is_the_one_that_is_called() -> None:
+    attack = Counting(num_steps=0)
+    assert same(resumable(trained(), attack=attack), resumable(trained(), Memory(), attack))
+    assert attack.calls == 2
 
 
 def test_the_ascents_go_on_where_a_search_leaves_next_to_nothing(

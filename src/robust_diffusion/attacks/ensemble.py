@@ -67,7 +67,16 @@ class Ensemble(Attack):
         (x, edge_index), n = parts.graph, clean.num_original_nodes
         return PerturbedGraph(x, edge_index, n, parts.accuracy, parts.best, parts.given_up)
 
-    __call__ = run
+    def __call__(
+        self,
+        model: Classifier,
+        data: Data,
+        target_nodes: Int[Tensor, " t"],
+        budget: Budget,
+        generator: torch.Generator,
+    ) -> PerturbedGraph:
+        """Call `run` without a cache."""
+        return self.run(model, data, target_nodes, budget, generator)
 
     @abstractmethod
     def has_budget(self, problem: Problem, budget: Budget) -> bool:
