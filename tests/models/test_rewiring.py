@@ -67,6 +67,22 @@ def test_share_of_kept_edges_is_exact_and_keeps_weights_and_gradients(keep: floa
     assert weight.grad.sum() == rewired.num_edges
 
 
+@pytest.mark.parametrize("drop", [0.0, 0.25])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_graph_without_weights_stays_without(drop: float, weighted: bool) -> None:
+    graph = large_graph()
+    if weighted:
+        graph = replace(graph, weight=torch.rand_like(graph.weight))
+    assert Rewiring(0.7, 0.5, drop)(graph, scores_of).unweighted is not weighted
+
+
+def test_a_rewired_graph_whose_edges_weigh_0_is_not_without_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unweighted = [Rewiring()(large_graph(), scores_of).unweighted for _ in both_ways(monkeypatch)]
+    assert unweighted == [True, False]
+
+
 @pytest.mark.parametrize("most", [2**24, 0])
 def test_least_similar_edges_are_dropped(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewiring, "MOST_SCORES", most)

@@ -56,7 +56,7 @@ class Rewiring:
         counting = device.type in COUNTING
         if counting:
             order = order[first]
-        joined = Graph(edge_index[0, order], edge_index[1, order], weight[order], graph.num_nodes)
+        joined = _with_edges(graph, edge_index[0, order], edge_index[1, order], weight[order])
         dense = joined if counting else _without(joined, ~first)
         if self.drop_quantile == 0 or dense.num_edges == 0:
             return dense
@@ -82,7 +82,12 @@ def _without(graph: Graph, gone: Bool[Tensor, " e"]) -> Graph:
     if gone.device.type not in COUNTING:
         return replace(graph, weight=graph.weight.masked_fill(gone, 0), ones=None)
     stays = (~gone).nonzero().squeeze(1)
-    return Graph(graph.src[stays], graph.dst[stays], graph.weight[stays], graph.num_nodes)
+    return _with_edges(graph, graph.src[stays], graph.dst[stays], graph.weight[stays])
+
+
+def _with_edges(graph: Graph, src: Tensor, dst: Tensor, weight: Tensor) -> Graph:
+    """Return a graph of other edges, which is unweighted if `graph` is."""
+    return Graph(src, dst, weight, graph.num_nodes, ones=weight if graph.unweighted else None)
 
 
 def _quantile(
