@@ -89,6 +89,24 @@ def test_outputs_and_the_model_stay_the_same(overrides: list[str]) -> None:
     assert {key: value.tolist() for key, value in model.state_dict().items()} == weights
 
 
+def test_a_mean_over_draws_passes_arguments_by_position_and_by_name() -> None:
+    mean = MeanOverDraws(build(["model=robust_gcn", "model.sample_at_test=true"]), draws=2)
+    weight, degree = torch.rand(GRAPH.num_edges), 1 + torch.rand(GRAPH.num_nodes)
+    calls: list[tuple[tuple[Tensor, ...], dict[str, Tensor]]] = [
+        ((GRAPH.x, GRAPH.edge_index, weight, degree), {}),
+        ((GRAPH.x, GRAPH.edge_index), {"edge_weight": weight, "degree": degree}),
+        ((), {"x": GRAPH.x, "edge_index": GRAPH.edge_index, "edge_weight": weight}),
+        ((GRAPH.x, GRAPH.edge_index, weight), {}),
+    ]
+    logits = []
+    for args, named in calls:
+        torch.manual_seed(0)
+        logits.append(mean(*args, **named))
+    assert torch.equal(logits[0], logits[1])
+    assert torch.equal(logits[2], logits[3])
+    assert not torch.equal(logits[0], logits[2])
+
+
 DATA = drawn_data()
 
 

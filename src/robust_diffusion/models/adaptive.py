@@ -61,9 +61,11 @@ class MeanOverDraws(nn.Module):
         self.draws = draws
         self.takes_features = takes_features(model)
 
-    def forward(self, x: Tensor, edge_index: Tensor, *rest: Any) -> Float[Tensor, "n c"]:
-        """Return the mean of the logits."""
-        passes = [self.model(x, edge_index, *rest) for _ in range(self.draws)]
+    def forward(
+        self, x: Tensor, edge_index: Tensor, *rest: Any, **named: Any
+    ) -> Float[Tensor, "n c"]:
+        """Return the mean of the logits; further arguments are passed to the model."""
+        passes = [self.model(x, edge_index, *rest, **named) for _ in range(self.draws)]
         return torch.stack(passes).mean(0)
 
 
