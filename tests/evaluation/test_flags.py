@@ -22,7 +22,7 @@ from robust_diffusion.attacks import (
 from robust_diffusion.evaluation import flags
 from robust_diffusion.evaluation.flag_codes import CODES
 from robust_diffusion.evaluation.flags import Task
-from robust_diffusion.flows import Grand, Heat
+from robust_diffusion.flows import Dragon, Frond, Grand, Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import MLP, GNNGuard, GraphPDE
 from tests.attacks import contract
@@ -187,6 +187,24 @@ def test_a_coarse_solver_is_told(task: Task, flow: type, t_end: float) -> None:
     assert codes(found) == ["solvers_disagree"] * (flow is Heat)
     broken = list(flags.prediction_flags(MLP(3, 3, 3), task, task.graph, logits / 0))
     assert codes(broken) == ["logits_not_finite"]
+
+
+@pytest.mark.parametrize(
+    ("flow", "solver"),
+    [
+        (Heat, "rk4 of 4 times the steps"),
+        (Frond, "fractional predictor of 4 times the steps"),
+        (Dragon, "fractional predictor of 4 times the steps"),
+    ],
+)
+def test_the_flag_names_the_solver_that_was_compared(
+    task: Task, flow: type, solver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flags, "_POINT", -1.0)  # every difference is flagged
+    victim = pde(flow, 1.0, task.graph)
+    logits = task.logits_of(victim, task.graph)
+    (flag,) = flags.prediction_flags(victim, task, task.graph, logits)
+    assert f"%, {solver} " in flag.detail
 
 
 def test_an_adaptive_solver_agrees_with_itself_at_tighter_tolerances(task: Task) -> None:

@@ -201,11 +201,14 @@ def prediction_flags(
     if broken := int((~logits.isfinite()).any(1).sum()):
         where = f"{broken} of {len(logits)} target nodes"
         yield Flag("logits_not_finite", f"the victim's logits are not finite at {where}")
-    if solvers := [part.solver for part in model.modules() if hasattr(part, "solver")]:
+    if parts := [part for part in model.modules() if hasattr(part, "solver")]:
         finer = task.once("finer", model, lambda: with_solver(model, FINER[0], refine=FINER[1]))
-        is_adaptive = any(getattr(solver, "rtol", None) for solver in solvers)
-        steps = f"{FINER[0]} of {FINER[1]} times the steps"
-        name = "at a hundredth of its tolerances" if is_adaptive else steps
+        name = f"{FINER[0]} of {FINER[1]} times the steps"
+        if any(getattr(part.solver, "rtol", None) for part in parts):
+            name = "at a hundredth of its tolerances"
+        elif any(getattr(getattr(part, "flow", None), "order", 1) != 1 for part in parts):
+            # A fractional flow takes the solver's steps, but never its method.
+            name = f"fractional predictor of {FINER[1]} times the steps"
         with suppress(TrainingError):  # the finer solver may exceed the limit on its steps
             by_finer = task.accuracy(task.logits_of(finer or model, graph))
             yield from solvers_disagree({"own solver": task.accuracy(logits), name: by_finer})
