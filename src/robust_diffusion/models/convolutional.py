@@ -148,9 +148,19 @@ class GCN(NormalizedStack):
         torch.Size([4, 3])
     """
 
-    def __init__(self, *widths: Any, layer_norm: bool = False, **options: Any) -> None:
-        super().__init__(*widths, layer_norm=layer_norm, **options)
-        self.stack(gcn_convs(self.widths))
+    def __init__(
+        self,
+        in_channels: Count,
+        hidden_channels: Width | Sequence[Width],
+        out_channels: Count,
+        *,
+        num_layers: Layers = 3,
+        layer_norm: bool = False,
+        dropout: Probability = 0.5,
+    ) -> None:
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        super().__init__(widths, layer_norm=layer_norm, dropout=dropout)
+        self.stack(gcn_convs(widths))
 
 
 def gcn_convs(widths: Sequence[int]) -> list[GCNConv]:
@@ -181,11 +191,22 @@ class GAT(LayerStack):
 
     activation = staticmethod(F.leaky_relu)
 
-    def __init__(self, *widths: Any, heads: Width = 4, **options: Any) -> None:
-        super().__init__(*widths, **options)
-        wide = [self.widths[0], *(heads * width for width in self.widths[1:-1])]
+    def __init__(
+        self,
+        in_channels: Count,
+        hidden_channels: Width | Sequence[Width],
+        out_channels: Count,
+        *,
+        heads: Width = 4,
+        num_layers: Layers = 3,
+        layer_norm: bool = True,
+        dropout: Probability = 0.5,
+    ) -> None:
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        super().__init__(widths, layer_norm=layer_norm, dropout=dropout)
+        wide = [widths[0], *(heads * width for width in widths[1:-1])]
         per_layer = [heads] * (len(wide) - 1) + [1]
-        sizes = zip(wide, self.widths[1:], per_layer, strict=True)
+        sizes = zip(wide, widths[1:], per_layer, strict=True)
         self.stack((GATConv(size, out, heads=count) for size, out, count in sizes), wide)
 
     def along(self, x: AnyFeatures, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
@@ -215,10 +236,21 @@ class GIN(LayerStack):
         torch.Size([4, 3])
     """
 
-    def __init__(self, *widths: Any, batch_norm: bool = True, **options: Any) -> None:
-        super().__init__(*widths, **options)
+    def __init__(
+        self,
+        in_channels: Count,
+        hidden_channels: Width | Sequence[Width],
+        out_channels: Count,
+        *,
+        batch_norm: bool = True,
+        num_layers: Layers = 3,
+        layer_norm: bool = True,
+        dropout: Probability = 0.5,
+    ) -> None:
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        super().__init__(widths, layer_norm=layer_norm, dropout=dropout)
         self.batch_norm = batch_norm
-        *inner, out_channels = self.widths
+        *inner, out_channels = widths
         convs = [
             GINConv(_mlp(before, after, batch_norm=batch_norm), train_eps=True)
             for before, after in pairwise(inner)
@@ -274,10 +306,21 @@ class GraphSAGE(NormalizedStack):
         torch.Size([4, 3])
     """
 
-    def __init__(self, *widths: Any, variant: _Variant = "original", **options: Any) -> None:
-        super().__init__(*widths, **options)
+    def __init__(
+        self,
+        in_channels: Count,
+        hidden_channels: Width | Sequence[Width],
+        out_channels: Count,
+        *,
+        variant: _Variant = "original",
+        num_layers: Layers = 3,
+        layer_norm: bool = True,
+        dropout: Probability = 0.5,
+    ) -> None:
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        super().__init__(widths, layer_norm=layer_norm, dropout=dropout)
         project_root = variant == "grb"
-        pairs = pairwise(self.widths)
+        pairs = pairwise(widths)
         self.stack(SAGEConv(before, after, project_root=project_root) for before, after in pairs)
 
     def along(self, *args: Any) -> Apply:

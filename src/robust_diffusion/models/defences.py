@@ -1,5 +1,6 @@
 """Convolutional defences, which prune, truncate or re-weight their graph."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -8,13 +9,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from robust_diffusion.checks import Count, Positive, Share, Steps
+from robust_diffusion.checks import Count, Layers, Positive, Probability, Share, Steps, Width
 from robust_diffusion.models.adaptive import SwitchableGradient
 from robust_diffusion.models.convolutional import gcn_convs
 from robust_diffusion.models.guard import Guard, Threshold
 from robust_diffusion.models.propagating import linear_layers
 from robust_diffusion.models.raw_features import RawFeatures
-from robust_diffusion.models.stack import Apply, LayerStack, run_layer
+from robust_diffusion.models.stack import Apply, LayerStack, layer_widths, run_layer
 from robust_diffusion.operators import (
     AnyFeatures,
     EdgeValues,
@@ -55,13 +56,19 @@ class GNNGuard(LayerStack):
 
     def __init__(
         self,
-        *widths: Any,
+        in_channels: Count,
+        hidden_channels: Width | Sequence[Width],
+        out_channels: Count,
+        *,
         threshold: Threshold = 0.1,
         gradient: Gradient = "exact",
-        **options: Any,
+        num_layers: Layers = 3,
+        layer_norm: bool = True,
+        dropout: Probability = 0.5,
     ) -> None:
-        super().__init__(*widths, **options)
-        self.stack(gcn_convs(self.widths))
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        super().__init__(widths, layer_norm=layer_norm, dropout=dropout)
+        self.stack(gcn_convs(widths))
         self.guard = Guard(threshold=threshold, gradient=gradient)
 
     def make_adaptive(self) -> bool:
@@ -109,13 +116,19 @@ class GCNJaccard(SwitchableGradient, LayerStack):
 
     def __init__(
         self,
-        *widths: Any,
+        in_channels: Count,
+        hidden_channels: Width | Sequence[Width],
+        out_channels: Count,
+        *,
         threshold: Share = 0.01,
         gradient: Gradient = "exact",
-        **options: Any,
+        num_layers: Layers = 3,
+        layer_norm: bool = True,
+        dropout: Probability = 0.5,
     ) -> None:
-        super().__init__(*widths, **options)
-        self.stack(gcn_convs(self.widths))
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        super().__init__(widths, layer_norm=layer_norm, dropout=dropout)
+        self.stack(gcn_convs(widths))
         self.raw = RawFeatures()
         self.threshold = threshold
         self.gradient: Gradient = gradient
@@ -204,14 +217,20 @@ class GCNSVD(SwitchableGradient, LayerStack):
 
     def __init__(
         self,
-        *widths: Any,
+        in_channels: Count,
+        hidden_channels: Width | Sequence[Width],
+        out_channels: Count,
+        *,
         rank: Count = 50,
         gradient: Gradient = "exact",
         negative_degree: NegativeDegree = "zero",
-        **options: Any,
+        num_layers: Layers = 3,
+        layer_norm: bool = True,
+        dropout: Probability = 0.5,
     ) -> None:
-        super().__init__(*widths, **options)
-        self.stack(linear_layers(self.widths))
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        super().__init__(widths, layer_norm=layer_norm, dropout=dropout)
+        self.stack(linear_layers(widths))
         self.rank = rank
         self.gradient: Gradient = gradient
         self.negative_degree = negative_degree
@@ -276,16 +295,22 @@ class SoftMedianGDC(SwitchableGradient, LayerStack):
 
     def __init__(
         self,
-        *widths: Any,
+        in_channels: Count,
+        hidden_channels: Width | Sequence[Width],
+        out_channels: Count,
+        *,
         temperature: Positive = 0.5,
         teleport: Share = 0.15,
         num_iterations: Steps = 50,
         neighbors: Count = 64,
         gradient: Gradient = "exact",
-        **options: Any,
+        num_layers: Layers = 3,
+        layer_norm: bool = True,
+        dropout: Probability = 0.5,
     ) -> None:
-        super().__init__(*widths, **options)
-        self.stack(gcn_convs(self.widths))
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        super().__init__(widths, layer_norm=layer_norm, dropout=dropout)
+        self.stack(gcn_convs(widths))
         self.temperature = temperature
         self.teleport = teleport
         self.num_iterations = num_iterations

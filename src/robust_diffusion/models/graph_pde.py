@@ -245,11 +245,29 @@ class BeltramiGuard(GraphPDE):
 
     def __init__(
         self,
-        *widths: Any,
+        in_channels: Count,
+        hidden_channels: Width | Sequence[Width] = 64,
+        out_channels: Count | None = None,
+        *,
         threshold: Threshold = 0.1,
         reweight: bool = True,
         gradient: Gradient = "exact",
-        **options: Any,
+        flow: Callable[[int], Flow] | str = "beltrami",
+        solver: Solver | Method | None = None,
+        num_layers: Layers = 3,
+        layer_norm: bool = True,
+        dropout: Probability = 0.5,
+        rewiring: Rewiring | None = None,
     ) -> None:
-        guard = Guard(threshold=threshold, reweight=reweight, gradient=gradient)
-        super().__init__(*widths, guard=guard, **options)
+        super().__init__(
+            in_channels,
+            hidden_channels,
+            out_channels,
+            flow=flow,
+            solver=solver,
+            num_layers=num_layers,
+            layer_norm=layer_norm,
+            dropout=dropout,
+            rewiring=rewiring,
+            guard=Guard(threshold=threshold, reweight=reweight, gradient=gradient),
+        )

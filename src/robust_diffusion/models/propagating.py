@@ -4,20 +4,30 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.checks import NonNegative, Positive, Probability, Share, Steps
+from robust_diffusion.checks import (
+    Count,
+    Layers,
+    NonNegative,
+    Positive,
+    Probability,
+    Share,
+    Steps,
+    Width,
+)
 from robust_diffusion.models.adaptive import SwitchableGradient
 from robust_diffusion.models.stack import (
     Apply,
     HiddenStep,
     LayerStack,
     check_hidden_layers,
+    layer_widths,
     run_layer,
 )
 from robust_diffusion.operators import (
@@ -49,20 +59,41 @@ class MLP(LayerStack):
         torch.Size([4, 3])
     """
 
-    def __init__(self, *widths: Any, **options: Any) -> None:
-        super().__init__(*widths, **options)
-        self.stack(linear_layers(self.widths))
+    def __init__(
+        self,
+        in_channels: Count,
+        hidden_channels: Width | Sequence[Width],
+        out_channels: Count,
+        *,
+        num_layers: Layers = 3,
+        layer_norm: bool = True,
+        dropout: Probability = 0.5,
+    ) -> None:
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        super().__init__(widths, layer_norm=layer_norm, dropout=dropout)
+        self.stack(linear_layers(widths))
 
     def along(self, x: AnyFeatures, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """Return the function that applies a layer, which ignores the edges."""
         return run_layer
 
 
-class PropagatingMLP(MLP):
-    """Base of MLPs whose predictions are propagated along the edges; see `propagated`."""
+class PropagatingMLP(LayerStack):
+    """Base of MLPs whose predictions are propagated along the edges; see `propagated`.
+
+    For the arguments see `LayerStack`.
+    """
 
     normalizes_by_degree = True
     num_iterations: int  # steps of the propagation
+
+    def __init__(self, widths: Sequence[int], *, layer_norm: bool, dropout: float) -> None:
+        super().__init__(widths, layer_norm=layer_norm, dropout=dropout)
+        self.stack(linear_layers(widths))
+
+    def along(self, x: AnyFeatures, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
+        """Return the function that applies a layer of the MLP, which ignores the edges."""
+        return run_layer
 
     def forward(
         self,
@@ -135,14 +166,20 @@ class APPNP(PropagatingMLP):
 
     def __init__(
         self,
-        *widths: Any,
+        in_channels: Count,
+        hidden_channels: Width | Sequence[Width],
+        out_channels: Count,
+        *,
         num_iterations: Steps = 3,
         teleport: Share = 0.01,
         edge_dropout: Probability = 0.1,
         variant: _Variant = "original",
-        **options: Any,
+        num_layers: Layers = 3,
+        layer_norm: bool = True,
+        dropout: Probability = 0.5,
     ) -> None:
-        super().__init__(*widths, **options)
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        super().__init__(widths, layer_norm=layer_norm, dropout=dropout)
         self.num_iterations = num_iterations
         self.teleport = teleport
         self.edge_dropout = edge_dropout
@@ -215,14 +252,20 @@ class ElasticGNN(PropagatingMLP):
 
     def __init__(
         self,
-        *widths: Any,
+        in_channels: Count,
+        hidden_channels: Width | Sequence[Width],
+        out_channels: Count,
+        *,
         num_iterations: Steps = 10,
         lambda1: NonNegative = 3.0,
         lambda2: NonNegative = 3.0,
         penalty: Literal["l1", "l21"] = "l21",
-        **options: Any,
+        num_layers: Layers = 3,
+        layer_norm: bool = True,
+        dropout: Probability = 0.5,
     ) -> None:
-        super().__init__(*widths, **options)
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        super().__init__(widths, layer_norm=layer_norm, dropout=dropout)
         self.num_iterations = num_iterations
         self.lambda1 = lambda1
         self.lambda2 = lambda2
@@ -282,9 +325,19 @@ class GPRGNN(PropagatingMLP):
     """
 
     def __init__(
-        self, *widths: Any, num_iterations: Steps = 10, teleport: Share = 0.1, **options: Any
+        self,
+        in_channels: Count,
+        hidden_channels: Width | Sequence[Width],
+        out_channels: Count,
+        *,
+        num_iterations: Steps = 10,
+        teleport: Share = 0.1,
+        num_layers: Layers = 3,
+        layer_norm: bool = True,
+        dropout: Probability = 0.5,
     ) -> None:
-        super().__init__(*widths, **options)
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        super().__init__(widths, layer_norm=layer_norm, dropout=dropout)
         self.num_iterations = num_iterations
         decay = (1 - teleport) ** torch.arange(num_iterations + 1, dtype=torch.float32)
         decay[:-1] *= teleport
@@ -339,14 +392,20 @@ class RUNG(SwitchableGradient, PropagatingMLP):
 
     def __init__(
         self,
-        *widths: Any,
+        in_channels: Count,
+        hidden_channels: Width | Sequence[Width],
+        out_channels: Count,
+        *,
         num_iterations: Steps = 10,
         gamma: Positive = 6.0,
         smoothing: Probability = 0.9,
         gradient: Literal["exact", "detached"] = "detached",
-        **options: Any,
+        num_layers: Layers = 3,
+        layer_norm: bool = True,
+        dropout: Probability = 0.5,
     ) -> None:
-        super().__init__(*widths, **options)
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        super().__init__(widths, layer_norm=layer_norm, dropout=dropout)
         self.num_iterations = num_iterations
         self.gamma = gamma
         self.smoothing = smoothing

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch_geometric.nn.dense import Linear
 
-from robust_diffusion.checks import Count, Layers, Probability, Width, validated
+from robust_diffusion.checks import validated
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.operators import (
     AnyFeatures,
@@ -93,37 +93,31 @@ def layer_widths(
     return [in_channels, *hidden, out_channels]
 
 
-@validated("model")
 class LayerStack(nn.Module, ABC):
     """Base of models with LayerNorm, layer, activation and dropout; the last has no activation.
 
-    A subclass builds layers between `widths`, passes them to `stack`, and defines in `along` how a
-    layer is applied to a graph.
+    A subclass computes `layer_widths`, builds layers between them, passes these to `stack`, and
+    defines in `along` how a layer is applied to a graph. Its constructor names every argument; a
+    value that does not fit its annotation raises a `ConfigError`.
 
-    For the arguments see `GCN`; one that is unknown or out of range raises a `ConfigError`.
+    Args:
+        widths: Number of features before, between and after the layers.
+        layer_norm: Normalise the features at the entry of each layer.
+        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
     """
 
     normalizes_by_degree = False
     takes_features = True
     activation: Callable[[Tensor], Tensor] = staticmethod(torch.relu)
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:  # keywords of the class statement
         """Validate the constructor arguments of every model against their annotations."""
         super().__init_subclass__(**options)
         validated("model")(cls)
 
-    def __init__(
-        self,
-        in_channels: Count,
-        hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
-        *,
-        num_layers: Layers = 3,
-        layer_norm: bool = True,
-        dropout: Probability = 0.5,
-    ) -> None:
+    def __init__(self, widths: Sequence[int], *, layer_norm: bool, dropout: float) -> None:
         super().__init__()
-        self.widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        self.widths = widths
         self.layer_norm = layer_norm
         self.dropout = nn.Dropout(dropout)
 
