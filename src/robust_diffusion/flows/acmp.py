@@ -1,12 +1,13 @@
 """Allen-Cahn message passing flow."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from annotated_types import Gt, Lt
 from torch import nn
 
-from robust_diffusion.checks import NonNegative, Width
+from robust_diffusion.checks import Count, NonNegative, Width
+from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import AttentionFlow, Time
 from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, segment_sum, spmm
 
@@ -23,7 +24,7 @@ class ACMP(AttentionFlow):
     Reference: arXiv:2206.05437.
 
     Args:
-        channels: Width d of the node features; for `options` see `AttentionFlow`.
+        channels: Width d of the node features; see `AttentionFlow` for all arguments not listed.
         repulsion: beta, at least 0.
         well: delta before training, in (0, 1): the sigmoid of -10 in the authors' code. The force
             grows with the cube of the state, so larger values need more steps.
@@ -44,9 +45,20 @@ class ACMP(AttentionFlow):
         *,
         repulsion: NonNegative = 0.05,
         well: Annotated[float, Gt(0), Lt(1)] = 4.5e-5,
-        **options: Any,
+        heads: Count = 4,
+        attention_channels: Width = 64,
+        spectral_norm: bool = True,
+        attention: AttentionKind = "trained",
+        t_end: NonNegative = 1.0,
     ) -> None:
-        super().__init__(channels, **options)
+        super().__init__(
+            channels,
+            heads=heads,
+            attention_channels=attention_channels,
+            spectral_norm=spectral_norm,
+            attention=attention,
+            t_end=t_end,
+        )
         self.repulsion = repulsion
         start = torch.tensor(well).logit()
         self.raw_attraction = nn.Parameter(torch.zeros(channels))

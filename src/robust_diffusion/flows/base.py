@@ -81,7 +81,7 @@ class Flow(nn.Module, ABC):
     A tuple of orders is mixed with `order_weights`.
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:  # keywords of the class statement
         """Validate the constructor arguments of every flow against their annotations.
 
         A class that changes the equation but not the inherited `narrowed` is integrated without
@@ -181,7 +181,7 @@ class AttentionFlow(Flow):
     """A flow whose edges are weighted by dot-product attention A(Z).
 
     Args:
-        channels: Width d of the node features; for `options` see `Flow`.
+        channels: Width d of the node features; see `Flow` for all arguments not listed.
         heads: Number of attention heads, averaged.
         attention_channels: Width of all heads together; a multiple of `heads`.
         spectral_norm: Divide W_K and W_Q by their largest singular value (the paper's Lipschitz
@@ -197,9 +197,9 @@ class AttentionFlow(Flow):
         attention_channels: Width = 64,
         spectral_norm: bool = True,
         attention: AttentionKind = "trained",
-        **options: Any,
+        t_end: NonNegative = 1.0,
     ) -> None:
-        super().__init__(channels, **options)
+        super().__init__(channels, t_end=t_end)
         if attention_channels % heads:
             raise ConfigError(
                 f"flow.attention_channels={attention_channels}: must be a multiple of "
@@ -225,7 +225,7 @@ class ModulatedFlow(AttentionFlow):
     1 counts once in A * B; see `operators.edge_modulation`.
 
     Args:
-        channels: Width d of the node features; for `options` see `AttentionFlow`.
+        channels: Width d of the node features; see `AttentionFlow` for all arguments not listed.
         gradient_norm: `edges` (the text) or `residual` (the authors' code).
         gradient_floor: Positive bound that keeps 1 / g_u finite; see `operators.gradient_norm`.
         gradient_ceiling: Upper bound of that norm, above the floor; `None` for none.
@@ -238,9 +238,20 @@ class ModulatedFlow(AttentionFlow):
         gradient_norm: GradientNorm = "edges",
         gradient_floor: Positive = 0.01,
         gradient_ceiling: Positive | None = None,
-        **options: Any,
+        heads: Count = 4,
+        attention_channels: Width = 64,
+        spectral_norm: bool = True,
+        attention: AttentionKind = "trained",
+        t_end: NonNegative = 1.0,
     ) -> None:
-        super().__init__(channels, **options)
+        super().__init__(
+            channels,
+            heads=heads,
+            attention_channels=attention_channels,
+            spectral_norm=spectral_norm,
+            attention=attention,
+            t_end=t_end,
+        )
         self.gradient_norm = gradient_norm
         self.gradient_floor = gradient_floor
         if gradient_ceiling is not None:

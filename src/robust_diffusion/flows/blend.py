@@ -1,11 +1,10 @@
 """BLEND flow."""
 
-from typing import Any
-
 import torch
 from torch import nn
 
-from robust_diffusion.checks import Width
+from robust_diffusion.checks import Count, NonNegative, Positive, Width
+from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import State
 from robust_diffusion.flows.grand import Grand
 from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, return_probabilities
@@ -24,7 +23,7 @@ class Blend(Grand):
     Reference: arXiv:2110.09443; the positions, Dwivedi et al. 2021, arXiv:2110.07875.
 
     Args:
-        channels: Width d of the node features; for `options` see `Grand`.
+        channels: Width d of the node features; see `Grand` for all arguments not listed.
         positions: k, the longest walk and the number of channels of U, at least 1.
 
     Deviation:
@@ -42,8 +41,27 @@ class Blend(Grand):
         torch.Size([3, 2])
     """
 
-    def __init__(self, channels: Width, *, positions: Width = 8, **options: Any) -> None:
-        super().__init__(channels + positions, **options)  # attention uses the whole state
+    def __init__(
+        self,
+        channels: Width,
+        *,
+        positions: Width = 8,
+        rate: Positive = 1.0,
+        heads: Count = 4,
+        attention_channels: Width = 64,
+        spectral_norm: bool = True,
+        attention: AttentionKind = "trained",
+        t_end: NonNegative = 1.0,
+    ) -> None:
+        super().__init__(
+            channels + positions,  # attention uses the whole state
+            rate=rate,
+            heads=heads,
+            attention_channels=attention_channels,
+            spectral_norm=spectral_norm,
+            attention=attention,
+            t_end=t_end,
+        )
         self.channels = channels
         self.positions = positions
         self.encode = nn.Linear(positions, positions)

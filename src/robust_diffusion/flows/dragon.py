@@ -8,7 +8,8 @@ from annotated_types import Len
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import PositiveShare, Width
+from robust_diffusion.checks import Count, NonNegative, Positive, PositiveShare, Width
+from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.grand import Grand
 
 
@@ -26,7 +27,7 @@ class Dragon(Grand):
     present, and the derivatives are those of Riemann and Liouville.
 
     Args:
-        channels: Width d of the node features; for `options` see `Grand`.
+        channels: Width d of the node features; see `Grand` for all arguments not listed.
         order: alpha_j, each in (0, 1], at least one.
 
     Examples:
@@ -43,9 +44,22 @@ class Dragon(Grand):
         channels: Width,
         *,
         order: Annotated[Sequence[PositiveShare], Len(1)] = (0.5, 1.0),
-        **options: Any,
+        rate: Positive = 1.0,
+        heads: Count = 4,
+        attention_channels: Width = 64,
+        spectral_norm: bool = True,
+        attention: AttentionKind = "trained",
+        t_end: NonNegative = 1.0,
     ) -> None:
-        super().__init__(channels, **options)
+        super().__init__(
+            channels,
+            rate=rate,
+            heads=heads,
+            attention_channels=attention_channels,
+            spectral_norm=spectral_norm,
+            attention=attention,
+            t_end=t_end,
+        )
         self.order = tuple(order)
         self.theta = nn.Parameter(torch.zeros(len(self.order)))
 

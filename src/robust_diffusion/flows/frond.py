@@ -1,8 +1,7 @@
 """FROND flow."""
 
-from typing import Any
-
-from robust_diffusion.checks import PositiveShare, Width
+from robust_diffusion.checks import Count, NonNegative, Positive, PositiveShare, Width
+from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.grand import Grand
 
 
@@ -17,7 +16,7 @@ class Frond(Grand):
     Reference: arXiv:2404.17099.
 
     Args:
-        channels: Width d of the node features; for `options` see `Grand`.
+        channels: Width d of the node features; see `Grand` for all arguments not listed.
         order: alpha, in (0, 1].
 
     Examples:
@@ -27,6 +26,25 @@ class Frond(Grand):
         0.85
     """
 
-    def __init__(self, channels: Width, *, order: PositiveShare = 0.85, **options: Any) -> None:
-        super().__init__(channels, **options)
+    def __init__(
+        self,
+        channels: Width,
+        *,
+        order: PositiveShare = 0.85,
+        rate: Positive = 1.0,
+        heads: Count = 4,
+        attention_channels: Width = 64,
+        spectral_norm: bool = True,
+        attention: AttentionKind = "trained",
+        t_end: NonNegative = 1.0,
+    ) -> None:
+        super().__init__(
+            channels,
+            rate=rate,
+            heads=heads,
+            attention_channels=attention_channels,
+            spectral_norm=spectral_norm,
+            attention=attention,
+            t_end=t_end,
+        )
         self.order = order

@@ -1,8 +1,7 @@
 """GRAND/BLEND flow."""
 
-from typing import Any
-
-from robust_diffusion.checks import Positive, Width
+from robust_diffusion.checks import Count, NonNegative, Positive, Width
+from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import AttentionFlow, Time, is_number
 from robust_diffusion.operators import Graph, NodeSignal, spmm
 
@@ -16,7 +15,7 @@ class Grand(AttentionFlow):
     arXiv:2106.10934.
 
     Args:
-        channels: Width d of the node features; for `options` see `AttentionFlow`.
+        channels: Width d of the node features; see `AttentionFlow` for all arguments not listed.
         rate: Speed of the diffusion, positive: 1 in the paper's equation. The authors' public
             code multiplies by the sigmoid of a parameter that it resets to 0, which is 0.5.
 
@@ -27,8 +26,25 @@ class Grand(AttentionFlow):
         1.0
     """
 
-    def __init__(self, channels: Width, *, rate: Positive = 1.0, **options: Any) -> None:
-        super().__init__(channels, **options)
+    def __init__(
+        self,
+        channels: Width,
+        *,
+        rate: Positive = 1.0,
+        heads: Count = 4,
+        attention_channels: Width = 64,
+        spectral_norm: bool = True,
+        attention: AttentionKind = "trained",
+        t_end: NonNegative = 1.0,
+    ) -> None:
+        super().__init__(
+            channels,
+            heads=heads,
+            attention_channels=attention_channels,
+            spectral_norm=spectral_norm,
+            attention=attention,
+            t_end=t_end,
+        )
         self.rate = rate
 
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:

@@ -1,8 +1,7 @@
 """GRAND++ flow."""
 
-from typing import Any
-
-from robust_diffusion.checks import Positive, Width
+from robust_diffusion.checks import Count, NonNegative, Positive, Width
+from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import AttentionFlow, Time
 from robust_diffusion.operators import Graph, NodeSignal, spmm
 
@@ -18,7 +17,7 @@ class GrandPP(AttentionFlow):
     Reference: Thorpe et al. 2022, OpenReview:EMxu-dzvJk.
 
     Args:
-        channels: Width d of the node features; for `options` see `AttentionFlow`.
+        channels: Width d of the node features; see `AttentionFlow` for all arguments not listed.
         source: s, the source's strength, positive: 1 in the paper's equation.
 
     Deviation:
@@ -32,8 +31,25 @@ class GrandPP(AttentionFlow):
         1.0
     """
 
-    def __init__(self, channels: Width, *, source: Positive = 1.0, **options: Any) -> None:
-        super().__init__(channels, **options)
+    def __init__(
+        self,
+        channels: Width,
+        *,
+        source: Positive = 1.0,
+        heads: Count = 4,
+        attention_channels: Width = 64,
+        spectral_norm: bool = True,
+        attention: AttentionKind = "trained",
+        t_end: NonNegative = 1.0,
+    ) -> None:
+        super().__init__(
+            channels,
+            heads=heads,
+            attention_channels=attention_channels,
+            spectral_norm=spectral_norm,
+            attention=attention,
+            t_end=t_end,
+        )
         self.source = source
 
     def prepare(self, z: NodeSignal, graph: Graph) -> Graph:

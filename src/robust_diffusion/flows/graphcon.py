@@ -1,7 +1,5 @@
 """GraphCON flow."""
 
-from typing import Any
-
 import torch
 from torch import nn
 
@@ -22,7 +20,7 @@ class GraphCON(Flow):
     Reference: arXiv:2202.02296.
 
     Args:
-        channels: Width d of the node features; for `options` see `Flow`.
+        channels: Width d of the node features; see `Flow` for all arguments not listed.
         frequency: gamma, the square of the natural frequency, at least 0.
         damping: alpha, at least 0.
 
@@ -43,9 +41,9 @@ class GraphCON(Flow):
         *,
         frequency: NonNegative = 1.0,
         damping: NonNegative = 1.0,
-        **options: Any,
+        t_end: NonNegative = 1.0,
     ) -> None:
-        super().__init__(channels, **options)
+        super().__init__(channels, t_end=t_end)
         self.frequency = frequency
         self.damping = damping
         self.linear = nn.Linear(channels, channels, bias=False)

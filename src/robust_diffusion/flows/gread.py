@@ -1,11 +1,12 @@
 """GREAD flow."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
 
-from robust_diffusion.checks import Width
+from robust_diffusion.checks import Count, NonNegative, Width
+from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import AttentionFlow, Time
 from robust_diffusion.operators import Graph, NodeSignal, spmm
 
@@ -29,7 +30,7 @@ class GREAD(AttentionFlow):
     Reference: arXiv:2211.14208.
 
     Args:
-        channels: Width d of the node features; for `options` see `AttentionFlow`.
+        channels: Width d of the node features; see `AttentionFlow` for all arguments not listed.
         reaction: `bspm`, `fisher`, `allen_cahn` or `zeldovich`.
 
     Deviation:
@@ -43,8 +44,25 @@ class GREAD(AttentionFlow):
         'bspm'
     """
 
-    def __init__(self, channels: Width, *, reaction: Reaction = "bspm", **options: Any) -> None:
-        super().__init__(channels, **options)
+    def __init__(
+        self,
+        channels: Width,
+        *,
+        reaction: Reaction = "bspm",
+        heads: Count = 4,
+        attention_channels: Width = 64,
+        spectral_norm: bool = True,
+        attention: AttentionKind = "trained",
+        t_end: NonNegative = 1.0,
+    ) -> None:
+        super().__init__(
+            channels,
+            heads=heads,
+            attention_channels=attention_channels,
+            spectral_norm=spectral_norm,
+            attention=attention,
+            t_end=t_end,
+        )
         self.reaction = reaction
         self.raw_diffusion_rate = nn.Parameter(torch.zeros(channels))
         self.raw_reaction_rate = nn.Parameter(torch.zeros(channels))

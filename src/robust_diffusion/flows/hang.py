@@ -1,12 +1,12 @@
 """Hamiltonian flows for an energy of positions and momenta, and HANG."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Width
+from robust_diffusion.checks import NonNegative, Width
 from robust_diffusion.flows.base import Flow, ReadFeatures, State, Time
 from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, spmm, symmetric_weights
 
@@ -25,12 +25,18 @@ class HamiltonianFlow(Flow):
     differentiable operators, for training and for attacks.
 
     Args:
-        channels: Width d of the node features; for `options` see `Flow`.
+        channels: Width d of the node features; see `Flow` for all arguments not listed.
         scale: `node` for a sum over nodes, `graph` for an energy of the whole graph, as published.
     """
 
-    def __init__(self, channels: Width, *, scale: Scale = "node", **options: Any) -> None:
-        super().__init__(channels, **options)
+    def __init__(
+        self,
+        channels: Width,
+        *,
+        scale: Scale = "node",
+        t_end: NonNegative = 1.0,
+    ) -> None:
+        super().__init__(channels, t_end=t_end)
         self.scale = scale
 
     def initial_state(self, z: NodeSignal, graph: Graph) -> State:
@@ -69,8 +75,14 @@ class Hang(HamiltonianFlow):
         'node'
     """
 
-    def __init__(self, channels: Width, **options: Any) -> None:
-        super().__init__(channels, **options)
+    def __init__(
+        self,
+        channels: Width,
+        *,
+        scale: Scale = "node",
+        t_end: NonNegative = 1.0,
+    ) -> None:
+        super().__init__(channels, scale=scale, t_end=t_end)
         self.inner = nn.Linear(2 * channels, channels)
         self.outer = nn.Linear(channels, 1)
 

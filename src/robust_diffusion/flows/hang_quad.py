@@ -1,15 +1,13 @@
 """HANG-quad flow."""
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Width
+from robust_diffusion.checks import NonNegative, Width
 from robust_diffusion.flows.base import State, Time
-from robust_diffusion.flows.hang import HamiltonianFlow
+from robust_diffusion.flows.hang import HamiltonianFlow, Scale
 from robust_diffusion.operators import (
     EdgeValues,
     Graph,
@@ -49,8 +47,14 @@ class HangQuad(HamiltonianFlow):
         'node'
     """
 
-    def __init__(self, channels: Width, **options: Any) -> None:
-        super().__init__(channels, **options)
+    def __init__(
+        self,
+        channels: Width,
+        *,
+        scale: Scale = "node",
+        t_end: NonNegative = 1.0,
+    ) -> None:
+        super().__init__(channels, scale=scale, t_end=t_end)
         self.linear = nn.Linear(channels, channels)
         nn.init.xavier_uniform_(self.linear.weight)
         self.ends = nn.Parameter(nn.init.xavier_uniform_(torch.empty(2, channels)))

@@ -1,9 +1,9 @@
 """Heat flow."""
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
-from robust_diffusion.checks import Width
+from robust_diffusion.checks import NonNegative, Width
 from robust_diffusion.flows.attention import ResampledAttention
 from robust_diffusion.flows.base import Flow, Time
 from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, gather_dst, segment_sum, spmm
@@ -21,7 +21,7 @@ class Heat(Flow):
     Reference: eq. (mtx_heat) with w([u, v]) = 1, section "Diffusion Schemes", arXiv:2209.07754.
 
     Args:
-        channels: Width d of the node features; for `options` see `Flow`.
+        channels: Width d of the node features; see `Flow` for all arguments not listed.
         weights: `uniform` or `frozen_attention`, the latter with 4 heads of 16 and spectral
             normalisation, as in the authors' code.
 
@@ -33,9 +33,13 @@ class Heat(Flow):
     """
 
     def __init__(
-        self, channels: Width, *, weights: HeatWeights = "uniform", **options: Any
+        self,
+        channels: Width,
+        *,
+        weights: HeatWeights = "uniform",
+        t_end: NonNegative = 1.0,
     ) -> None:
-        super().__init__(channels, **options)
+        super().__init__(channels, t_end=t_end)
         self.attention = ResampledAttention(channels) if weights == "frozen_attention" else None
 
     def prepare(self, z: NodeSignal, graph: Graph) -> Graph:

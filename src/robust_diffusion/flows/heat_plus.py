@@ -1,16 +1,15 @@
 """Heat+ flow."""
 
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Positive, Width
+from robust_diffusion.checks import NonNegative, Positive, Width
 from robust_diffusion.flows.base import Time
-from robust_diffusion.flows.heat import Heat
+from robust_diffusion.flows.heat import Heat, HeatWeights
 from robust_diffusion.operators import Graph, NodeSignal
 
 
@@ -22,7 +21,7 @@ class HeatPlus(Heat):
     Reference: "Heat+", table (heat), arXiv:2209.07754.
 
     Args:
-        channels: Width d of the node features; for `options` see `Heat`.
+        channels: Width d of the node features; see `Heat` for all arguments not listed.
         diffusivity: kappa before training, positive.
 
     Examples:
@@ -32,8 +31,15 @@ class HeatPlus(Heat):
         1.0
     """
 
-    def __init__(self, channels: Width, *, diffusivity: Positive = 1.0, **options: Any) -> None:
-        super().__init__(channels, **options)
+    def __init__(
+        self,
+        channels: Width,
+        *,
+        diffusivity: Positive = 1.0,
+        weights: HeatWeights = "uniform",
+        t_end: NonNegative = 1.0,
+    ) -> None:
+        super().__init__(channels, weights=weights, t_end=t_end)
         # The inverse of the softplus, in the form that does not overflow.
         self.raw_diffusivity = nn.Parameter(
             torch.tensor(diffusivity + math.log(-math.expm1(-diffusivity)))

@@ -1,14 +1,14 @@
 """Attention diffusion with a learned rate and a learned modulation of each edge."""
 
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Positive, Width
+from robust_diffusion.checks import Count, NonNegative, Positive, Width
+from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import AttentionFlow, Time
 from robust_diffusion.operators import (
     EdgeValues,
@@ -38,7 +38,7 @@ class Learned(AttentionFlow):
     1990, doi:10.1109/34.56205.
 
     Args:
-        channels: Width d of the node features; for `options` see `AttentionFlow`.
+        channels: Width d of the node features; see `AttentionFlow` for all arguments not listed.
         rate: kappa before training, positive.
         modulation_channels: Width of V, at least 1.
 
@@ -55,9 +55,20 @@ class Learned(AttentionFlow):
         *,
         rate: Positive = 1.0,
         modulation_channels: Width = 8,
-        **options: Any,
+        heads: Count = 4,
+        attention_channels: Width = 64,
+        spectral_norm: bool = True,
+        attention: AttentionKind = "trained",
+        t_end: NonNegative = 1.0,
     ) -> None:
-        super().__init__(channels, **options)
+        super().__init__(
+            channels,
+            heads=heads,
+            attention_channels=attention_channels,
+            spectral_norm=spectral_norm,
+            attention=attention,
+            t_end=t_end,
+        )
         # The inverse of the softplus, in the form that does not overflow.
         self.raw_rate = nn.Parameter(torch.tensor(rate + math.log(-math.expm1(-rate))))
         self.hidden = nn.Linear(3, modulation_channels)

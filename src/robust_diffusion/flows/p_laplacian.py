@@ -1,14 +1,23 @@
 """p-Laplacian flow."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.checks import Width
+from robust_diffusion.checks import Count, NonNegative, Positive, Width
+from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import ModulatedFlow, Time
-from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, gather_dst, gather_src, spmm
+from robust_diffusion.operators import (
+    EdgeValues,
+    GradientNorm,
+    Graph,
+    NodeSignal,
+    gather_dst,
+    gather_src,
+    spmm,
+)
 
 ModulationKind = Literal["softmax", "power", "power_without_row_sum"]
 
@@ -26,12 +35,11 @@ class PLaplacian(ModulatedFlow):
     Reference: eq. (pLap), arXiv:2209.07754, discretised as its eq. (mtx_mean).
 
     Args:
-        channels: Width d of the node features.
+        channels: Width d of the node features; see `ModulatedFlow` for all arguments not listed.
         p: At least 1; the paper prints 3 and 4.
         modulation: `softmax` as in the paper for p = 1; `power` without the softmax,
             B = g_u^{p-2} + g_v^{p-2}; `power_without_row_sum` as in the authors' public code, which
             also subtracts Z instead of Psi Z, so that a constant signal does not stay constant.
-        options: See `ModulatedFlow`.
 
     Examples:
         >>> from robust_diffusion import GraphPDE
@@ -46,9 +54,26 @@ class PLaplacian(ModulatedFlow):
         *,
         p: Annotated[float, Ge(1)] = 3.0,
         modulation: ModulationKind = "softmax",
-        **options: Any,
+        gradient_norm: GradientNorm = "edges",
+        gradient_floor: Positive = 0.01,
+        gradient_ceiling: Positive | None = None,
+        heads: Count = 4,
+        attention_channels: Width = 64,
+        spectral_norm: bool = True,
+        attention: AttentionKind = "trained",
+        t_end: NonNegative = 1.0,
     ) -> None:
-        super().__init__(channels, **options)
+        super().__init__(
+            channels,
+            gradient_norm=gradient_norm,
+            gradient_floor=gradient_floor,
+            gradient_ceiling=gradient_ceiling,
+            heads=heads,
+            attention_channels=attention_channels,
+            spectral_norm=spectral_norm,
+            attention=attention,
+            t_end=t_end,
+        )
         self.p = p
         self.modulation = modulation
 
