@@ -470,7 +470,7 @@ class Attack(ABC):
     changes_features: ClassVar[bool] = True
     version: ClassVar[int] = 1  # incremented whenever the attack's results change
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:  # keywords of the class statement
         """Validate the constructor arguments of every attack against their annotations."""
         super().__init_subclass__(**options)
         if not hasattr(cls, "name"):

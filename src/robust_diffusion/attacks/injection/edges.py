@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -171,9 +171,20 @@ class AGIA(EdgeAttack):
         num_rounds: Steps = 2,
         learning_rate: Positive = 0.03,
         num_edge_steps: Steps = 100,
-        **options: Any,
+        step_size: Positive = 0.01,
+        num_steps: Steps = 100,
+        batch_ratio: PositiveShare = 1.0,
+        loss_cap: Positive | None = 4.0,
+        homophily: NonNegative = 0.0,
     ) -> None:
-        super().__init__(num_rounds=num_rounds, **options)
+        super().__init__(
+            step_size=step_size,
+            num_steps=num_steps,
+            num_rounds=num_rounds,
+            batch_ratio=batch_ratio,
+            loss_cap=loss_cap,
+            homophily=homophily,
+        )
         self.learning_rate = learning_rate
         self.num_edge_steps = num_edge_steps
 
@@ -241,9 +252,24 @@ class MetaGIA(EdgeAttack):
     name = "metagia"
 
     def __init__(
-        self, *, num_rounds: Steps = 8, swap_ratio: PositiveShare = 0.5, **options: Any
+        self,
+        *,
+        num_rounds: Steps = 8,
+        swap_ratio: PositiveShare = 0.5,
+        step_size: Positive = 0.01,
+        num_steps: Steps = 100,
+        batch_ratio: PositiveShare = 1.0,
+        loss_cap: Positive | None = 4.0,
+        homophily: NonNegative = 0.0,
     ) -> None:
-        super().__init__(num_rounds=num_rounds, **options)
+        super().__init__(
+            step_size=step_size,
+            num_steps=num_steps,
+            num_rounds=num_rounds,
+            batch_ratio=batch_ratio,
+            loss_cap=loss_cap,
+            homophily=homophily,
+        )
         self.swap_ratio = swap_ratio
 
     def choose(self, candidates: Candidates, chosen: Bool[Tensor, "k t"]) -> Bool[Tensor, "k t"]:

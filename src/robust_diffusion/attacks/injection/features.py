@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -112,8 +112,15 @@ class FeatureAttack(InjectionAttack):
 class AdamAttack(FeatureAttack):
     """A `FeatureAttack` that takes Adam's steps; `learning_rate` is positive."""
 
-    def __init__(self, *, learning_rate: Positive = 0.01, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self,
+        *,
+        learning_rate: Positive = 0.01,
+        num_steps: Steps = 100,
+        homophily: NonNegative = 0.0,
+        loss: LossName = "cross_entropy",
+    ) -> None:
+        super().__init__(num_steps=num_steps, homophily=homophily, loss=loss)
         self.learning_rate = learning_rate
 
     def rule(self, free: Tensor, unit: float = 1.0) -> Rule:
@@ -124,8 +131,15 @@ class AdamAttack(FeatureAttack):
 class SignAttack(FeatureAttack):
     """A `FeatureAttack` with steps of length `step_size` > 0 along the sign of the gradient."""
 
-    def __init__(self, *, step_size: Positive = 0.01, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self,
+        *,
+        step_size: Positive = 0.01,
+        num_steps: Steps = 100,
+        homophily: NonNegative = 0.0,
+        loss: LossName = "cross_entropy",
+    ) -> None:
+        super().__init__(num_steps=num_steps, homophily=homophily, loss=loss)
         self.step_size = step_size
 
     def rule(self, free: Tensor, unit: float = 1.0) -> Rule:
@@ -166,7 +180,8 @@ class PGD(SignAttack):
     Reference: Madry et al. 2018, arXiv:1706.06083; GRB's injection form, arXiv:2111.04314.
 
     Args:
-        options: See `FGSM`.
+        step_size: Change of each feature in one step, positive; see `FGSM` for all other
+            arguments.
 
     Deviation: GRB uses a tenth of the upper limit, which is the same for symmetric limits.
 

@@ -85,10 +85,10 @@ class MetaGRBCD(GRBCD):
         num_epochs: SomeSteps = 10,
         training_rate: Positive = 0.01,
         block_size: Count = 20_000,
+        num_steps: SomeSteps = 125,
         loss: Loss = "tanh_margin",
-        **options: Any,
     ) -> None:
-        super().__init__(block_size=block_size, loss=loss, **options)
+        super().__init__(block_size=block_size, num_steps=num_steps, loss=loss)
         self.num_epochs = num_epochs
         self.training_rate = training_rate
 

@@ -112,10 +112,13 @@ class BlockCoordinateAttack(ModificationAttack):
         """Return the nodes whose loss the flips raise: the targets."""
         return problem.targets
 
-    def build(self, model: nn.Module, **options: Any) -> Any:
+    def build(self, model: nn.Module) -> Any:
         """Build PyG's attack on this model, which returns log-probabilities."""
-        options |= {"epochs": self.num_steps, "loss": self.loss, "log": False}
-        return self.implementation(model, self.block_size, **options)
+        return self.implementation(model, self.block_size, **self.settings())
+
+    def settings(self) -> dict[str, Any]:
+        """Return the keyword arguments of PyG's attack."""
+        return {"epochs": self.num_steps, "loss": self.loss, "log": False}
 
     def _check_model(self, problem: Problem) -> None:
         """Reject a model without a finite edge gradient, which PyG would fail on later."""
@@ -167,10 +170,11 @@ class PRBCD(BlockCoordinateAttack):
         *,
         resampling_ratio: PositiveShare = 0.8,
         learning_rate: Positive = 100.0,
+        block_size: Count = 50_000,
+        num_steps: SomeSteps = 125,
         loss: Loss = "prob_margin",
-        **options: Any,
     ) -> None:
-        super().__init__(loss=loss, **options)
+        super().__init__(block_size=block_size, num_steps=num_steps, loss=loss)
         self.resampling_ratio = resampling_ratio
         self.learning_rate = learning_rate
 
@@ -178,11 +182,10 @@ class PRBCD(BlockCoordinateAttack):
         """See `Attack`; PyG's PRBCD evaluates the graph after each step, and samples at the end."""
         return 2 * self.num_steps + int(self.implementation.coeffs["max_final_samples"])
 
-    def build(self, model: nn.Module, **options: Any) -> Any:
-        """Build PyG's PRBCD on the model."""
+    def settings(self) -> dict[str, Any]:
+        """Return the keyword arguments of PyG's PRBCD."""
         resampling = max(1, round(self.num_steps * self.resampling_ratio))
-        options |= {"epochs_resampling": resampling, "lr": self.learning_rate}
-        return super().build(model, **options)
+        return super().settings() | {"epochs_resampling": resampling, "lr": self.learning_rate}
 
 
 class GRBCD(BlockCoordinateAttack):
@@ -317,6 +320,21 @@ class LRBCD(PRBCD):
     name = "lrbcd"
     implementation: ClassVar[Any] = LocalPRBCD
 
-    def __init__(self, *, local_ratio: PositiveShare = 0.5, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self,
+        *,
+        local_ratio: PositiveShare = 0.5,
+        resampling_ratio: PositiveShare = 0.8,
+        learning_rate: Positive = 100.0,
+        block_size: Count = 50_000,
+        num_steps: SomeSteps = 125,
+        loss: Loss = "prob_margin",
+    ) -> None:
+        super().__init__(
+            resampling_ratio=resampling_ratio,
+            learning_rate=learning_rate,
+            block_size=block_size,
+            num_steps=num_steps,
+            loss=loss,
+        )
         self.local_ratio = local_ratio
