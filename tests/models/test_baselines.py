@@ -222,6 +222,27 @@ def test_a_view_is_known_by_its_edges() -> None:
     assert torch.equal(values.degree(first.degree, other), first.degree)
 
 
+def test_a_view_of_the_first_nodes_is_known_from_larger_graphs() -> None:
+    data = graph()
+    train, val = (torch.arange(count) for count in (NODES // 2, NODES - 2))
+    views = [induced_view(data, nodes, nodes, degree_leak=False) for nodes in (train, val)]
+    whole, values = EdgeNumbers(data), EdgeNumbers(data, views)
+    outside = (data.edge_index >= len(val)).any(0)  # of both views
+    flipped = data.edge_index[:, ~outside | (outside.cumsum(0) > 1)]
+    for own, nodes in [
+        (data.edge_index, NODES),
+        (flipped, NODES),
+        *((view.edge_index, len(view.x)) for view in views),
+    ]:
+        attacked = torch.cat([own, torch.tensor([[nodes, 0], [0, nodes]])], 1)
+        expected = whole(own, NODES)
+        assert torch.equal(values(own, nodes), expected)
+        assert values(attacked, nodes + 1).tolist() == [*expected.tolist(), 1, 1]
+    # As many injected nodes as the view lacks.
+    new = torch.cat([train.new_tensor([[NODES - 1, 0], [0, NODES - 1]]), views[0].edge_index], 1)
+    assert values(new, NODES)[:2].tolist() == [1, 1]
+
+
 @pytest.mark.parametrize("degree_leak", [False, True])
 def test_a_view_has_the_whole_graphs_values(degree_leak: bool) -> None:
     dense = matrix(graph().edge_index)

@@ -54,7 +54,9 @@ class EdgeNumbers:
         assert graph.edge_index is not None
         assert graph.num_nodes is not None
         self._num_nodes = graph.num_nodes
-        self._views = [(view.n_id, view.edge_index) for view in views]
+        # Largest first: a view of nodes 0..k-1 is also part of a larger one.
+        by_size = sorted(views, key=lambda view: -view.n_id.numel())
+        self._views = [(view.n_id, view.edge_index) for view in by_size]
         self._ranks = _ranks(graph.edge_index, self._num_nodes)
         self._places = self._place(graph.edge_index).sort().values
         self._known = ByTensor()
@@ -89,13 +91,25 @@ class EdgeNumbers:
         def find() -> Tensor | None:
             for nodes, edges in self._views:
                 injected = num_nodes - nodes.numel()
-                old = edge_index[:, (edge_index < nodes.numel()).all(0)]
+                is_old = (edge_index < nodes.numel()).all(0)
                 fits = injected == 0 or (injected > 0 and edges.numel() > 0)
-                if fits and torch.equal(old.cpu(), edges):
+                if (
+                    fits
+                    and torch.equal(edge_index[:, is_old].cpu(), edges)
+                    and not self._is_whole(edge_index[:, ~is_old], num_nodes)
+                ):
                     return torch.cat([nodes, self._num_nodes + torch.arange(injected)])
             return None
 
         return self._known.kept(edge_index, ("nodes", num_nodes), find)
+
+    def _is_whole(self, outside: Tensor, num_nodes: int) -> bool:
+        """Return whether edges outside of a view are mostly the graph's own, up to some flips."""
+        if num_nodes < self._num_nodes:
+            return False
+        named = outside[:, (outside < self._num_nodes).all(0)]
+        own = self._values(named) != 1  # edge number 1 is too rare to matter
+        return bool(2 * own.sum() > own.numel())
 
     def _values(self, edge_index: Tensor) -> Tensor:
         inside = (edge_index < self._num_nodes).all(0)
