@@ -86,6 +86,15 @@ def test_of_equals_an_unflagged_attack_is_the_worst_and_chance_is_no_bound(order
         assert str(report).count("not a bound") == (not is_bound)
 
 
+def test_no_robust_accuracy_is_above_the_clean_one() -> None:
+    better = [replace(row, accuracy=0.9) for row in REPORT.attacks]
+    report = replace(REPORT, attacks=better)
+    assert report.robust_accuracy == json.loads(report.to_json())["robust_accuracy"] == 0.8
+    assert "80.00%" in repr(report)
+    assert [row.accuracy for row in report.attacks] == [0.9, 0.9]  # as measured
+    assert REPORT.robust_accuracy == 0.25
+
+
 def test_a_report_is_a_collection_of_attacks() -> None:
     assert "random" in REPORT
     assert "tdgia" not in REPORT

@@ -238,8 +238,11 @@ class RobustnessReport:
 
     @property
     def robust_accuracy(self) -> float:
-        """The lowest accuracy under any attack, in 0..1."""
-        return self.worst.accuracy
+        """The lowest accuracy on the clean graph or under any attack, in 0..1.
+
+        Every budget allows no change, so this is never above the clean accuracy.
+        """
+        return min(self.clean_accuracy, self.worst.accuracy)
 
     @property
     def graph(self) -> PerturbedGraph:
