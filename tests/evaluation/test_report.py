@@ -194,6 +194,21 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     assert torch.equal(loaded.graph.to_data().y, expected.y)
 
 
+def test_the_reasons_of_dropped_parts_are_read_again(tmp_path: Path) -> None:
+    reasons = {"white box: pgd": "no gradient " * 100, "cover": "not finite"}
+    graph = replace(GRAPH, given_up=reasons)
+    report = replace(REPORT, attacks=[CONTROL, replace(TRANSFERRED, graph=graph)])
+    loaded = RobustnessReport.load(report.save(tmp_path))
+    assert [row.graph.given_up for row in loaded] == [{}, reasons]
+    assert loaded.to_json() == report.to_json()
+    path = tmp_path / "report.json"
+    record = json.loads(path.read_text())
+    for row in record["attacks"]:
+        del row["given_up"]  # as in reports of earlier versions
+    path.write_text(json.dumps(record))
+    assert [row.graph.given_up for row in RobustnessReport.load(tmp_path)] == [{}, {}]
+
+
 def test_saving_over_a_report_removes_its_graphs_alone(tmp_path: Path) -> None:
     folder = REPORT.save(tmp_path)
     (folder / "graph-cached.safetensors").touch()
@@ -214,6 +229,7 @@ def test_saving_over_a_report_removes_its_graphs_alone(tmp_path: Path) -> None:
         *(("attacks.name", ["random", "clean", "\ud800"]), ("attacks.kind", ["poison"])),
         *(("attacks.accuracy", [-0.1, 10**400]), ("attacks.trace", [[[1, 0.1, 50]], []])),
         *(("attacks.part_accuracy", [{"part": 25}]), ("attacks.labels", [""])),
+        ("attacks.given_up", [{"part": 3}, ["part"]]),
         *(("attacks.spent", [3]), ("attacks.seconds", ["long"])),
     ],
 )

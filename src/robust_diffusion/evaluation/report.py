@@ -144,6 +144,7 @@ class AttackReport:
             "graph": tensor_hash(self.graph.x, self.graph.edge_index),
             "part": self.graph.part,
             "part_accuracy": dict(self.graph.part_accuracy),
+            "given_up": dict(self.graph.given_up),
         }
 
     def write(self, folder: Path) -> None:
@@ -168,7 +169,7 @@ class AttackReport:
         ) < 2:
             raise DataError(f"{path}: is not the graph of the report beside it; restore the file")
         x, edge_index = tensors
-        parts = saved.part_accuracy, saved.part
+        parts = saved.part_accuracy, saved.part, saved.given_up
         graph = PerturbedGraph(x, edge_index, clean.num_nodes or 0, *parts, clean=clean)
         if wrong := unfit(graph, clean["x"]):
             raise DataError(f"{path}: holds {wrong}")
@@ -479,6 +480,7 @@ class SavedAttack(Schema):
     by_seed: tuple[UnitShare, ...] = ()
     part: str
     part_accuracy: dict[str, UnitShare]
+    given_up: dict[str, str] = Field(default_factory=dict)  # reports of earlier versions lack it
 
 
 class SavedReport(Schema):

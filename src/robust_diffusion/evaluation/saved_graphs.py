@@ -18,7 +18,7 @@ from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.system.tensor_hashes import state_hash
 
 _UNSAVED = frozenset(["budget_overspent", "parts_given_up"])
-"""Flags that are not compared: violations are printed anyway, and reasons are not saved."""
+"""Flags that are not compared: violations are printed anyway, and older reports lack reasons."""
 
 _OF_THE_ATTACK = frozenset(
     [
