@@ -67,8 +67,7 @@ def validated(key: str) -> Callable[[Decorated], Decorated]:
     """Decorate a class or function so that its arguments are checked against their annotations.
 
     Numbers, including numpy's, are converted to Python's. An argument is not checked if it has no
-    annotation, or one that cannot be tested on a value. In a constructor, `*args` and `**options`
-    stand for the arguments of the base class.
+    annotation, or one that cannot be tested on a value.
 
     Args:
         key: Prefix of the argument names in messages. It may refer to an argument, as in
@@ -80,29 +79,10 @@ def validated(key: str) -> Callable[[Decorated], Decorated]:
         if not isinstance(target, type):
             return cast(Decorated, _checking(target, key))
         if "__init__" in vars(target):  # an inherited one is checked already
-            init, base = target.__init__, super(target, target).__init__  # type: ignore[arg-type, misc]
-            target.__init__ = _checking(init, key)  # type: ignore[misc]
-            if any(p.kind in STARRED for p in inspect.signature(init).parameters.values()):
-                target.__init__.__signature__ = _merged(init, base)  # type: ignore[misc]
+            target.__init__ = _checking(target.__init__, key)  # type: ignore[misc]
         return target
 
     return decorate
-
-
-def _merged(init: Callable[..., Any], base: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a constructor, its starred arguments replaced by the base's."""
-    mine, theirs = (list(parameters_of(function).values()) for function in (init, base))
-    passed = {p.kind for p in mine if p.kind in STARRED}
-    mine = [p for p in mine if p.kind not in STARRED]
-    positional = theirs[1:] if inspect.Parameter.VAR_POSITIONAL in passed else []
-    by_name = theirs if inspect.Parameter.VAR_KEYWORD in passed else []
-    named = {p.name for p in mine}
-    inherited = [
-        *(p for p in positional if p.kind is p.POSITIONAL_OR_KEYWORD),
-        *(p for p in by_name if p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD)),
-    ]
-    merged = [*mine, *(p for p in inherited if p.name not in named)]
-    return inspect.Signature(sorted(merged, key=lambda p: p.kind))
 
 
 def _checking(function: Callable[..., Any], key: str) -> Callable[..., Any]:

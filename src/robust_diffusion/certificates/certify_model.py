@@ -61,8 +61,9 @@ class SmoothedAttacks:
         The attacker knows the true classes, and differentiates the adaptive form of the classifier
         through the noise of separate draws. The clean graph is within every budget.
         """
-        options = {"seed": count.seed, "per_pass": count.per_pass}
-        smoothed = SmoothedModel(count.model, count.scheme, draws=self.draws, **options).eval()
+        smoothed = SmoothedModel(
+            count.model, count.scheme, draws=self.draws, seed=count.seed, per_pass=count.per_pass
+        ).eval()
         positions = torch.split(torch.arange(len(votes)), 1 if self.local else len(votes))
         parts = [replace(subject, targets=subject.targets[at]) for at in positions]
         accuracies = (

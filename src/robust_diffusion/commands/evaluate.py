@@ -259,8 +259,8 @@ def composed_model(
 
 def own_model(target: str, arguments: Sequence[str]) -> dict[str, Any]:
     """Return the configuration of a custom class, with arguments from `model.KEY=VALUE`."""
-    options: Any = OmegaConf.from_dotlist([a.lstrip("+").removeprefix("model.") for a in arguments])
-    return {"_target_": target, **options}
+    values: Any = OmegaConf.from_dotlist([a.lstrip("+").removeprefix("model.") for a in arguments])
+    return {"_target_": target, **values}
 
 
 def _known_attack(name: re.Match[str]) -> str:

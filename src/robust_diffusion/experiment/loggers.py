@@ -15,6 +15,7 @@ class BestEpochLogger(WandbLogger):
     For the `options` see `open_run`.
     """
 
+    # Passed as they are, since `open_run` names and checks them.
     def __init__(self, **options: Any) -> None:
         super().__init__(experiment=open_run(**options), log_model=False)
         self._best: dict[str, float] = {}

@@ -126,7 +126,7 @@ def _refer_to(earlier: Record, cfg: DictConfig, record: Record) -> Record:
     return earlier
 
 
-def _wandb_logger(cfg: DictConfig, record: Record, **options: Any) -> WandbLogger | None:
+def _wandb_logger(cfg: DictConfig, record: Record, *, finished: bool = False) -> WandbLogger | None:
     """Open the W&B run of a record if W&B is on, tagged with every experiment that requested it."""
     wandb = cfg.logger.get("wandb")
     if not wandb or chosen_mode(wandb.mode) == "disabled":
@@ -136,7 +136,7 @@ def _wandb_logger(cfg: DictConfig, record: Record, **options: Any) -> WandbLogge
     experiments = experiments_asking(lines).get(record["run"], ())
     # `record` is not passed to `instantiate`, which would instantiate the configuration in it.
     opened: WandbLogger = instantiate(wandb, _partial_=True)(
-        record=record, experiments=experiments, **options
+        record=record, experiments=experiments, finished=finished
     )
     return opened
 

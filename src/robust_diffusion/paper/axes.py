@@ -46,8 +46,8 @@ WORST = "worst"
 TEST_GRAPHS = _GRAPHS | {WORST: "worst case"}
 
 
-def _pde(flow: str, **options: Any) -> dict[str, Any]:
-    settings = {f"config.model.flow.{key}": value for key, value in options.items()}
+def _pde(flow: str, **values: Any) -> dict[str, Any]:
+    settings = {f"config.model.flow.{key}": value for key, value in values.items()}
     return {"model": "graph_pde", "flow": flow} | settings
 
 

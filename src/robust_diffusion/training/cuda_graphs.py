@@ -43,6 +43,7 @@ class CapturedPasses:
         # Each with the model's attributes at the time of the recording.
         self._recorded: dict[tuple[int, ...], tuple[_Pass, _Host]] = {}
 
+    # The options are those of the model, such as `edge_weight` and `degree`.
     def __call__(self, x: Tensor, edge_index: Tensor, **options: Tensor) -> Tensor:
         """Compute the logits of every node, n x C; the next call of this kind overwrites them."""
         differentiable = self._model.training and torch.is_grad_enabled()
