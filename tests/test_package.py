@@ -3,6 +3,7 @@ import importlib.util
 import inspect
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 import torch
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import IntervalSweep
 from hydra.utils import get_class
 
 import robust_diffusion
@@ -174,7 +176,8 @@ def test_links_and_targets_that_are_named_exist() -> None:
 @pytest.mark.slow
 def test_every_command_of_the_pages_composes(compose: Callable[..., Any]) -> None:
     for command in {command for text in TEXTS for command in commands(text)}:
-        given = [word for word in command.split() if "=" in word and not word.startswith("-")]
+        given = [word for word in shlex.split(command) if "=" in word and not word.startswith("-")]
+        given = [word for word in given if "optuna" not in word and "hydra.sweeper." not in word]
         given = [re.sub(r"^attacks=", "attack=", word) for word in given]
         if "certify" in command.split():
             given = ["certificate=sparse", *given]
@@ -182,8 +185,10 @@ def test_every_command_of_the_pages_composes(compose: Callable[..., Any]) -> Non
         for override in OverridesParser.create().parse_overrides(given):
             values = [override.input_line]
             if override.is_sweep_override():
-                key = override.get_key_element()
-                values = [f"{key}={value}" for value in override.sweep_string_iterator()]
+                key, swept = override.get_key_element(), override.value()
+                ends = isinstance(swept, IntervalSweep)  # of a search, which draws in between
+                sweep = [swept.start, swept.end] if ends else override.sweep_string_iterator()
+                values = [f"{key}={value}" for value in sweep]
             first.append(values[0])
             last.append(values[-1])
         for overrides in (first, last):
