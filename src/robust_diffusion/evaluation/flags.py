@@ -515,7 +515,8 @@ ATTACK_CHECKS = (
     Check(rough_edge_gradient, lambda a: "edge_gradient" in a.attack.needs),
     Check(parts_given_up),
     Check(lambda a: part_flags(a.graph.part_accuracy, a.clean_accuracy)),
-    Check(lambda a: still_gaining(a.effort), lambda a: a.attack.is_worst_case),
+    # An ensemble of flips moves features last, so it gains late as a rule.
+    Check(lambda a: still_gaining(a.effort), lambda a: a.attack.is_worst_case and a.grew),
     Check(lambda a: one_class(a.before.argmax(1), a.after.argmax(1), a.task.labels)),
     Check(lambda a: a.without_effect and (list(budget_allows_nothing(a)) or a.without_effect)),
     Check(weaker_than_chance, lambda a: not a.task.poisons, of_effect=False),
