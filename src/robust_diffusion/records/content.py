@@ -236,6 +236,8 @@ def _described(value: Any, key: Callable[[Any], Any]) -> Any:
     if isinstance(value, type) or (inspect.isbuiltin(value) and value.__self__ is None):
         return _code(value)
     if isinstance(value, FunctionType):
+        if _is_of_library(value) and "<locals>" not in value.__qualname__:
+            return _code(value)  # what a decorator adds, such as a type check, is of that version
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
         return [_code(value), key([cells, value.__defaults__, value.__kwdefaults__])]
     if isinstance(value, partial):
@@ -268,9 +270,16 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 def _code(thing: Any) -> dict[str, Any]:
     """Return the name of a class or function, and its source unless a library version covers it."""
-    module = getattr(thing, "__module__", None) or "builtins"
-    described = {"_target_": f"{module}.{thing.__qualname__}"}
-    if module.split(".")[0] not in _LIBRARIES:
+    described = {"_target_": f"{_module(thing)}.{thing.__qualname__}"}
+    if not _is_of_library(thing):
         with suppress(OSError, TypeError):  # defined at an interactive prompt
             described["source"] = inspect.getsource(thing)
     return described
+
+
+def _is_of_library(thing: Any) -> bool:
+    return _module(thing).split(".")[0] in _LIBRARIES
+
+
+def _module(thing: Any) -> str:
+    return getattr(thing, "__module__", None) or "builtins"
