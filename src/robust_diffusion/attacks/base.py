@@ -377,10 +377,16 @@ class PerturbedGraph:
             rows, changed, moved, new = vars(self)["_rows"]
             return torch.cat([rows.index_copy(0, changed, moved), new])
 
+    @property
+    def num_injected_nodes(self) -> int:
+        """Number of nodes that the attack added; counted without putting `x` together."""
+        rows = vars(self).get("_rows")
+        return len(self.x) - self.num_original_nodes if rows is None else len(rows[-1])
+
     def __repr__(self) -> str:
         """Show the size, without the tensors."""
-        n, edges = self.num_original_nodes, self.edge_index.size(1) // 2
-        return f"PerturbedGraph({n} + {self.x.size(0) - n} nodes, {edges} edges)"
+        nodes = f"{self.num_original_nodes} + {self.num_injected_nodes} nodes"
+        return f"PerturbedGraph({nodes}, {self.edge_index.size(1) // 2} edges)"
 
     def to_data(self) -> Data:
         """Convert the attacked graph to PyG's `Data`, on the CPU.
@@ -410,12 +416,12 @@ class PerturbedGraph:
 def spent_budget(clean: Data, perturbed: PerturbedGraph) -> SpentBudget:
     """Count the budget used from the two graphs; the clean one must be undirected and simple."""
     x, edge_index = clean_graph(clean)
-    n, edges = perturbed.num_original_nodes, perturbed.edge_index
-    injected = perturbed.x[n:]
+    n, edges, attacked = perturbed.num_original_nodes, perturbed.edge_index, perturbed.x
+    injected = attacked[n:]
     inside = (edges < n).all(0)
-    degrees = torch.bincount(edges[0], minlength=perturbed.x.size(0))[n:]
+    degrees = torch.bincount(edges[0], minlength=len(attacked))[n:]
     before, after = (undirected_edge_numbers(e, n) for e in (edge_index, edges[:, inside]))
-    change = (perturbed.x[:n] - x).abs()
+    change = (attacked[:n] - x).abs()
     return SpentBudget(
         injected_nodes=injected.size(0),
         injected_edges=int((~inside).sum().item()) // 2,

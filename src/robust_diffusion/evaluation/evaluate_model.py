@@ -314,7 +314,7 @@ def _sees_edges(subject: Subject, graphs: Sequence[PerturbedGraph]) -> bool:
     """
     clean, model = subject.graph.edge_index, subject.model
     if subject.tried.sees_edges is None:
-        injected = (graph for graph in graphs if len(graph.x) > graph.num_original_nodes)
+        injected = (graph for graph in graphs if graph.num_injected_nodes > 0)
         before = subject.logits(subject.graph)
         if any(not torch.equal(subject.logits(graph), before) for graph in injected):
             return True  # original nodes keep their features

@@ -282,7 +282,7 @@ class Attempt:
     @property
     def grew(self) -> bool:
         """True if nodes were injected."""
-        return len(self.graph.x) > self.graph.num_original_nodes
+        return self.graph.num_injected_nodes > 0
 
     @cached_property
     def is_blind(self) -> bool:
