@@ -16,7 +16,7 @@ from robust_diffusion import flows
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows.attention import TrainedAttention
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.operators import Graph, segment_sum
+from robust_diffusion.operators import Graph, row_sum
 from tests.backends import backend
 from tests.graphs import (
     ATTENTION_FLOWS,
@@ -186,10 +186,10 @@ def test_edge_modulation_sums_to_one_and_is_not_uniform(cls: type[flows.Flow]) -
     def modulation(flow: flows.Flow, graph: Graph) -> Tensor:
         return flow.edge_modulation(z, flow.attention(z, graph), graph)
 
-    share = segment_sum(modulation(build_flow(cls), graph) * graph.weight.clamp_max(1), graph)
+    share = row_sum(modulation(build_flow(cls), graph) * graph.weight.clamp_max(1), graph)
     torch.testing.assert_close(share, torch.ones_like(share))
     plain = with_weight(graph, torch.ones_like(graph.weight))
-    degree = segment_sum(plain.weight, plain)[plain.dst]
+    degree = row_sum(plain.weight, plain)[plain.dst]
     assert (modulation(build_flow(cls), plain) * degree - 1).abs().max() > 1e-3
     uniform = modulation(build_flow(flows.UniformModulation), plain)
     torch.testing.assert_close(uniform * degree, torch.ones_like(degree))

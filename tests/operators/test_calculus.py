@@ -40,7 +40,7 @@ def test_sums_and_gathers_are_products_with_the_incidence_matrix() -> None:
     graph, z = random_graph(), random_signal(channels=3)
     arrives = torch.nn.functional.one_hot(graph.dst, NODES).double().T
     values = torch.randn(graph.num_edges, 3, 2, dtype=torch.float64)
-    total = ops.segment_sum(values, graph)
+    total = ops.row_sum(values, graph)
     torch.testing.assert_close(total.flatten(1), arrives @ values.flatten(1))
     assert torch.equal(ops.gather_dst(z, graph), arrives.T @ z)
     assert torch.equal(ops.gather_src(z, graph), z[graph.src])
@@ -111,7 +111,7 @@ def random_scores(graph: ops.Graph, heads: int = 2) -> torch.Tensor:
 def test_softmax_equals_the_dense_one() -> None:
     graph = random_graph()
     scores = random_scores(graph)
-    probabilities = ops.edge_softmax(scores, graph)
+    probabilities = ops.row_softmax(scores, graph)
     for head in range(2):
         expected = oracles.softmax(
             values_as_matrix(scores[:, head], graph), values_as_matrix(graph.weight, graph)
@@ -126,9 +126,9 @@ def test_softmax_gradcheck_in_scores_and_graph_weights() -> None:
     weight = graph.weight.clone()
     weight[4] = 0
     weight.requires_grad_()
-    assert gradcheck(lambda s, w: ops.edge_softmax(s, with_weight(graph, w)), (scores, weight))
+    assert gradcheck(lambda s, w: ops.row_softmax(s, with_weight(graph, w)), (scores, weight))
     (gradient,) = torch.autograd.grad(
-        (ops.edge_softmax(scores, with_weight(graph, weight)) * scores).sum(), weight
+        (ops.row_softmax(scores, with_weight(graph, weight)) * scores).sum(), weight
     )
     assert gradient[4] != 0
 

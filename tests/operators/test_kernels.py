@@ -27,9 +27,9 @@ from robust_diffusion.operators import (
     Modulation,
     edge_attention,
     edge_dot,
-    edge_softmax,
     edge_squared_distance,
     kernels_for,
+    row_softmax,
 )
 from tests.backends import BACKENDS, FAST, backend
 from tests.graphs import (
@@ -242,7 +242,7 @@ def test_every_function_has_a_second_derivative_by_reference_alone(name: str) ->
         (lambda z: edge_attention(z, HeadWeights(matrix), graph), z),
         (lambda z: edge_dot(z[:, None], z[:, None], graph), z),
         (lambda z: edge_squared_distance(z, graph), z),
-        (lambda scores: edge_softmax(scores, graph), scores),
+        (lambda scores: row_softmax(scores, graph), scores),
         (lambda z: flow(TIME, z, graph), z),
     ]
     with backend(name):
@@ -345,6 +345,6 @@ def test_what_does_not_fit_the_graph_is_an_error_before_memory_is_read(name: str
         with pytest.raises(DataError, match="3 nodes"):
             Beltrami(4)(TIME, torch.ones(2, 4), graph)
         with pytest.raises(DataError, match="5 edges"):
-            edge_softmax(torch.ones(4, 2), graph)
+            row_softmax(torch.ones(4, 2), graph)
         with pytest.raises(DataError, match="edge_weight"):
             Graph.from_edge_index(graph.edge_index, torch.ones(3), num_nodes=3)

@@ -9,7 +9,7 @@ from torch import nn
 from robust_diffusion.checks import Count, NonNegative, Width
 from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import AttentionFlow, Time
-from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, segment_sum, spmm
+from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, row_sum, spmm
 
 
 class ACMP(AttentionFlow):
@@ -71,6 +71,6 @@ class ACMP(AttentionFlow):
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Compute attraction or repulsion along the edges, and the force of the double well."""
         force = self.edge_weights(z, graph)
-        messages = spmm(force, z, graph) - segment_sum(force, graph)[:, None] * z
+        messages = spmm(force, z, graph) - row_sum(force, graph)[:, None] * z
         well = z * (1 - z.square())
         return self.raw_attraction.sigmoid() * messages + self.raw_well.sigmoid() * well

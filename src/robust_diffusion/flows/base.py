@@ -26,7 +26,7 @@ from robust_diffusion.operators import (
     gradient_norm,
     kernels_for,
     modulated_diffusion,
-    segment_sum,
+    row_sum,
     spmm,
 )
 
@@ -338,7 +338,7 @@ class ModulatedFlow(AttentionFlow):
             weights = self.attention.weights()
             return modulated_diffusion(z, weights, graph, modulation, kernels)
         carried = self.edge_weights(z, graph)
-        return spmm(carried, z, graph) - segment_sum(carried, graph)[:, None] * z
+        return spmm(carried, z, graph) - row_sum(carried, graph)[:, None] * z
 
 
 @dataclass

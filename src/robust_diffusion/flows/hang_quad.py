@@ -13,10 +13,10 @@ from robust_diffusion.operators import (
     Graph,
     NodeSignal,
     edge_dot,
-    edge_softmax,
     gather_dst,
     gather_src,
-    segment_sum,
+    row_softmax,
+    row_sum,
     spmm,
     symmetric_weights,
 )
@@ -61,7 +61,7 @@ class HangQuad(HamiltonianFlow):
 
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Return the attention A(q)."""
-        return edge_softmax(self._scores(z @ self.linear.weight.T, graph), graph).squeeze(1)
+        return row_softmax(self._scores(z @ self.linear.weight.T, graph), graph).squeeze(1)
 
     def _scores(self, projected: NodeSignal, graph: Graph) -> Float[Tensor, "e 1"]:
         at_dst, at_src = (projected @ self.ends.T).chunk(2, 1)
@@ -85,12 +85,12 @@ class HangQuad(HamiltonianFlow):
         """Compute the gradient of -|A P + b|, P = q W, by q, through P and the attention."""
         projected = q @ self.linear.weight.T
         scores = self._scores(projected, graph)
-        attention = edge_softmax(scores, graph).squeeze(1)
+        attention = row_softmax(scores, graph).squeeze(1)
         pull = self.norm_gradient(spmm(attention, projected, graph) + self.linear.bias)
         along = attention * edge_dot(pull[:, None], projected[:, None], graph).squeeze(1)
-        by_score = along - attention * gather_dst(segment_sum(along, graph), graph)
+        by_score = along - attention * gather_dst(row_sum(along, graph), graph)
         by_score = torch.where(scores.squeeze(1) > 0, by_score, SLOPE * by_score)
         at_src = by_score.new_zeros(graph.num_nodes).index_add(0, graph.src, by_score)
-        by_ends = torch.stack([segment_sum(by_score, graph), at_src], 1)
+        by_ends = torch.stack([row_sum(by_score, graph), at_src], 1)
         by_projected = spmm(attention, pull, graph, transposed=True) + by_ends @ self.ends
         return by_projected @ -self.linear.weight

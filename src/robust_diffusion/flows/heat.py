@@ -6,7 +6,7 @@ from typing import Literal
 from robust_diffusion.checks import NonNegative, Width
 from robust_diffusion.flows.attention import ResampledAttention
 from robust_diffusion.flows.base import Flow, Time
-from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, gather_dst, segment_sum, spmm
+from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, gather_dst, row_sum, spmm
 
 HeatWeights = Literal["uniform", "frozen_attention"]
 
@@ -48,7 +48,7 @@ class Heat(Flow):
 
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Return the edge weights divided by their sum over edges arriving at the same node."""
-        total = segment_sum(graph.weight, graph)
+        total = row_sum(graph.weight, graph)
         return graph.weight / gather_dst(total, graph).clamp_min(1e-38)
 
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:

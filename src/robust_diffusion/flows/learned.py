@@ -17,7 +17,7 @@ from robust_diffusion.operators import (
     edge_squared_distance,
     gather_dst,
     gather_src,
-    segment_sum,
+    row_sum,
     spmm,
 )
 
@@ -83,7 +83,7 @@ class Learned(AttentionFlow):
 
     def modulation(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Compute the modulation m of every edge, in (0, 1)."""
-        degree = segment_sum(graph.weight, graph).log1p()
+        degree = row_sum(graph.weight, graph).log1p()
         distance = (edge_squared_distance(z, graph) / z.size(1)).log1p()
         ends = gather_dst(degree, graph), gather_src(degree, graph)
         hidden = self.hidden(torch.stack([*ends, distance], 1)).tanh()
@@ -96,4 +96,4 @@ class Learned(AttentionFlow):
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Diffuse along attention times modulation, which preserves a constant signal."""
         carried = self.edge_weights(z, graph)
-        return 2 * self.rate * (spmm(carried, z, graph) - segment_sum(carried, graph)[:, None] * z)
+        return 2 * self.rate * (spmm(carried, z, graph) - row_sum(carried, graph)[:, None] * z)

@@ -25,11 +25,11 @@ from robust_diffusion.models.stack import (
 from robust_diffusion.operators import (
     AnyFeatures,
     Graph,
-    edge_softmax,
     gather_dst,
     gather_src,
     graph_with_degree,
     mean_weights,
+    row_softmax,
     spmm,
     symmetric_weights,
 )
@@ -70,7 +70,7 @@ class GATConv(pyg.GATConv):  # type: ignore[misc]
         at_dst = (projected * self.att_dst).sum(-1)
         at_src = (projected * self.att_src).sum(-1)
         scores = gather_dst(at_dst, graph) + gather_src(at_src, graph)
-        attention = edge_softmax(F.leaky_relu(scores, self.negative_slope), graph)
+        attention = row_softmax(F.leaky_relu(scores, self.negative_slope), graph)
         heads = [
             spmm(attention[:, h].contiguous(), projected[:, h], graph) for h in range(self.heads)
         ]

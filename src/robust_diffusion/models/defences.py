@@ -22,13 +22,13 @@ from robust_diffusion.operators import (
     Gradient,
     Graph,
     LowRank,
-    edge_softmax,
     gather_dst,
     gather_src,
     graph_with_degree,
     low_rank_product,
     pagerank_graph,
-    segment_sum,
+    row_softmax,
+    row_sum,
     spmm,
     symmetric_weights,
     truncated_svd,
@@ -338,8 +338,8 @@ def soft_median(z: Float[Tensor, "n d"], graph: Graph, temperature: float) -> Fl
     """Sum the edges that arrive at a node, weighted also by their distance to the median."""
     apart = gather_dst(weighted_median(z, graph), graph) - gather_src(z, graph)
     distance = (apart.square().sum(1) / z.size(1)).clamp_min(_SMALLEST**2).sqrt()
-    trust = edge_softmax(-distance[:, None] / temperature, graph).squeeze(1)
-    return spmm(trust * gather_dst(segment_sum(graph.weight, graph), graph), z, graph)
+    trust = row_softmax(-distance[:, None] / temperature, graph).squeeze(1)
+    return spmm(trust * gather_dst(row_sum(graph.weight, graph), graph), z, graph)
 
 
 def weighted_median(z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:

@@ -8,7 +8,7 @@ from annotated_types import Ge, Le
 from torch import Tensor
 
 from robust_diffusion.checks import validated
-from robust_diffusion.operators import AnyFeatures, Graph, edge_cosine, gather_dst, segment_sum
+from robust_diffusion.operators import AnyFeatures, Graph, edge_cosine, gather_dst, row_sum
 from robust_diffusion.operators import Gradient as Gradient
 
 Threshold = Annotated[float, Ge(-1), Le(1)]
@@ -78,9 +78,9 @@ class Guard:
         # Similarities below 0, which a negative threshold may keep, count as 0.
         score = (graph.weight * similarity).masked_fill(loop, 0.0)
         score = self._masked(score, stays & (similarity > 0))
-        total = segment_sum(score, graph)
+        total = row_sum(score, graph)
         share = score * gather_dst((total > 0) / total.clamp_min(1e-12), graph)
-        neighbours = segment_sum(pruned.masked_fill(loop, 0.0), graph)
+        neighbours = row_sum(pruned.masked_fill(loop, 0.0), graph)
         exponent = torch.where(loop, gather_dst((neighbours + 1).reciprocal(), graph), share)
         weight = self._masked(graph.weight * exponent.exp(), stays)
         return replace(graph, weight=pruned), replace(graph, weight=weight)

@@ -11,9 +11,9 @@ from robust_diffusion.operators.diffusion import edge_modulation as edge_modulat
 from robust_diffusion.operators.diffusion import modulated_diffusion as modulated_diffusion
 from robust_diffusion.operators.edges import edge_cosine as edge_cosine
 from robust_diffusion.operators.edges import edge_dot as edge_dot
-from robust_diffusion.operators.edges import edge_softmax as edge_softmax
 from robust_diffusion.operators.edges import edge_squared_distance as edge_squared_distance
 from robust_diffusion.operators.edges import inverse_length as inverse_length
+from robust_diffusion.operators.edges import row_softmax as row_softmax
 from robust_diffusion.operators.edges import spmm as spmm
 from robust_diffusion.operators.features import AnyFeatures as AnyFeatures
 from robust_diffusion.operators.features import Features as Features
@@ -27,7 +27,7 @@ from robust_diffusion.operators.graph import gather_dst as gather_dst
 from robust_diffusion.operators.graph import gather_src as gather_src
 from robust_diffusion.operators.graph import graph_with_degree as graph_with_degree
 from robust_diffusion.operators.graph import mean_weights as mean_weights
-from robust_diffusion.operators.graph import segment_sum as segment_sum
+from robust_diffusion.operators.graph import row_sum as row_sum
 from robust_diffusion.operators.graph import symmetric_weights as symmetric_weights
 from robust_diffusion.operators.kernels import Backend as Backend
 from robust_diffusion.operators.kernels import Kernels as Kernels

@@ -13,7 +13,7 @@ from robust_diffusion.operators.graph import (
     NodeSignal,
     gather_dst,
     gather_src,
-    segment_sum,
+    row_sum,
 )
 
 GradientNorm = Literal["edges", "residual"]
@@ -42,7 +42,7 @@ def graph_divergence(psi: Float[Tensor, "e d"], graph: Graph) -> NodeSignal:
         graph: A symmetric graph: every edge has its reverse, of the same weight.
     """
     flow = 2 * graph.weight.sqrt()[:, None] * psi
-    return _inverse_sqrt_degree(graph)[:, None] * segment_sum(flow, graph)
+    return _inverse_sqrt_degree(graph)[:, None] * row_sum(flow, graph)
 
 
 def graph_laplacian(phi: NodeSignal, graph: Graph) -> NodeSignal:
@@ -85,7 +85,7 @@ def gradient_norm(
         A norm of at least sqrt(floor) per node.
     """
     if kind == "edges":
-        squared = segment_sum(weight * edge_squared_distance(z, graph), graph)
+        squared = row_sum(weight * edge_squared_distance(z, graph), graph)
         squared = squared + floor
         return (squared if ceiling is None else squared.clamp_max(ceiling)).sqrt()
     residual = spmm(weight, z, graph) - z
@@ -93,5 +93,5 @@ def gradient_norm(
 
 
 def _inverse_sqrt_degree(graph: Graph) -> Float[Tensor, " n"]:
-    degree = segment_sum(graph.weight, graph)
+    degree = row_sum(graph.weight, graph)
     return torch.where(degree > 0, degree.clamp_min(1e-38).rsqrt(), 0.0)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from robust_diffusion.operators.edges import edge_dot, edge_softmax, plain_softmax
+from robust_diffusion.operators.edges import edge_dot, plain_softmax, row_softmax
 from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
 from robust_diffusion.operators.kernels import Attended, Diffused, Kernels, Modulation, kernels_for
 
@@ -57,7 +57,7 @@ def edge_attention(z: NodeSignal, weights: HeadWeights, graph: Graph) -> EdgeVal
     if kernels is None:
         key, query = weights.project(z).unbind(1)
         scores = edge_dot(key, query, graph) / math.sqrt(key.size(2))
-        return edge_softmax(scores, graph).mean(1)
+        return row_softmax(scores, graph).mean(1)
     projected = weights.project(z, heads_last=kernels.heads_last)
     return _EdgeAttention.apply(projected, graph.weight, graph, kernels)  # type: ignore[no-any-return, no-untyped-call]
 

@@ -18,8 +18,8 @@ from robust_diffusion.operators.graph import (
     gather_dst,
     gather_src,
     multiply,
-    segment_max,
-    segment_sum,
+    row_max,
+    row_sum,
 )
 from robust_diffusion.operators.kernels import MAX_EXPONENT, current_backend, kernels_for
 
@@ -27,7 +27,7 @@ VALUES_AT_A_TIME = 2**25
 """Most features of edges' ends in memory at once: 128 MB in single precision."""
 
 
-def edge_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e h"]:
+def row_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e h"]:
     """Return the softmax over the edges that arrive at each node, weighted by the edges' weights.
 
     p_uv = w_uv exp(s_uv) / sum over v' of w_uv' exp(s_uv'), with w = `graph.weight`. With
@@ -44,7 +44,7 @@ def edge_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e
     """
     if is_plain(scores):
         return graph.weight[:, None] * plain_softmax(scores, graph.weight, graph)
-    return _EdgeSoftmax.apply(scores, graph.weight, graph)  # type: ignore[no-any-return, no-untyped-call]
+    return _RowSoftmax.apply(scores, graph.weight, graph)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def is_plain(tensor: Tensor) -> bool:
@@ -52,7 +52,7 @@ def is_plain(tensor: Tensor) -> bool:
     return current_backend(tensor.device.type) == "reference"
 
 
-class _EdgeSoftmax(torch.autograd.Function):
+class _RowSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
         relative = relative_softmax(scores, weight, graph)
@@ -66,7 +66,7 @@ class _EdgeSoftmax(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
         softmax, relative = ctx.saved_tensors
         graph: Graph = ctx.graph
-        centred = grad - gather_dst(segment_sum(softmax * grad, graph), graph)
+        centred = grad - gather_dst(row_sum(softmax * grad, graph), graph)
         grad_weight = (relative * centred).sum(1) if ctx.needs_input_grad[1] else None
         return softmax * centred, grad_weight, None
 
@@ -82,9 +82,9 @@ def plain_softmax(scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
     """Return exp(s) / sum of w exp(s) over the edges that arrive at a node, differentiable."""
     # The peak excludes edges of weight 0. Their scores may exceed it, which only affects the
     # gradient of their weights; the clamp keeps that finite.
-    peak = segment_max(scores.masked_fill(weight[:, None] == 0, -torch.inf), graph)
+    peak = row_max(scores.masked_fill(weight[:, None] == 0, -torch.inf), graph)
     exponential = torch.exp((scores - gather_dst(peak, graph)).clamp_max(MAX_EXPONENT))
-    total = segment_sum(weight[:, None] * exponential, graph)
+    total = row_sum(weight[:, None] * exponential, graph)
     scale = (total > 0) / total.clamp_min(torch.finfo(scores.dtype).tiny)
     return exponential * gather_dst(scale, graph)
 
@@ -167,7 +167,7 @@ class _EdgeSquaredDistance(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (z,) = ctx.saved_tensors
         graph: Graph = ctx.graph
-        degree = segment_sum(grad, graph).index_add(0, graph.src, grad)
+        degree = row_sum(grad, graph).index_add(0, graph.src, grad)
         neighbours = multiply(grad, z, graph) + multiply(grad, z, graph, transposed=True)
         return 2 * (degree[:, None] * z - neighbours), None
 

@@ -313,9 +313,7 @@ def _pointers(sorted_nodes: Tensor, num_nodes: int) -> Tensor:
         return torch.searchsorted(sorted_nodes, nodes)
 
 
-def segment_sum(
-    values: Float[Tensor, " e *channels"], graph: Graph
-) -> Float[Tensor, " n *channels"]:
+def row_sum(values: Float[Tensor, " e *channels"], graph: Graph) -> Float[Tensor, " n *channels"]:
     """Sum edge values over the edges that arrive at each node; 0 where none does."""
     out = values.new_zeros((graph.num_nodes, *values.shape[1:]))
     return out.index_add(0, graph.dst, values)
@@ -324,7 +322,7 @@ def segment_sum(
 def gather_dst(
     values: Shaped[Tensor, " n *channels"], graph: Graph
 ) -> Shaped[Tensor, " e *channels"]:
-    """Give each edge the value of its destination: the transpose of `segment_sum`."""
+    """Give each edge the value of its destination: the transpose of `row_sum`."""
     # index_select copies rows about three times as fast as indexing with a tensor does.
     return values.index_select(0, graph.dst)
 
@@ -336,7 +334,7 @@ def gather_src(
     return values.index_select(0, graph.src)
 
 
-def segment_max(values: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "n h"]:
+def row_max(values: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "n h"]:
     """Return the largest edge value at each destination, without gradient; -inf without edges."""
     return torch.segment_reduce(
         values.detach(), "max", offsets=graph.rowptr, axis=0, initial=-torch.inf, unsafe=True
@@ -386,7 +384,7 @@ def symmetric_weights(
 
 def _over_degrees(graph: Graph, degree: Tensor | None, order: float) -> Tensor:
     if degree is None:
-        degree = segment_sum(graph.weight, graph)
+        degree = row_sum(graph.weight, graph)
         degree = torch.where(degree > 0, degree, torch.inf)
     scale = degree.clamp_min(1e-38).pow(order)
     return gather_src(scale, graph) * graph.weight * gather_dst(scale, graph)
@@ -403,7 +401,7 @@ def graph_with_degree(
     GRB normalises the whole graph and then cuts it, so degrees may be those of a larger graph.
     """
     graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
-    return graph, segment_sum(graph.weight, graph) if degree is None else degree
+    return graph, row_sum(graph.weight, graph) if degree is None else degree
 
 
 def mean_weights(graph: Graph, degree: Float[Tensor, " n"]) -> EdgeValues:

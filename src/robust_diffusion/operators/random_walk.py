@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from robust_diffusion.operators.edges import spmm
-from robust_diffusion.operators.graph import Graph, gather_dst, segment_sum, symmetric_weights
+from robust_diffusion.operators.graph import Graph, gather_dst, row_sum, symmetric_weights
 from robust_diffusion.system.tensor_hashes import ByTensor
 
 NODES_AT_A_TIME = 256
@@ -128,7 +128,7 @@ def _pagerank_graph(
 
 def _return_probabilities(graph: Graph, steps: int) -> Tensor:
     weight = torch.where(graph.src == graph.dst, 0.0, graph.weight)
-    degree = segment_sum(weight, graph)
+    degree = row_sum(weight, graph)
     degree = torch.where(degree > 0, degree, torch.inf)
     step = weight / gather_dst(degree, graph)
     nodes = torch.arange(graph.num_nodes, device=weight.device)

@@ -149,13 +149,13 @@ class Kernels:
             squared = difference.square().clamp_(modulation.floor, modulation.ceiling).sum(1)
         else:
             difference = squared_distances(z, indexes)
-            squared = row_sum(attention * difference, indexes)
+            squared = _row_sum(attention * difference, indexes)
             squared = squared.add_(modulation.floor).clamp_max_(modulation.ceiling)
         norm = squared.sqrt_()
         relative = _normalize(_modulation_scores(norm, modulation, indexes), weights, indexes)
         flow = _weighted(attention * relative, _emphasis(weights))
         out = multiply(flow, z, indexes)
-        out.addcmul_(row_sum(flow, indexes)[:, None], z, value=-1)
+        out.addcmul_(_row_sum(flow, indexes)[:, None], z, value=-1)
         return out, Diffused(attended, z, modulation, difference, norm, relative)
 
     def diffuse_backward(
@@ -177,12 +177,12 @@ class Kernels:
         is_loop = indexes.src == indexes.dst
         d_flow.masked_fill_(is_loop, 0.0)
         d_z = multiply(flow, grad, indexes, transposed=True)
-        d_z.addcmul_(row_sum(flow, indexes)[:, None], grad, value=-1)
+        d_z.addcmul_(_row_sum(flow, indexes)[:, None], grad, value=-1)
         d_attention = d_flow * softmax
         # Through the softmax of B, the powers of g, and its square root: d_squared is twice the
         # gradient by g^2.
         along = diffused.relative * d_flow.mul_(attention)
-        mean = row_sum(_weighted(along, emphasis), indexes).index_select(0, indexes.dst)
+        mean = _row_sum(_weighted(along, emphasis), indexes).index_select(0, indexes.dst)
         share = None if weights is None else weights.clamp_max(1)
         centred = torch.addcmul(along, _weighted(diffused.relative, share), mean, value=-1)
         d_norm = _norm_gradient(_weighted(centred, emphasis), norm, modulation, indexes)
@@ -263,7 +263,7 @@ def _emphasis(weight: Tensor | None) -> Tensor | None:
 
 def _distance_gradient(grad: Tensor, z: Tensor, indexes: CompactIndexes) -> Tensor:
     """Return half the gradient by z of the sum of grad |z_v - z_u|^2."""
-    degree = row_sum(grad, indexes) + row_sum(grad, indexes, transposed=True)
+    degree = _row_sum(grad, indexes) + _row_sum(grad, indexes, transposed=True)
     neighbours = multiply(grad, z, indexes)
     neighbours += multiply(grad, z, indexes, transposed=True)
     return neighbours.neg_().addcmul_(degree[:, None], z)
@@ -273,12 +273,12 @@ def _normalize(scores: Tensor, weight: Tensor | None, indexes: CompactIndexes) -
     """Turn scores in place into exp(s) / sum of w exp(s)."""
     if weight is None:
         if not _harmless(scores):
-            scores.sub_(row_max(scores, indexes).index_select(0, indexes.dst))
-        scale = row_sum(scores.exp_(), indexes).reciprocal_()
+            scores.sub_(_row_max(scores, indexes).index_select(0, indexes.dst))
+        scale = _row_sum(scores.exp_(), indexes).reciprocal_()
     else:
-        peak = row_max(scores.masked_fill(weight == 0, -torch.inf), indexes)
+        peak = _row_max(scores.masked_fill(weight == 0, -torch.inf), indexes)
         scores.sub_(peak.index_select(0, indexes.dst)).clamp_max_(MAX_EXPONENT).exp_()
-        total = row_sum(weight * scores, indexes)
+        total = _row_sum(weight * scores, indexes)
         scale = (total != 0) / total.clamp_min_(torch.finfo(scores.dtype).tiny)
     return scores.mul_(scale.index_select(0, indexes.dst))
 
@@ -298,7 +298,7 @@ def _centred(
     relative: Tensor, along: Tensor, weight: Tensor | None, indexes: CompactIndexes
 ) -> Tensor:
     """Return a softmax's gradient by its scores, over w; `along` is relative times its gradient."""
-    mean = row_sum(_weighted(along, weight), indexes)
+    mean = _row_sum(_weighted(along, weight), indexes)
     return torch.addcmul(along, relative, mean.index_select(0, indexes.dst), value=-1)
 
 
@@ -314,15 +314,15 @@ def _norm_gradient(
 ) -> Tensor:
     """Return the gradient by g of scores g_u^left g_v^right."""
     left, right = norm.pow(modulation.left), norm.pow(modulation.right)
-    by_right = row_sum(d_scores * left.index_select(0, indexes.dst), indexes, transposed=True)
+    by_right = _row_sum(d_scores * left.index_select(0, indexes.dst), indexes, transposed=True)
     d_norm = by_right.mul_(right).mul_(modulation.right)
     if modulation.left != 0:
-        by_left = row_sum(d_scores * right.index_select(0, indexes.src), indexes)
+        by_left = _row_sum(d_scores * right.index_select(0, indexes.src), indexes)
         d_norm.add_(by_left.mul_(left), alpha=modulation.left)
     return d_norm.div_(norm)
 
 
-def row_sum(values: Tensor, indexes: CompactIndexes, *, transposed: bool = False) -> Tensor:
+def _row_sum(values: Tensor, indexes: CompactIndexes, *, transposed: bool = False) -> Tensor:
     """Sum over the edges that arrive at each node, or over those that leave it."""
     if transposed:
         values = values.index_select(0, indexes.order_by_source)
@@ -330,7 +330,7 @@ def row_sum(values: Tensor, indexes: CompactIndexes, *, transposed: bool = False
     return torch.segment_reduce(values, "sum", offsets=pointers, unsafe=True)
 
 
-def row_max(values: Tensor, indexes: CompactIndexes) -> Tensor:
+def _row_max(values: Tensor, indexes: CompactIndexes) -> Tensor:
     """Return the largest value of the edges that arrive at each node; -infinity where none does."""
     return torch.segment_reduce(
         values, "max", offsets=indexes.rowptr, initial=-torch.inf, unsafe=True
