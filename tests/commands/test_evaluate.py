@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch_geometric.nn import models as pyg
 
-from robust_diffusion.models import GCN
+from robust_diffusion.models import GCN, GNNGuard
 from robust_diffusion.training import NodeClassification
 from tests.conftest import TINY_ATTACKS, TINY_DATA
 
@@ -116,3 +116,26 @@ def test_what_cannot_be_is_told_in_a_line(cli: Cli, tmp_path: Path) -> None:
     ]
     for given, key in wrong:
         assert key in cli("evaluate", *BASE, *given).error
+
+
+def test_a_deleted_key_is_deleted_and_not_set_to_nothing(cli: Cli, tmp_path: Path) -> None:
+    torch.save(GCN(16, 8, 7).state_dict(), path := tmp_path / "gcn.pt")
+    own = ["model=gcn", "model.hidden_channels=8", f"checkpoint={path}"]
+    assert "accuracy" in cli("evaluate", *BASE, *own, "~model.dropout").out
+    torch.save(gcn().state_dict(), path)
+    given = [*PYG, f"checkpoint={path}", "~model.dropout"]
+    assert "~model.dropout: " in cli("evaluate", *BASE, *given).error
+
+
+def test_each_is_attacked_under_the_named_threat(cli: Cli, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    torch.save(GNNGuard(16, 8, 7).state_dict(), path := tmp_path / "guard.pt")
+    own = ["model=gnn_guard", "model.hidden_channels=8", f"checkpoint={path}"]
+    given = [*TINY_DATA, *own, "attack=auto_modification", "--each", "3"]
+    default, adaptive, exact = (
+        cli("evaluate", *given, "--save", str(tmp_path), *option).out
+        and (tmp_path / "each.csv").read_text()
+        for option in ([], ["threat=adaptive"], ["threat=white_box"])
+    )
+    assert default == adaptive != exact
+    assert "threat.labels=true: " in cli("evaluate", *given, "threat.labels=true").error

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -6,6 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.errors import DataError, EscapedError
 from robust_diffusion.experiment.callback import PrintResults
+from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.records import append_record
 from tests.paper.records import failed, finished
 
@@ -49,3 +51,9 @@ def test_records_of_no_table_reach_the_command_line() -> None:
         with pytest.raises(EscapedError) as escaped:
             show(config())
         assert isinstance(escaped.value.__cause__, DataError)
+
+
+@pytest.mark.parametrize("number", [n for n in table_numbers() if not load_layout(n).swept])
+def test_a_table_of_no_runs_is_printed_all_the_same(cli: Callable[..., Any], number: int) -> None:
+    (row, *_) = cli(f"experiment=table-{number}", "logger=none").table
+    assert row["Dataset"] == "Cora"

@@ -49,7 +49,7 @@ def test_the_layer_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(described) == 2
     assert set(described) <= {element.get("id") for element in root}
     assert diagram.count("http") == 1  # the namespace: it loads nothing
-    with pytest.raises(ConfigError, match="seed=1: figure layer takes no option"):
+    with pytest.raises(ConfigError, match="seed=1: figure layer does not read it"):
         run_figure_command(["layer", "seed=1"])
 
 

@@ -7,12 +7,15 @@ import pytest
 from scipy import stats
 
 from robust_diffusion.paper.agreement import agreement
-from robust_diffusion.paper.layout import ASSUMED_RUNS
-from robust_diffusion.paper.paper_table import PaperTable
+from robust_diffusion.paper.layout import ASSUMED_RUNS, parse_layout
+from robust_diffusion.paper.paper_table import PaperTable, build_table
 from robust_diffusion.paper.render import render_markdown
 from robust_diffusion.results.entry import Entry
+from robust_diffusion.results.runs import Runs
+from robust_diffusion.system.numbers import holm
 from tests.paper.records import Record, finished, seeds
 from tests.paper.tables import table_of
+from tests.paper.test_layout import SECTION
 
 
 def entry(table: PaperTable, **keys: str) -> Entry:
@@ -91,3 +94,13 @@ def test_an_attacked_table_says_what_an_mlp_reaches_on_its_datasets() -> None:
     (line,) = (x for x in table_of(3, seeds([0.7]) + mlp).lines if "MLP" in x)
     assert line == "An MLP, which sees no edge, reaches 55.00 ± 7.07 on Cora."
     assert not any("MLP" in x for x in table_of(3, seeds([0.7])).lines)
+
+
+def test_tests_are_corrected_over_all_grids_of_a_table() -> None:
+    rows = [[{"dataset": [name], "attack": ["clean", "speit"]}] for name in ("cora", "pubmed")]
+    layout = parse_layout(SECTION | {"number": 3, "rows": rows[0], "below": {"rows": rows[1]}})
+    records = seeds([0.6, 0.62, 0.67]) + seeds([0.7, 0.8, 0.84], dataset="pubmed")
+    table = build_table(layout, Runs(records, fidelity="paper"))
+    tested = [entry for *_, entry in table if entry.p is not None]
+    assert [e.p_holm for e in tested] == holm([e.p or 0.0 for e in tested])
+    assert len(tested) == 4

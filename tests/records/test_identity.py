@@ -131,3 +131,9 @@ def test_code_and_files_of_attacks_are_no_part_of_the_model() -> None:
     assert settings("mine.Attack", "pgd", **own) != settings("mine.Attack", "pgd", **other)
     of_model = {"config": changed("model._target_", "mine.Net")}
     assert settings_of(of_model | own, "clean") != settings_of(of_model | other, "clean")
+
+
+@pytest.mark.parametrize("name", ["given", "my-attack", "v1.5", "my attack"])
+def test_the_folder_of_an_attacks_file_makes_no_other_run(name: str) -> None:
+    ids = {run_id(CONFIG | {"attacks": {name: {"data_dir": folder}}}) for folder in ("/a", "/b")}
+    assert len(ids) == 1

@@ -1,6 +1,7 @@
 import copy
 import gzip
 import itertools
+import json
 import logging
 import math
 import multiprocessing
@@ -330,6 +331,22 @@ def test_a_limit_of_a_later_version_is_not_left_out_of_the_budget(
     assert [record["seed"] for record in read_records(path)] == [0]
     assert "written by a later version" in caplog.text
     assert {field.name for field in fields(Budget)} == BUDGET_KEYS
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("schema", [2, 2.1, 3, "2026", None])
+@pytest.mark.parametrize("changed", [{"flags": [{"code": "late"}]}, {"accuracy": [0.5]}, {}])
+def test_an_intact_record_of_another_layout_is_not_called_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, schema: object, changed: dict[str, Any]
+) -> None:
+    path, other = tmp_path / "records.jsonl", json.dumps({"a": 1, **changed, "schema": schema})
+    content = GOOD[0] + b"\n" + GOOD[1] + b"\n" + _checked(other.encode()[:-1])
+    path.write_bytes(content)
+    known = not changed and schema == 2
+    assert len(read_records(path)) == 1 + known
+    assert ("written by a later version" in caplog.text) is not known
+    run_records_command(["repair", "--records", str(path)])
+    assert path.read_bytes() == content
 
 
 @pytest.mark.faults

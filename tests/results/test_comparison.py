@@ -108,3 +108,17 @@ def test_flags_of_a_seed_of_one_model_alone_mark_no_comparison() -> None:
     table = compare_worst_cases([*BOTH, alone], "beltrami", "uniform_modulation")
     assert table.cells.equals(compare_worst_cases(BOTH, "beltrami", "uniform_modulation").cells)
     assert not table.notes
+
+
+@pytest.mark.parametrize("changed", [{"dataset": "cora"}, {"difficulty": "full"}])
+def test_accuracies_on_other_nodes_are_not_subtracted(changed: dict[str, str]) -> None:
+    def of(accuracy: float, on: dict[str, str], **overrides: str) -> list[dict[str, Any]]:
+        runs = cells([(accuracy, accuracy)] * 3)
+        own = {**on, "overrides": overrides}
+        return [{**run, **own, "run": repr((own, run["seed"]))} for run in runs]
+
+    default = {"dataset": "synthetic"} if "dataset" in changed else {}
+    runs = of(0.9, default) + of(0.8, changed, **changed)
+    runs += of(0.7, changed, **changed, **{"flow.heads": "2"})
+    found = compare(runs).set_index("setting")["change in clean"]
+    assert list(found) == ["", "", "−10.00"]

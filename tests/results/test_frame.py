@@ -8,13 +8,16 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from omegaconf import OmegaConf
 
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
 from robust_diffusion.records import latest_by_run, read_records
+from robust_diffusion.records.identity import RETIRED
 from robust_diffusion.records.records import check_records, encoded
 from robust_diffusion.results.comparison import compare_worst_cases
 from robust_diffusion.results.frame import COLUMNS, frame, named_by_settings
 from robust_diffusion.results.worst_case import show_worst_cases
+from tests.configs import composed
 from tests.paper.records import failed, finished, timed
 
 
@@ -129,3 +132,22 @@ def test_accuracies_of_retrained_models_are_no_evidence_of_one_models_worst_case
     assert list(found["accuracy"]) == [0.8, 0.5, 0.3]
     assert found[["chance", "transfer", "white_box", "adaptive"]].isna().all(axis=None)
     assert found["by"][2] == "metattack (poisoning)"
+
+
+def test_every_setting_is_named_as_it_is_typed() -> None:
+    retired = {key for options in RETIRED.values() for key in options}
+    choices = [
+        ["fidelity=released", "adversary=injection", "batching=clusters"],
+        ["model=beltrami_guard", "flow=heat", "model.flow.heads=2"],
+        ["model=gcn", "adversary=flips"],
+    ]
+    for overrides in choices:
+        cfg = composed(*overrides)
+        keys = [str(key) for key in cfg if key not in ("hydra", "paths", "logger")]
+        config = OmegaConf.to_container(OmegaConf.masked_copy(cfg, keys), resolve=True)
+        made = finished(model=cfg.hydra.runtime.choices.model) | {"config": config}
+        settings = frame([made])["settings"][0]
+        assert {"model.dropout", "training.max_epochs"} <= settings.keys()
+        for path, value in settings.items():
+            if path.rpartition(".")[2] not in retired:
+                assert OmegaConf.select(cfg, path, default="nothing") == value, path

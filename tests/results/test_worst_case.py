@@ -228,3 +228,16 @@ def test_a_table_of_modifications_names_what_they_may_spend() -> None:
     row = shown.cells.set_index("model").loc["gcn"]
     assert (row["random flips"], row["white box"], row["above MLP"]) == ("70.00", "10.00", "-50.00")
     assert {record["model"] for record in recorded_on(by_experiment(cells))} == {"mlp", "gcn"}
+
+
+@pytest.mark.parametrize("option", ["poisoning", "mine"])
+def test_poisoning_enters_no_worst_case_of_evasion(option: str) -> None:
+    evasion = record("gcn", auto_modification=0.5)
+    poisoned = record("gcn", option, clean=0.8, metattack=0.2, auto_modification=0.1)
+    target = "robust_diffusion.evaluation.Poisoning"
+    poisoned["config"] = poisoned["config"] | {"threat": {"_target_": target}}
+    both = [evasion, poisoned]
+    assert show_worst_cases(both).cells["worst"].tolist() == ["50.00"]
+    recorded = recorded_on(by_experiment(both), {"worst-case"})
+    assert [row["worst"] for row in tried(recorded)] == [0.5]
+    assert tried([poisoned])[0]["clean"] == 0.8

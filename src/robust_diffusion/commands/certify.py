@@ -15,6 +15,7 @@ from robust_diffusion.commands.evaluate import (
     plain_limits,
 )
 from robust_diffusion.commands.evaluate import READ as OF_EVALUATE
+from robust_diffusion.commands.reading import check_options
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.system.files import check_folder
 from robust_diffusion.system.markdown import print_table
@@ -43,22 +44,13 @@ def run_certify_command(arguments: Sequence[str]) -> None:
         TrainingError: The loss is not finite.
         HydraException: An override is invalid.
     """
-    chosen = _parser().parse_intermixed_args(arguments)
+    chosen = (parser := _parser()).parse_intermixed_args(arguments)
     # Imported late, so that `--help` and mistyped options are answered at once.
     from robust_diffusion.certificates.report import certificate_tables, read_certificates
     from robust_diffusion.checks import Natural, check_value
 
     if chosen.show:
-        if ignored := [
-            *chosen.given,
-            *filter(None, [chosen.save]),
-            *["--local"] * bool(chosen.local),
-            *["--clean-training"] * chosen.clean_training,
-        ]:
-            raise ConfigError(
-                f"{ignored[0]}: certify --show only prints saved reports; repeat --show for each "
-                "folder, and drop all else"
-            )
+        check_options(parser, chosen, {"show"}, "certify --show")
         for title, frame in certificate_tables(read_certificates(chosen.show)).items():
             print_table(title, frame, ["model"])
         return

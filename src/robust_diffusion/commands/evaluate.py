@@ -51,7 +51,7 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
     from robust_diffusion.evaluation.load import load_checkpoint
     from robust_diffusion.evaluation.zoo import unit_test
 
-    defaults = ["attack=auto", "threat=white_box"]
+    defaults = ["attack=auto", f"threat={'white_box' if chosen.each is None else 'adaptive'}"]
     path, own_class, cfg, choices = composed_model(chosen, defaults, *_read_by(chosen))
     if not path:
         raise ConfigError("checkpoint: missing; name the file of the model's weights")
@@ -166,7 +166,11 @@ def _read_by(chosen: argparse.Namespace) -> tuple[frozenset[str], str]:
 
 
 def _read_by_each(given: Sequence[str]) -> frozenset[str]:
-    """Return what `--each` reads of attacks, which is whether they inject, and of the budget."""
+    """Return what `--each` reads of attacks, which is whether they inject, and of the budget.
+
+    The labels that an attacker knows make no difference up to the first wrong class.
+    """
+    read = frozenset(["attack", "threat.name"])
     for item in given:
         name, _, value = item.partition("=")
         if name.lower() in ("attack", "attacks"):
@@ -177,8 +181,8 @@ def _read_by_each(given: Sequence[str]) -> frozenset[str]:
                     "inject; use auto, which injects, or auto_modification"
                 )
             if attack == "auto_modification":
-                return frozenset(["attack"])
-    return frozenset(["attack", "budget.feature_limits"])
+                return read
+    return read | {"budget.feature_limits"}
 
 
 def _print_each(
@@ -194,7 +198,8 @@ def _print_each(
     attacks = attacks_of({name: instantiate(options) for name, options in cfg.attacks.items()})
     kind = next(iter(attacks.values())).kind
     limits = plain_limits(cfg, "evaluate --each")
-    frame = attack_each(model, data, most, kind=kind, feature_limits=limits, seed=cfg.seed)
+    options = {"feature_limits": limits, "threat": cfg.threat.name, "seed": cfg.seed}
+    frame = attack_each(model, data, most, kind=kind, **options)
     curves = [right_by_edges(frame, by) for by in (None, "degree", "margin")]
     named = [
         curve.set_axis([f"{by} {group}".strip() for group in curve], axis=1)
@@ -250,7 +255,11 @@ def composed_model(
     args = [f"{k}={v}" for k, v in values.items() if target and k.lstrip("+").startswith("model.")]
     if attacks := values.pop("attacks", values.pop("attack", "")):
         values["attack"] = re.sub(r"\w+", _known_attack, attacks)
-    rest = [item for item in (f"{k}={v}" for k, v in values.items()) if item not in args]
+    if gone := [key for key in values if target and key.startswith("~model")]:
+        raise ConfigError(f"{gone[0]}: {target} has the arguments that you give; leave this out")
+    # Hydra reads `~key=` as the deletion of a key whose value is empty.
+    rest = [k + f"={v}" * bool(v or not k.startswith("~")) for k, v in values.items()]
+    rest = [item for item in rest if item not in args]
     check_read(rest, read, command, "checkpoint", *sorted(read))
     checked = {*read} - ({"model"} if target else set())
     cfg, choices = composed(rest, checked, chosen.config_dir, defaults)

@@ -2,11 +2,11 @@
 
 import argparse
 import gc
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from robust_diffusion.config import DEFAULT_RECORDS
-from robust_diffusion.errors import DataError
+from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.records import Record, check_records, read_records
 
 
@@ -20,6 +20,24 @@ def add_scale_option(parser: argparse.ArgumentParser) -> None:
     """Add the option for the scale of the runs to read."""
     text = "which runs (default: full)"
     parser.add_argument("--scale", choices=["full", "smoke"], default="full", help=text)
+
+
+def check_options(
+    parser: argparse.ArgumentParser, chosen: argparse.Namespace, read: Collection[str], command: str
+) -> None:
+    """Raise a `ConfigError` for an option or argument outside `read` that differs from its default.
+
+    Args:
+        parser: Parser of the command line.
+        chosen: Its result.
+        read: Names in `chosen` that are read.
+        command: What reads nothing else, such as `certify --show`.
+    """
+    for name, value in vars(chosen).items():
+        if name not in read and (value or None) != (parser.get_default(name) or None):
+            typed = f"--{name.replace('_', '-')}"
+            typed = typed if typed in parser.format_help() else value[0]
+            raise ConfigError(f"{typed}: {command} does not read it; leave it out")
 
 
 def read_chosen(named: Sequence[str | Path] | None, *, required: bool = False) -> list[Record]:

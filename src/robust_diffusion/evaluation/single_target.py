@@ -39,6 +39,7 @@ def attack_each(
     *,
     kind: Kind = "modification",
     nodes: Any = "test",
+    threat: Literal["white_box", "adaptive"] = "adaptive",
     feature_limits: tuple[float, float] | None = None,
     seed: Seed = 0,
     device: str | torch.device | None = None,
@@ -54,11 +55,12 @@ def attack_each(
     radius gives a lower bound.
 
     Args:
-        model: Trained model (see `evaluate`); its adaptive form is attacked.
+        model: Trained model (see `evaluate`).
         data: The clean graph (see `evaluate`).
         max_edges: Most edges per target, at least 1.
         kind: `modification` | `injection`.
         nodes: The targets (see `evaluate`).
+        threat: Model that is attacked: its adaptive form (adaptive), or itself (white_box).
         feature_limits: Smallest and largest injected feature; `None` for the range of the graph.
         seed: Seed for a model that samples.
         device: Device to run on; `None` for the model's device.
@@ -85,20 +87,18 @@ def attack_each(
     budget = budget_of(Budget(max_edges, 1, feature_limits), subject, {})
     graph = subject.graph.clone().to(subject.device)
     with subject.tried.ready(), seeded(seed):
-        attacked = adaptive_form(subject.model)
+        attacked = adaptive_form(subject.model) if threat == "adaptive" else subject.model
         one = _OneByOne(Problem("each", attacked, graph, subject.targets.to(subject.device)))
         if kind == "modification":
             one.problem.check_edge_weights()
         with torch.no_grad():
             clean = margins(one.problem.clean_logits[one.problem.targets], one.problem.labels)
         edges = []
+        flips, allowed = kind == "modification", feature_set(budget)
         with Progress(f"{kind} of each", len(clean), "targets", shown=progress) as tell:
             for i in range(len(clean)):
-                edges.append(
-                    one.flips(i, max_edges)
-                    if kind == "modification"
-                    else one.injections(i, max_edges, feature_set(budget))
-                )
+                count = one.flips(i, max_edges) if flips else one.injections(i, max_edges, allowed)
+                edges.append(count)
                 lost = sum(count is not None for count in edges)
                 tell(1, note=f"{lost} lost")
     assert graph.edge_index is not None

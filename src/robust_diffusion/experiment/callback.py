@@ -57,16 +57,17 @@ class PrintResults(Callback):
         """Print the table of all runs, and exit non-zero if any failed."""
         with _past_hydra():
             records = _records_below(config, Path(config.hydra.sweep.dir))
+            sys.stderr.write("\n" * bool(records))  # ends the lines of the runs
+            _log_tables(config, list(self.show_sweep(config, records)))
             if records:
-                sys.stderr.write("\n")  # ends the lines of the runs
-                _log_tables(config, list(self.show_sweep(config, records)))
                 _print_places(config, config.hydra.sweep.dir, records)
         if any("error" in record for record in records):
             sys.exit(1)
 
     def show_sweep(self, config: DictConfig, records: list[Record]) -> Iterator[Tagged]:
         """Print the table of a sweep's runs, failed ones included, and yield it for W&B."""
-        yield self._show(records), [config.hydra.runtime.choices.get("scale", "full")]
+        if records:
+            yield self._show(records), [config.hydra.runtime.choices.get("scale", "full")]
 
     def _show(self, records: list[Record]) -> pd.DataFrame:
         result = self._summarize(records)

@@ -18,11 +18,13 @@ class PrintPaperTable(PrintResults):
 
     def show_sweep(self, config: DictConfig, records: list[Record]) -> Iterator[Tagged]:
         """Print the table from all records, and yield it for W&B."""
-        layout, every = load_layout(config.table.number), read_records(config.paths.records)
-        scale = config.hydra.runtime.choices.scale
-        datasets = {record["dataset"] for record in records}
-        for fidelity in dict.fromkeys(record["fidelity"] for record in records):
+        layout, choices = load_layout(config.table.number), config.hydra.runtime.choices
+        every = read_records(config.paths.records, missing_ok=True)
+        scale, datasets = choices.scale, {record["dataset"] for record in records}
+        # A table of budgets has no runs.
+        variants = dict.fromkeys(record["fidelity"] for record in records) or [choices.fidelity]
+        for fidelity in variants:
             counted = Runs(every, scale=scale, fidelity=fidelity)
-            table = build_table(layout, counted, datasets)
+            table = build_table(layout, counted, datasets or None)
             sys.stdout.write(f"{render_markdown(table)}\n")
             yield to_frame(table), [fidelity, scale]

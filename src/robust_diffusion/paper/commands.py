@@ -8,7 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from robust_diffusion.checks import check_choice
-from robust_diffusion.commands.reading import add_records_option, add_scale_option, read_chosen
+from robust_diffusion.commands.reading import (
+    add_records_option,
+    add_scale_option,
+    check_options,
+    read_chosen,
+)
 from robust_diffusion.config import CONFIG_DIR, PUBLISHED_RECORDS
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.figures import FIGURES
@@ -52,10 +57,13 @@ def run_table_command(arguments: Sequence[str]) -> None:
     add("--data-dir", default=os.environ.get("ROBUST_DIFFUSION_DATA") or "data", help=text)
     add("--out", type=Path, help="file to write to (default: standard output)")
     chosen = parser.parse_args(arguments)
-    if chosen.number == _DATASETS:
+    layout = None if chosen.number == _DATASETS else load_layout(chosen.number)
+    read = {"number", "format", "out"} | ({"data_dir"} if layout is None else set())
+    read |= {"records", "scale", "fidelity"} if layout and layout.kind != "budgets" else set()
+    check_options(parser, chosen, read, f"table {chosen.number}")
+    if layout is None:
         text = _dataset_table(chosen.data_dir, chosen.format)
     else:
-        layout = load_layout(chosen.number)
         variant = {"scale": chosen.scale, "fidelity": chosen.fidelity}
         counted = Runs(read_chosen(chosen.records), **variant)
         if not counted.of(layout.experiment) and not chosen.records and layout.kind != "budgets":
@@ -156,8 +164,7 @@ def run_figure_command(arguments: Sequence[str]) -> None:
     if chosen.name != "layer":
         _draw(chosen)
         return
-    if chosen.overrides:
-        raise ConfigError(f"{chosen.overrides[0]}: figure layer takes no option; drop it")
+    check_options(parser, chosen, {"name", "directory"}, "figure layer")
     layer = chosen.directory / LAYER_DIAGRAM.name
     diagram = LAYER_DIAGRAM.read_text(encoding="utf-8")
     sys.stdout.write(f"{write_whole(layer, diagram, option='--directory')}\n")

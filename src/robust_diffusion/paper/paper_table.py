@@ -299,10 +299,10 @@ def build_table(
         grids.append([[_entry(layout, line, runs, records) for line in row] for row in lines])
     entries = [entry for of_grid in grids for row in of_grid for entry in row]
     mark_fewer_seeds(entries)
+    if records.scale != "smoke" and layout.kind == "accuracy":
+        for part in by_features(entries):
+            compare_entries(part, runs=ASSUMED_RUNS)
     for grid, of_grid in zip(layout.grids, grids, strict=True):
-        if records.scale != "smoke" and layout.kind == "accuracy":
-            for part in by_features(entry for row in of_grid for entry in row):
-                compare_entries(part, runs=ASSUMED_RUNS)
         rank_entries(of_grid, grid.best)
     filled = tuple(zip(layout.grids, grids, strict=True))
     texts = remarks(layout, entries, records)

@@ -34,7 +34,7 @@ TIMED_PARTS = ("data", "model", "seed", "threads", "timing")
 IGNORED_KEYS = re.compile(
     r"(.*\.)?_partial_|dataset\.(edge_values|printed)|(training|threat\.fit)\.(progress_bar|cuda_graphs)"
     r"|(.*\.)?solver\.max_nfe"
-    r"|threat\.fit\.key|attacks\.\w+\.data_dir|data(set)?\.source\.\w+\.(.*\.)?(download|root|urls)"
+    r"|threat\.fit\.key|attacks\..+\.data_dir|data(set)?\.source\.\w+\.(.*\.)?(download|root|urls)"
 )
 """Paths of further keys that do not change results, unlike a custom flow's `key` or `root`."""
 

@@ -41,6 +41,9 @@ Accuracies = dict[str, dict[int, float]]
 NOT_COMPARED = PRESENTATION_KEYS | {"seed", "hydra", "trainer"}
 """Parts of an override that do not define a setting."""
 
+TESTED_ON = ("dataset", "difficulty")
+"""Keys of a record that select the test nodes."""
+
 KINDS = ("dataset", "model", "flow")
 """Overrides that select what is tested, in contrast to its options."""
 
@@ -53,9 +56,9 @@ CHANGE = "change in "  # prefix of the columns of changes
 def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
     """Tabulate the accuracy of each setting in %, and its difference from its base setting.
 
-    The base of a setting is the other setting that shares most of its overrides and has no further
-    ones, preferably with the same dataset, model and flow. For example, `fidelity=paper` is the
-    base of `fidelity=paper fidelity.num_steps=1`.
+    The base of a setting is the other setting with the same test nodes that shares most of its
+    overrides and has no further ones, preferably with the same model and flow. For example,
+    `fidelity=paper` is the base of `fidelity=paper fidelity.num_steps=1`.
 
     Differences are taken seed by seed, since settings with the same seed share the split, initial
     weights of equal shape, and attacked graphs. They are tested by Student's t-test; a star marks
@@ -108,7 +111,7 @@ def _results(runs: Sequence[Record], on: str) -> tuple[list[Setting], list[Accur
     settings: dict[frozenset[tuple[str, str]], Setting] = {}
     # Parallel runs are recorded in the order in which they finish.
     for (name, seed), run in sorted(latest.items(), key=lambda item: item[1].get("job", 0)):
-        settings.setdefault(name, {k: v for k, v in run["overrides"].items() if (k, v) in name})
+        settings.setdefault(name, _compared(run))
         reached = {on: run["val_accuracy"]} if on == "validation" else run["accuracy"]
         for graph, value in reached.items():
             accuracy.setdefault(name, {}).setdefault(graph, {})[seed] = value
@@ -132,12 +135,14 @@ def _latest(runs: Sequence[Record]) -> dict[tuple[frozenset[tuple[str, str]], in
 def _compared(run: Record) -> Setting:
     """Return the overrides that define a run's setting."""
     parts = {key: key.split(".")[0].split("/")[0] for key in run["overrides"]}
-    return {
+    typed = {
         key: run["overrides"][key]
         for key, part in parts.items()
         # A flow or solver that the model does not read is `None` in its record.
         if part not in NOT_COMPARED and run.get(part, "") is not None
     }
+    # Typed or not, since accuracies on different nodes are not subtracted.
+    return typed | {key: str(run[key]) for key in TESTED_ON if run.get(key) is not None}
 
 
 def _base(index: int, settings: Sequence[Setting], order: Sequence[int]) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from robust_diffusion.records.identity import trained_model
 from robust_diffusion.records.records import CLEAN, Record
 from robust_diffusion.results.captions import NUMBER, named_seeds, spent_ranges
-from robust_diffusion.results.evidence import CHANCE, knows_model
+from robust_diffusion.results.evidence import CHANCE, knows_model, poisons
 from robust_diffusion.results.runs import Runs, Selection
 from robust_diffusion.system.numbers import holm, mean_and_std, one_sample_p, welch_p
 
@@ -268,7 +268,7 @@ def _stronger(run: Run, graph: str, records: Runs) -> Iterator[tuple[Record, str
     allowed, injects = run.record["budget"]["declared"], _injects(run.record, graph)
     for other in records.by_model.get(trained_model(run.record), ()):
         # Poisoning attacks another model: the one that is trained on the attacked graph.
-        if other["run"] == run.record["run"] or other.get("threat") == "poisoning":
+        if other["run"] == run.record["run"] or poisons(other):
             continue
         for attack, accuracy in other["accuracy"].items():
             lower = attack != CLEAN and 100 * accuracy < run.value

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from robust_diffusion.records.records import CLEAN, Record
+from robust_diffusion.records.records import CLEAN, Record, value_at
 
 CHANCE = frozenset(["random", "random_flip"])
 """Random attacks, which do not use the model."""
@@ -28,6 +28,12 @@ ENSEMBLES = frozenset([THOROUGH, "auto_modification"])
 def knows_model(record: Record) -> bool:
     """Return whether the attacker knows the model; false for custom threat models."""
     return KIND.get(str(record.get("threat"))) in SEEN
+
+
+def poisons(record: Record) -> bool:
+    """Return whether a run tested models that were retrained on its attacked graphs."""
+    target = str(value_at(record, "config.threat._target_"))
+    return record.get("threat") == "poisoning" or target.endswith(".Poisoning")
 
 
 def outcomes_of(recorded: Record) -> dict[str, dict[str, Any]]:
@@ -72,7 +78,7 @@ def _outcome(record: Record, attack: str) -> dict[str, Any]:
     if attack in ENSEMBLES:
         outcome["version"] = attack_version(record, attack)
     kind = "chance" if attack in CHANCE else KIND.get(record.get("threat", ""))
-    if kind is None or record.get("threat") == "poisoning":  # `None` for custom threat models
+    if kind is None or poisons(record):  # `None` for custom threat models
         return outcome
     if kind == "transfer":
         names = ", ".join(sorted(record.get("surrogates") or []))

@@ -1,6 +1,6 @@
 """Recorded results as one tidy data frame, from which tables, curves and comparisons are made."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -66,6 +66,10 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
 """Columns of `frame`: the type of each, and its meaning."""
 
 _BUDGETS: dict[str, Budget] = {}
+
+_GROUPS = frozenset(["model.flow.", "model.solver.", "training.adversary.", "data.batching."])
+_GROUPS |= {"model.threads."}
+"""Parts of a run that are typed by their own names, without the first."""
 
 _NO_OPTIONS = frozenset(["_target_", "folder", "name", "path", "seed", "split", "split_seed"])
 """Keys of a dataset's source that are covered by its name, the hash of its files, or the seed."""
@@ -210,15 +214,16 @@ def _settings(record: Record) -> dict[str, Any]:
     raw = data.pop("source", None)
     source = {k: v for k, v in raw.items() if k not in _NO_OPTIONS} if isinstance(raw, dict) else {}
     parts |= {"data": data, "dataset": {"source": source}}
-    return dict(_leaves(without_trainer(parts)))
+    # A fixed flow is only set by `model.flow`.
+    groups = _GROUPS - ({"model.flow."} if record["model"] != "graph_pde" else set())
+    return dict(_leaves(without_trainer(parts), groups))
 
 
-def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(node: Any, groups: Collection[str], path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield settings by the paths under which they are typed."""
+    path = path.partition(".")[2] if path in groups else path
     if isinstance(node, Mapping):
         for key, child in node.items():
-            # Flow, solver and adversary are separate groups.
-            within = isinstance(child, Mapping) and path in ("model.", "training.", "data.")
-            yield from _leaves(child, f"{key}." if within else f"{path}{key}.")
+            yield from _leaves(child, groups, f"{path}{key}.")
     else:
         yield path.removesuffix("."), node

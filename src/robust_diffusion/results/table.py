@@ -16,7 +16,7 @@ from robust_diffusion.results.captions import (
     differing_keys,
     listed,
 )
-from robust_diffusion.results.evidence import ENSEMBLES
+from robust_diffusion.results.evidence import ENSEMBLES, poisons
 from robust_diffusion.system.numbers import mean_and_std, spread
 
 ALWAYS_SHOWN = ("dataset", "model", "flow")
@@ -198,7 +198,7 @@ def _title(records: Sequence[Record]) -> str:
     if attacked:
         surrogates = listed(name for r in records for name in r.get("surrogates", []))
         threat = f"{common('threat')} ({surrogates})" if surrogates else common("threat")
-        poisoned = {record.get("threat") == "poisoning" for record in attacked}
+        poisoned = {poisons(record) for record in attacked}
         words = {False: "evasion, not retrained", True: "retrained on each attacked graph"}
         budget = describe_budget(attacked)
         if poisoned == {True}:

@@ -14,7 +14,7 @@ from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import settings_of
 from robust_diffusion.records.records import CLEAN, Record, is_tested, model_name
 from robust_diffusion.results.captions import describe_cuts, describe_limits, differing_keys, ranges
-from robust_diffusion.results.evidence import ENSEMBLES, SEEN, THOROUGH, knows_model
+from robust_diffusion.results.evidence import ENSEMBLES, SEEN, THOROUGH, knows_model, poisons
 from robust_diffusion.results.frame import (
     declared_budget,
     named_by_settings,
@@ -130,7 +130,8 @@ def worst_cases(results: pd.DataFrame, *, all_versions: bool = False) -> pd.Data
 
 def _tried(rows: Sequence[Any]) -> dict[str, Any]:
     """Combine the rows of one trained model."""
-    attacked = [row for row in rows if row.attack != CLEAN]
+    # Poisoning attacks other models: those that are trained on its graphs.
+    attacked = [row for row in rows if row.attack != CLEAN and not poisons(row.record)]
     seen = [row for row in attacked if any(getattr(row, kind) >= 0 for kind in SEEN)]
     version = max((int(row.version) for row in seen if row.attack in ENSEMBLES), default=0)
     kinds = ("chance", "transfer", *SEEN)
