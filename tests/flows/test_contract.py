@@ -1,9 +1,7 @@
 """What holds for every flow."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,9 +13,10 @@ from torch.autograd import gradcheck
 from robust_diffusion import flows
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows.attention import TrainedAttention
+from robust_diffusion.flows.base import ModulatedFlow, PowerModulated
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.operators import Graph, row_sum
-from tests.backends import backend
+from robust_diffusion.operators import Graph, row_sum, spmm
+from tests.backends import BACKENDS, backend
 from tests.graphs import (
     ATTENTION_FLOWS,
     CHANNELS,
@@ -206,26 +205,18 @@ def test_a_tensor_kept_on_the_flow_is_refused(cls: type[flows.Flow]) -> None:
     assert {"constant", "speed"} <= flow.state_dict().keys()
 
 
-def test_a_mixin_of_other_scores_leaves_the_fused_kernels() -> None:
-    class Halved:
-        def modulation_scores(self, inverse_norm: Tensor, graph: Graph) -> Tensor:
-            return 0.5 * super().modulation_scores(inverse_norm, graph)  # type: ignore[misc]
+class Halved:
+    def scores(self, z: Tensor, attention: Tensor, graph: Graph) -> Tensor:
+        return 0.5 * super().scores(z, attention, graph)  # type: ignore[misc]
 
-    class Mine(Halved, flows.Beltrami):  # type: ignore[misc]
-        pass
 
-    class Renamed(Mine):
-        modulation_exponents = (-1.0, -1.0)
+class HalvedBeltrami(Halved, flows.Beltrami):  # type: ignore[misc]
+    pass
 
-    z, graph = random_signal(), random_graph()
-    with backend("torch"):
-        plain, mine, renamed = (
-            build_flow(cls)(TIME, z, graph) for cls in (flows.Beltrami, Mine, Renamed)
-        )
-    with backend("reference"):
-        torch.testing.assert_close(mine, build_flow(Mine)(TIME, z, graph))
-    torch.testing.assert_close(renamed, plain)
-    assert not torch.allclose(mine, plain)
+
+class DoubledModulation(flows.PLaplacian):
+    def edge_modulation(self, z: Tensor, attention: Tensor, graph: Graph) -> Tensor:
+        return 2 * super().edge_modulation(z, attention, graph)
 
 
 class Uniform(TrainedAttention):
@@ -238,39 +229,75 @@ class WithoutWeights(nn.Module):
         return flows.Heat.edge_weights(self, z, graph)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "attention", [partial(Uniform, CHANNELS, heads=1, attention_channels=1), WithoutWeights]
-)
-def test_another_attention_leaves_the_fused_kernels(attention: Callable[[], nn.Module]) -> None:
-    flow, z, graph, found = build_flow(flows.Beltrami), random_signal(), random_graph(), []
-    flow.attention = attention()
-    for name in ("torch", "reference"):
-        with backend(name):
-            found.append(flow(TIME, z, graph))
-    torch.testing.assert_close(*found)
+class UniformBeltrami(flows.Beltrami):
+    def __init__(self, channels: int, **options: Any) -> None:
+        super().__init__(channels, **options)
+        self.attention = Uniform(channels, heads=1, attention_channels=1)
+
+
+class WithoutWeightsBeltrami(flows.Beltrami):
+    def __init__(self, channels: int, **options: Any) -> None:
+        super().__init__(channels, **options)
+        self.attention = WithoutWeights()
 
 
 class LearnedExponent(flows.Beltrami):
     def __init__(self, channels: int, **options: Any) -> None:
         super().__init__(channels, **options)
         self.left = -1.0
-        self.right = nn.Parameter(torch.tensor(-1.0))
+        self.right = nn.Parameter(torch.tensor(-0.5))
 
     @property
-    def modulation_exponents(self) -> Any:
+    def exponents(self) -> Any:
         return self.left, self.right
 
 
-def test_a_learned_exponent_leaves_the_fused_kernels() -> None:
-    flow, z, graph, found = build_flow(LearnedExponent), random_signal(), random_graph(), []
+class LearnedExponentAsWritten(LearnedExponent):
+    forward = ModulatedFlow.forward
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize(
+    ("cls", "ignored"),
+    [
+        (HalvedBeltrami, "scores"),
+        (DoubledModulation, "edge_modulation"),
+        (UniformBeltrami, "attention"),
+        (WithoutWeightsBeltrami, "attention"),
+        (LearnedExponent, "learned numbers"),
+    ],
+)
+def test_a_fused_base_refuses_what_it_would_ignore(
+    cls: type[PowerModulated], ignored: str, name: str
+) -> None:
+    z, graph = random_signal(), random_graph()
+    as_written: type[PowerModulated] = type("AsWritten", (cls,), {"forward": ModulatedFlow.forward})
+    with backend(name):
+        with pytest.raises(ConfigError, match=f"^{cls.__name__}: .* its {ignored}; add `forward ="):
+            build_flow(cls)(TIME, z, graph)
+        flow = build_flow(as_written)
+        carried = flow.edge_weights(z, graph)
+        found = flow(TIME, z, graph)
+        torch.testing.assert_close(
+            found, spmm(carried, z, graph) - row_sum(carried, graph)[:, None] * z
+        )
+        plain = flows.PLaplacian if issubclass(cls, flows.PLaplacian) else flows.Beltrami
+        assert not torch.allclose(found, build_flow(plain)(TIME, z, graph))
+
+
+def test_a_learned_exponent_has_a_gradient_as_written() -> None:
+    flow, z, graph, found = (
+        build_flow(LearnedExponentAsWritten),
+        random_signal(),
+        random_graph(),
+        [],
+    )
     for name in ("compiled", "reference"):
-        nn.init.constant_(flow.right, -1.0)
         with backend(name):
             out = flow(TIME, z, graph)
-            found += [out, *torch.autograd.grad(out.square().sum(), flow.right)]
-            nn.init.constant_(flow.right, 2.0)
-            found.append(flow(TIME, z, graph))
-    torch.testing.assert_close(found[:3], found[3:])
+            found.append((out, *torch.autograd.grad(out.square().sum(), flow.right)))
+    torch.testing.assert_close(*found)
+    assert found[0][1].abs() > 1e-6
 
 
 @pytest.mark.parametrize(
@@ -279,7 +306,7 @@ def test_a_learned_exponent_leaves_the_fused_kernels() -> None:
         (flows.Grand, "rate", 1.0),
         (flows.GraphCON, "frequency", 1.0),
         (flows.GraphCON, "damping", 1.0),
-        (LearnedExponent, "left", 0.0),
+        (LearnedExponentAsWritten, "left", 0.0),
     ],
 )
 def test_a_number_that_is_learned_has_a_gradient_where_it_changes_nothing(

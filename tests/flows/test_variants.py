@@ -163,11 +163,14 @@ class Momentum(Hang):
 
 
 @pytest.mark.parametrize("cls", [Damped, AtRest, Momentum, type("Inherited", (Damped,), {})])
-def test_a_subclass_of_another_equation_is_not_narrowed(cls: type[Hang]) -> None:
-    problem, solver = (build_flow(cls), random_signal(), random_graph()), Solver("rk4", num_steps=2)
-    end = solver.solve(*problem)
+def test_a_subclass_of_another_equation_is_refused_or_integrated_whole(cls: type[Hang]) -> None:
+    problem, solver = (random_signal(), random_graph()), Solver("rk4", num_steps=2)
+    with pytest.raises(ConfigError, match=f"^{cls.__name__}: .*add `narrowed = Flow.narrowed`"):
+        solver.solve(build_flow(cls), *problem)
+    flow = build_flow(type("Whole", (cls,), {"narrowed": Flow.narrowed}))
+    end = solver.solve(flow, *problem)
     with by_torchdiffeq():
-        torch.testing.assert_close(end, solver.solve(*problem))
+        torch.testing.assert_close(end, solver.solve(flow, *problem))
 
 
 @pytest.mark.parametrize("cls", ENERGIES)

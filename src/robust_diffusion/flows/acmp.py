@@ -6,12 +6,13 @@ import torch
 from annotated_types import Gt, Lt
 from torch import nn
 
-from robust_diffusion.checks import Count, NonNegative, Width
+from robust_diffusion.checks import Count, NonNegative, Width, validated
 from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import AttentionFlow, Time
 from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, row_sum, spmm
 
 
+@validated("flow")
 class ACMP(AttentionFlow):
     r"""Particles that attract or repel each other, in a double well.
 

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -81,18 +81,6 @@ class Flow(nn.Module, ABC):
     A tuple of orders is mixed with `order_weights`.
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:  # keywords of the class statement
-        """Validate the constructor arguments of every flow against their annotations.
-
-        A class that changes the equation but not the inherited `narrowed` is integrated without
-        narrowing.
-        """
-        super().__init_subclass__(**options)
-        validated("flow")(cls)
-        pieces = {"forward", "initial_state", "features", "edge_weights"}
-        if "narrowed" not in vars(_nearest(cls, pieces | {"narrowed"})):
-            cls.narrowed = Flow.narrowed  # type: ignore[method-assign]
-
     @classmethod
     def unread_of_solver(cls, options: Mapping[str, Any]) -> frozenset[str]:
         """Return the options of a solver that the flow does not read, given its own options.
@@ -141,7 +129,8 @@ class Flow(nn.Module, ABC):
         """Return a narrower initial state, its graph, and a function from its end to the features.
 
         The state must be an affine function of the narrower one, so that equal Runge-Kutta steps
-        of both give the same features. By default, the state itself is integrated.
+        of both give the same features. By default, the state itself is integrated. A subclass of a
+        flow with a narrower state that changes the equation sets `narrowed = Flow.narrowed`.
         """
         return self.initial_state(z, graph), graph, self.features
 
@@ -172,11 +161,23 @@ def is_number(value: Any, number: float) -> bool:
     return not isinstance(value, Tensor) and value == number
 
 
-def _nearest(cls: type, names: set[str]) -> type:
-    """Return the class, in the order of inheritance, that defines one of the names."""
-    return next(base for base in cls.__mro__ if vars(base).keys() & names)
+def refuse_ignored(
+    flow: Flow, owner: type[Flow], methods: Sequence[str], remedy: str, others: Sequence[str] = ()
+) -> None:
+    """Raise a `ConfigError` if a fast path would ignore `others` or overridden methods of `owner`.
+
+    A flow whose class has the line `remedy` does not take the fast path.
+    """
+    cls = type(flow)
+    changed = [name for name in methods if getattr(cls, name) is not getattr(owner, name)]
+    if ignored := ", ".join([*changed, *others]):
+        raise ConfigError(
+            f"{cls.__name__}: the fast path of {owner.__name__} would ignore its {ignored}; add "
+            f"`{remedy}` to the class"
+        )
 
 
+@validated("flow")
 class AttentionFlow(Flow):
     """A flow whose edges are weighted by dot-product attention A(Z).
 
@@ -217,12 +218,13 @@ class AttentionFlow(Flow):
         return self.attention(z, graph)  # type: ignore[no-any-return]
 
 
+@validated("flow")
 class ModulatedFlow(AttentionFlow):
     """dZ/dt = (A(Z) * B(Z) - Psi(Z)) Z, Psi the diagonal of the row sums of A * B.
 
-    B is the softmax, over the edges arriving at a node, of a function of the gradient norms at both
-    ends; a subclass sets its exponents, or overrides `modulation_scores`. An edge weight of at most
-    1 counts once in A * B; see `operators.edge_modulation`.
+    B is the softmax of `scores` over the edges arriving at a node. An edge weight of at most 1
+    counts once in A * B; see `operators.edge_modulation`. The equation always runs as written, so
+    every method may be overridden; `PowerModulated` trades that for speed.
 
     Args:
         channels: Width d of the node features; see `AttentionFlow` for all arguments not listed.
@@ -260,51 +262,9 @@ class ModulatedFlow(AttentionFlow):
             )
         self.gradient_ceiling = gradient_ceiling
 
-    def __init_subclass__(cls, **kwargs: object) -> None:
-        """Disable the fused kernels if a class changes the equation but not the exponents.
-
-        Exponents are inherited, and the fused kernels only use these. Otherwise, a subclass of
-        Beltrami, or a mixin before it, that changes the scores would run as written under
-        `reference`, but as plain Beltrami under the faster backends. The method resolution order
-        shows whether the equation or the exponents were defined last.
-        """
-        super().__init_subclass__(**kwargs)
-        pieces = {"modulation_scores", "norm", "edge_modulation", "edge_weights"}
-        exponents = "modulation_exponents"
-        cls._is_fused = exponents in vars(_nearest(cls, pieces | {exponents}))
-
-    _is_fused: bool
-
-    @property
-    def modulation_exponents(self) -> tuple[float, float] | None:
-        """Exponents (a, b) of the scores g_u^a g_v^b; `None` if the scores have another form.
-
-        A flow with exponents runs as one fused function on the faster backends; others run as
-        written.
-        """
-        return None
-
-    def _fused_exponents(self) -> tuple[float, float] | None:
-        """Return the exponents, unless the fused kernels would ignore part of the equation.
-
-        The kernels only support the package's attentions, and pass no gradient to learned numbers.
-        """
-        exponents = self.modulation_exponents if self._is_fused else None
-        known = type(self.attention) in (TrainedAttention, ResampledAttention)
-        numbers = *(exponents or ()), self.gradient_floor, self.gradient_ceiling
-        learned = any(isinstance(number, Tensor) for number in numbers)
-        return exponents if known and not learned else None
-
-    def modulation_scores(self, inverse_norm: Float[Tensor, " n"], graph: Graph) -> EdgeValues:
-        """Return scores whose softmax is B, up to terms equal for all edges arriving at a node.
-
-        `inverse_norm` is 1 / g_u at each node, positive and bounded by the gradient floor.
-        """
-        if self.modulation_exponents is None:
-            raise NotImplementedError(f"{type(self).__name__}.modulation_scores")
-        left, right = self.modulation_exponents
-        scores = gather_src(inverse_norm.pow(-right), graph)
-        return scores if is_number(left, 0) else gather_dst(inverse_norm.pow(-left), graph) * scores
+    @abstractmethod
+    def scores(self, z: NodeSignal, attention: EdgeValues, graph: Graph) -> EdgeValues:
+        """Return scores whose softmax is B, up to terms equal for all edges arriving at a node."""
 
     def norm(self, z: NodeSignal, attention: EdgeValues, graph: Graph) -> Float[Tensor, " n"]:
         """Compute the gradient norm g_u of the state, within its bounds."""
@@ -319,8 +279,7 @@ class ModulatedFlow(AttentionFlow):
 
     def edge_modulation(self, z: NodeSignal, attention: EdgeValues, graph: Graph) -> EdgeValues:
         """Compute B under this attention; see `operators.edge_modulation`."""
-        scores = self.modulation_scores(self.norm(z, attention, graph).reciprocal(), graph)
-        return edge_modulation(scores, graph)
+        return edge_modulation(self.scores(z, attention, graph), graph)
 
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Return A * B, attention times edge modulation."""
@@ -329,16 +288,48 @@ class ModulatedFlow(AttentionFlow):
 
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Diffuse along A * B, which preserves a constant signal exactly."""
-        # The weights are only read if needed, since that advances the power iteration in training.
-        exponents = self._fused_exponents()
-        if exponents and (kernels := kernels_for(z, graph.weight, heads=self.attention.heads)):
-            ceiling = math.inf if self.gradient_ceiling is None else self.gradient_ceiling
-            residual = self.gradient_norm == "residual"
-            modulation = Modulation(*exponents, residual, self.gradient_floor, ceiling)
-            weights = self.attention.weights()
-            return modulated_diffusion(z, weights, graph, modulation, kernels)
         carried = self.edge_weights(z, graph)
         return spmm(carried, z, graph) - row_sum(carried, graph)[:, None] * z
+
+
+class PowerModulated(ModulatedFlow):
+    """A modulated flow with the scores g_u^a g_v^b, fused into one function.
+
+    The function reads `exponents`, the bounds of the gradient norm and the matrices of the
+    attention, and calls no other method. A subclass that overrides one, sets another attention, or
+    learns one of the numbers raises a `ConfigError`: derive it from `ModulatedFlow`, or set
+    `forward = ModulatedFlow.forward` in it. For the arguments see `ModulatedFlow`.
+    """
+
+    exponents: tuple[float, float]
+    """Exponents (a, b) of the gradient norm at the destination u and the source v."""
+
+    def scores(self, z: NodeSignal, attention: EdgeValues, graph: Graph) -> EdgeValues:
+        """Return g_u^a g_v^b."""
+        left, right = self.exponents
+        inverse_norm = self.norm(z, attention, graph).reciprocal()
+        scores = gather_src(inverse_norm.pow(-right), graph)
+        return scores if is_number(left, 0) else gather_dst(inverse_norm.pow(-left), graph) * scores
+
+    def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
+        """Diffuse along A * B, fused if the backend has kernels."""
+        return self.fused(t, z, graph, PowerModulated)
+
+    def fused(self, t: Time, z: NodeSignal, graph: Graph, owner: type[ModulatedFlow]) -> NodeSignal:
+        """Diffuse along A * B, which `exponents` describe as the methods of `owner` do."""
+        numbers = *self.exponents, self.gradient_floor, self.gradient_ceiling
+        learned = any(isinstance(number, Tensor) for number in numbers)
+        custom = type(self.attention) not in (TrainedAttention, ResampledAttention)
+        others = ["attention"] * custom + ["learned numbers"] * learned
+        methods = "scores", "norm", "edge_modulation", "edge_weights"
+        refuse_ignored(self, owner, methods, "forward = ModulatedFlow.forward", others)
+        kernels = kernels_for(z, graph.weight, heads=self.attention.heads)
+        if kernels is None:
+            return super().forward(t, z, graph)
+        ceiling = math.inf if self.gradient_ceiling is None else self.gradient_ceiling
+        residual = self.gradient_norm == "residual"
+        modulation = Modulation(*self.exponents, residual, self.gradient_floor, ceiling)
+        return modulated_diffusion(z, self.attention.weights(), graph, modulation, kernels)
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """Beltrami flow."""
 
-from robust_diffusion.flows.base import ModulatedFlow
+from robust_diffusion.flows.base import PowerModulated
 
 
-class Beltrami(ModulatedFlow):
+class Beltrami(PowerModulated):
     r"""Beltrami diffusion: B(u, v) = softmax_v(1 / g_u^2 + 1 / (g_u g_v)).
 
     .. math:: \partial Z / \partial t = (A(Z) \odot B(Z) - \Psi(Z)) Z
@@ -17,8 +17,8 @@ class Beltrami(ModulatedFlow):
     Examples:
         >>> from robust_diffusion import GraphPDE
         >>> from robust_diffusion.flows import Beltrami
-        >>> GraphPDE(5, out_channels=3, flow=Beltrami).layers[0].flow.modulation_exponents
+        >>> GraphPDE(5, out_channels=3, flow=Beltrami).layers[0].flow.exponents
         (-1.0, -1.0)
     """
 
-    modulation_exponents = (-1.0, -1.0)
+    exponents = (-1.0, -1.0)

@@ -3,13 +3,14 @@
 import torch
 from torch import nn
 
-from robust_diffusion.checks import Count, NonNegative, Positive, Width
+from robust_diffusion.checks import Count, NonNegative, Positive, Width, validated
 from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import State
 from robust_diffusion.flows.grand import Grand
 from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, return_probabilities
 
 
+@validated("flow")
 class Blend(Grand):
     r"""BLEND: GRAND on features concatenated with positions.
 

@@ -8,11 +8,12 @@ from annotated_types import Len
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Count, NonNegative, Positive, PositiveShare, Width
+from robust_diffusion.checks import Count, NonNegative, Positive, PositiveShare, Width, validated
 from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.grand import Grand
 
 
+@validated("flow")
 class Dragon(Grand):
     r"""D-GRAND: GRAND whose time derivative mixes several orders.
 

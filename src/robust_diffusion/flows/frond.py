@@ -1,10 +1,11 @@
 """FROND flow."""
 
-from robust_diffusion.checks import Count, NonNegative, Positive, PositiveShare, Width
+from robust_diffusion.checks import Count, NonNegative, Positive, PositiveShare, Width, validated
 from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.grand import Grand
 
 
+@validated("flow")
 class Frond(Grand):
     r"""F-GRAND: GRAND of fractional order in time, whose derivative depends on the whole past.
 

@@ -1,11 +1,12 @@
 """GRAND/BLEND flow."""
 
-from robust_diffusion.checks import Count, NonNegative, Positive, Width
+from robust_diffusion.checks import Count, NonNegative, Positive, Width, validated
 from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import AttentionFlow, Time, is_number
 from robust_diffusion.operators import Graph, NodeSignal, spmm
 
 
+@validated("flow")
 class Grand(AttentionFlow):
     """Heat flow along attention weights: dZ/dt = rate (A(Z) - I) Z.
 

@@ -1,11 +1,12 @@
 """GRAND++ flow."""
 
-from robust_diffusion.checks import Count, NonNegative, Positive, Width
+from robust_diffusion.checks import Count, NonNegative, Positive, Width, validated
 from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import AttentionFlow, Time
 from robust_diffusion.operators import Graph, NodeSignal, spmm
 
 
+@validated("flow")
 class GrandPP(AttentionFlow):
     r"""GRAND with a source that keeps nodes from becoming equal.
 

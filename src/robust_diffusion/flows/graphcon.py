@@ -3,11 +3,12 @@
 import torch
 from torch import nn
 
-from robust_diffusion.checks import NonNegative, Width
+from robust_diffusion.checks import NonNegative, Width, validated
 from robust_diffusion.flows.base import Flow, State, Time, is_number
 from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, spmm, symmetric_weights
 
 
+@validated("flow")
 class GraphCON(Flow):
     r"""Damped oscillators, one per feature of each node, coupled along the edges.
 

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from robust_diffusion.checks import Count, NonNegative, Width
+from robust_diffusion.checks import Count, NonNegative, Width, validated
 from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import AttentionFlow, Time
 from robust_diffusion.operators import Graph, NodeSignal, spmm
@@ -13,6 +13,7 @@ from robust_diffusion.operators import Graph, NodeSignal, spmm
 Reaction = Literal["bspm", "fisher", "allen_cahn", "zeldovich"]
 
 
+@validated("flow")
 class GREAD(AttentionFlow):
     r"""Reaction and diffusion, each at a learned speed per channel.
 

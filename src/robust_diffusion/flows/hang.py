@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import NonNegative, Width
-from robust_diffusion.flows.base import Flow, ReadFeatures, State, Time
+from robust_diffusion.checks import NonNegative, Width, validated
+from robust_diffusion.flows.base import Flow, ReadFeatures, State, Time, refuse_ignored
 from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, spmm, symmetric_weights
 
 Scale = Literal["graph", "node"]
@@ -16,6 +16,7 @@ _SMALLEST_SQUARE = 1e-12
 """Keeps the derivatives of a norm finite at 0."""
 
 
+@validated("flow")
 class HamiltonianFlow(Flow):
     r"""Hamilton's equations for an energy H(q, p).
 
@@ -50,6 +51,7 @@ class HamiltonianFlow(Flow):
         return values / (values.square().sum() + _SMALLEST_SQUARE).sqrt()
 
 
+@validated("flow")
 class Hang(HamiltonianFlow):
     r"""Hamiltonian flow of an energy that two graph convolutions learn.
 
@@ -105,6 +107,8 @@ class Hang(HamiltonianFlow):
 
         H only depends on [q, p] W_1 = q W_q^T + p W_p^T, so q = Z + C W_p and p = Z - C W_q.
         """
+        equation = "forward", "initial_state", "features", "edge_weights"
+        refuse_ignored(self, Hang, equation, "narrowed = Flow.narrowed")
         over_degrees, (by_q, by_p) = self.edge_weights(z, graph), self.inner.weight.chunk(2, 1)
         graph = graph.carrying(
             over_degrees=over_degrees,

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import NonNegative, Width
+from robust_diffusion.checks import NonNegative, Width, validated
 from robust_diffusion.flows.base import State, Time
 from robust_diffusion.flows.hang import HamiltonianFlow, Scale
 from robust_diffusion.operators import (
@@ -25,6 +25,7 @@ SLOPE = 0.2
 """Slope of the leaky ReLU below 0, as in GAT."""
 
 
+@validated("flow")
 class HangQuad(HamiltonianFlow):
     r"""Hamiltonian flow of an energy that is quadratic in the momenta.
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Literal
 
-from robust_diffusion.checks import NonNegative, Width
+from robust_diffusion.checks import NonNegative, Width, validated
 from robust_diffusion.flows.attention import ResampledAttention
 from robust_diffusion.flows.base import Flow, Time
 from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, gather_dst, row_sum, spmm
@@ -11,6 +11,7 @@ from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, gather_dst
 HeatWeights = Literal["uniform", "frozen_attention"]
 
 
+@validated("flow")
 class Heat(Flow):
     """Heat diffusion along weights that do not change with time: dZ/dt = (A - I) Z.
 

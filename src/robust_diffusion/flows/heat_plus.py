@@ -7,12 +7,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import NonNegative, Positive, Width
+from robust_diffusion.checks import NonNegative, Positive, Width, validated
 from robust_diffusion.flows.base import Time
 from robust_diffusion.flows.heat import Heat, HeatWeights
 from robust_diffusion.operators import Graph, NodeSignal
 
 
+@validated("flow")
 class HeatPlus(Heat):
     """Heat diffusion at a learned speed: dZ/dt = kappa (A - I) Z, one kappa > 0 for all edges.
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Count, NonNegative, Positive, Width
+from robust_diffusion.checks import Count, NonNegative, Positive, Width, validated
 from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import AttentionFlow, Time
 from robust_diffusion.operators import (
@@ -22,6 +22,7 @@ from robust_diffusion.operators import (
 )
 
 
+@validated("flow")
 class Learned(AttentionFlow):
     r"""Attention diffusion with a learned rate and a learned modulation of each edge.
 

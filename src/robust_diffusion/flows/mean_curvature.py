@@ -1,9 +1,9 @@
 """Mean curvature flow."""
 
-from robust_diffusion.flows.base import ModulatedFlow
+from robust_diffusion.flows.base import PowerModulated
 
 
-class MeanCurvature(ModulatedFlow):
+class MeanCurvature(PowerModulated):
     r"""Mean curvature diffusion: B(u, v) = softmax_v(1 / g_u + 1 / g_v).
 
     .. math:: \partial Z / \partial t = (A(Z) \odot B(Z) - \Psi(Z)) Z
@@ -15,8 +15,8 @@ class MeanCurvature(ModulatedFlow):
     Examples:
         >>> from robust_diffusion import GraphPDE
         >>> from robust_diffusion.flows import MeanCurvature
-        >>> GraphPDE(5, out_channels=3, flow=MeanCurvature).layers[0].flow.modulation_exponents
+        >>> GraphPDE(5, out_channels=3, flow=MeanCurvature).layers[0].flow.exponents
         (0.0, -1.0)
     """
 
-    modulation_exponents = (0.0, -1.0)
+    exponents = (0.0, -1.0)

@@ -3,12 +3,10 @@
 from typing import Annotated, Literal
 
 from annotated_types import Ge
-from jaxtyping import Float
-from torch import Tensor
 
-from robust_diffusion.checks import Count, NonNegative, Positive, Width
+from robust_diffusion.checks import Count, NonNegative, Positive, Width, validated
 from robust_diffusion.flows.attention import AttentionKind
-from robust_diffusion.flows.base import ModulatedFlow, Time
+from robust_diffusion.flows.base import ModulatedFlow, PowerModulated, Time
 from robust_diffusion.operators import (
     EdgeValues,
     GradientNorm,
@@ -22,7 +20,8 @@ from robust_diffusion.operators import (
 ModulationKind = Literal["softmax", "power", "power_without_row_sum"]
 
 
-class PLaplacian(ModulatedFlow):
+@validated("flow")
+class PLaplacian(PowerModulated):
     r"""p-Laplacian diffusion, with edges weighted by the gradient norm to the power p - 2.
 
     .. math:: \partial Z / \partial t = (A(Z) \odot B(Z) - \Psi(Z)) Z, \quad
@@ -75,28 +74,20 @@ class PLaplacian(ModulatedFlow):
             t_end=t_end,
         )
         self.p = p
+        self.exponents = (0.0, p - 2)  # read under `softmax`
         self.modulation = modulation
 
-    def modulation_scores(self, inverse_norm: Float[Tensor, " n"], graph: Graph) -> EdgeValues:
-        """Return g_v^{p-2}, or g_u^{p-2} + g_v^{p-2} under `power`, where no term cancels."""
-        if self.modulation == "softmax":
-            return super().modulation_scores(inverse_norm, graph)
-        power = inverse_norm.pow(2 - self.p)
-        return gather_dst(power, graph) + gather_src(power, graph)
-
-    @property
-    def modulation_exponents(self) -> tuple[float, float] | None:
-        """Exponents of the scores under `softmax`; `None` otherwise, since the scores are sums."""
-        return (0.0, self.p - 2) if self.modulation == "softmax" else None
-
     def edge_modulation(self, z: NodeSignal, attention: EdgeValues, graph: Graph) -> EdgeValues:
-        """Return B, which is equal to the scores unless there is a softmax."""
+        """Return B: g_u^{p-2} + g_v^{p-2} unless there is a softmax, in which no term cancels."""
         if self.modulation == "softmax":
             return super().edge_modulation(z, attention, graph)
-        return self.modulation_scores(self.norm(z, attention, graph).reciprocal(), graph)
+        power = self.norm(z, attention, graph).reciprocal().pow(2 - self.p)
+        return gather_dst(power, graph) + gather_src(power, graph)
 
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
-        """Diffuse along A * B."""
-        if self.modulation != "power_without_row_sum":
-            return super().forward(t, z, graph)
+        """Diffuse along A * B, fused under `softmax`."""
+        if self.modulation == "softmax":
+            return self.fused(t, z, graph, PLaplacian)
+        if self.modulation == "power":
+            return ModulatedFlow.forward(self, t, z, graph)
         return spmm(self.edge_weights(z, graph), z, graph) - z

@@ -1,9 +1,9 @@
 """Diffusion with a uniform edge modulation, the control for the curvature flows."""
 
-from robust_diffusion.flows.base import ModulatedFlow
+from robust_diffusion.flows.base import PowerModulated
 
 
-class UniformModulation(ModulatedFlow):
+class UniformModulation(PowerModulated):
     r"""Attention over the degree: B(u, v) = 1 / deg(u), regardless of the curvature.
 
     .. math:: \partial Z / \partial t = (A(Z) \odot B - \Psi(Z)) Z
@@ -17,8 +17,8 @@ class UniformModulation(ModulatedFlow):
     Examples:
         >>> from robust_diffusion import GraphPDE
         >>> from robust_diffusion.flows import UniformModulation
-        >>> GraphPDE(5, out_channels=3, flow=UniformModulation).layers[0].flow.modulation_exponents
+        >>> GraphPDE(5, out_channels=3, flow=UniformModulation).layers[0].flow.exponents
         (0.0, 0.0)
     """
 
-    modulation_exponents = (0.0, 0.0)
+    exponents = (0.0, 0.0)
