@@ -22,7 +22,7 @@ from robust_diffusion.results.worst_case import (
     worst_case_table,
     worst_cases,
 )
-from robust_diffusion.system.numbers import MINUS, Estimate, holm, one_sample_p
+from robust_diffusion.system.numbers import MINUS, Estimate, holm
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ROOT / "experiments"
@@ -91,7 +91,7 @@ def gain(first: str, second: str, nodes: int) -> tuple[float, float, float, floa
     both = pairs(first, second, nodes)
     change = [round(d, 9) for d in both["worst"] - both["worst_other"]]
     found = Estimate.of(change)
-    return found.effect, *found.interval, one_sample_p(change, 0.0) or 0.0
+    return found.effect, *found.interval, found.p() or 0.0
 
 
 @cache

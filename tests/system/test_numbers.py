@@ -6,49 +6,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from robust_diffusion.system.numbers import (
-    LEVEL,
-    Estimate,
-    holm,
-    one_sample_p,
-    starred,
-    welch_p,
-)
+from robust_diffusion.system.numbers import LEVEL, Estimate, holm, starred
 
 accuracies = st.lists(st.floats(0, 100).map(lambda x: round(x, 2)), min_size=2, max_size=10)
 p_values = st.lists(st.floats(0, 1), max_size=12)
 
 
 @given(accuracies, st.floats(0, 100), st.floats(0.1, 20))
-def test_welch_is_the_textbook_formula(values: list[float], mean: float, std: float) -> None:
-    n, m = len(values), 5
-    own, variance = statistics.mean(values), statistics.variance(values)
-    a, b = variance / n, std**2 / m
-    degrees = (a + b) ** 2 / (a**2 / (n - 1) + b**2 / (m - 1))
-    t = abs(own - mean) / math.sqrt(a + b)
-    p = welch_p(values, mean, std, m)
-    assert p == pytest.approx(2 * stats.t.sf(t, degrees), abs=1e-9)
+def test_a_difference_of_means_is_tested_by_welch(
+    values: list[float], mean: float, std: float
+) -> None:
+    own = statistics.mean(values), statistics.stdev(values), len(values)
+    p = Estimate.sum([(1, *own), (-1, mean, std, 5)]).p()
+    expected = stats.ttest_ind_from_stats(*own, mean, std, 5, equal_var=False).pvalue
+    assert p == pytest.approx(expected, abs=1e-9)
 
 
 @given(accuracies, st.floats(0, 100))
-def test_one_sample_is_the_textbook_formula(values: list[float], mean: float) -> None:
-    p = one_sample_p(values, mean)
+def test_a_mean_is_tested_by_student(values: list[float], mean: float) -> None:
+    estimate = Estimate.of(values)
     if len(set(values)) == 1:
-        assert p is None
+        assert estimate.p(mean) is None
+        assert estimate.interval == pytest.approx((values[0], values[0]))
         return
-    error = statistics.stdev(values) / math.sqrt(len(values))
-    t = abs(statistics.mean(values) - mean) / error
-    assert p == pytest.approx(2 * stats.t.sf(t, len(values) - 1), abs=1e-9)
-
-
-@given(accuracies)
-def test_ends_of_an_interval_are_what_its_level_just_rejects(values: list[float]) -> None:
-    interval = Estimate.of(values).interval
-    if len(set(values)) == 1:
-        assert interval == pytest.approx((values[0], values[0]))
-        return
-    for end in interval:
-        assert one_sample_p(values, end) == pytest.approx(1 - LEVEL, abs=1e-6)
+    expected = stats.ttest_1samp(values, mean)
+    assert estimate.p(mean) == pytest.approx(expected.pvalue, abs=1e-9)
+    assert estimate.interval == pytest.approx(tuple(expected.confidence_interval(LEVEL)))
 
 
 @given(p_values, st.floats(0.001, 0.999))

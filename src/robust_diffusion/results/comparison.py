@@ -26,7 +26,6 @@ from robust_diffusion.system.numbers import (
     LEVEL,
     Estimate,
     mean_and_std,
-    one_sample_p,
     signed,
     spread,
     starred,
@@ -94,7 +93,7 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
             ]
             for graph in graphs
         }
-        p_values = starred([one_sample_p(change, 0.0) for change in changes.values()])
+        p_values = starred([Estimate.of(x).p() if x else None for x in changes.values()])
         for (graph, change), p in zip(changes.items(), p_values, strict=True):
             row[graph] = spread(*mean_and_std(100 * x for x in scores.get(graph, {}).values()), 2)
             if departs:

@@ -10,7 +10,7 @@ from robust_diffusion.records.records import CLEAN, Record
 from robust_diffusion.results.captions import NUMBER, named_seeds, spent_ranges
 from robust_diffusion.results.evidence import CHANCE, knows_model, poisons
 from robust_diffusion.results.runs import Runs, Selection
-from robust_diffusion.system.numbers import holm, mean_and_std, one_sample_p, welch_p
+from robust_diffusion.system.numbers import Estimate, holm, mean_and_std
 
 _State = Literal["measured", "failed", "no data", "not run"]
 Test = Literal["welch", "one sample"]
@@ -198,19 +198,17 @@ def mark_fewer_seeds(entries: Sequence[Entry]) -> None:
 
 def compare_entries(entries: Sequence[Entry], *, runs: int) -> None:
     """Test every accuracy against its reported number of `runs` runs, Holm-corrected."""
-    p_values = []
     for entry in entries:
-        mean, std = entry.reported.mean, entry.reported.std
-        values = [run.value for run in entry.runs]
-        if mean is not None:
-            p = one_sample_p(values, mean) if std is None else welch_p(values, mean, std, runs)
-            if p is not None:
-                entry.p, entry.test = p, "one sample" if std is None else "welch"
-                p_values.append(p)
-    corrected = iter(holm(p_values))
-    for entry in entries:
-        if entry.p is not None:
-            entry.p_holm = next(corrected)
+        mean, std, n = entry.reported.mean, entry.reported.std, len(entry.runs)
+        if mean is not None and n > 1:
+            measured = Estimate.of([run.value for run in entry.runs])
+            entry.p = measured.p(mean)
+            if std is not None:
+                ours = (1, measured.effect, measured.error * math.sqrt(n), n)
+                entry.p = Estimate.sum([ours, (-1, mean, std, runs)]).p()
+    tested = [(entry, entry.p) for entry in entries if entry.p is not None]
+    for (entry, _), p in zip(tested, holm([p for _, p in tested]), strict=True):
+        entry.p_holm, entry.test = p, "one sample" if entry.reported.std is None else "welch"
 
 
 def rank_entries(rows: Entries, best: Best) -> None:

@@ -70,7 +70,8 @@ class Estimate:
 
     @classmethod
     def _of(cls, effect: float, error: float, freedom: float, seeds: int) -> "Estimate":
-        from scipy import special  # late: a tenth of a second, and `scipy.stats` takes a second
+        # Late; by what `scipy.stats.t` calls, whose import takes most of a table's 1.5 s.
+        from scipy import special
 
         reach = error and error * float(special.stdtrit(freedom, (1 + LEVEL) / 2))
         return cls(effect, error, freedom, seeds, (effect - reach, effect + reach))
@@ -103,27 +104,6 @@ class Estimate:
         from scipy import special
 
         return 2 * float(special.stdtr(self.freedom, -abs(self.effect - bound) / self.error))
-
-
-def welch_p(values: Sequence[float], mean: float, std: float, runs: int) -> float | None:
-    """Return the two-sided p-value of Welch's t-test of measured values, one per seed.
-
-    They are tested against a mean reported with its sample standard deviation over `runs` values.
-    `None` with fewer than two values on a side, or no spread on either.
-    """
-    if len(values) < 2 or runs < 2:
-        return None
-    measured = Estimate.of(values)
-    own_std = measured.error * math.sqrt(len(values))
-    return Estimate.sum([(1, measured.effect, own_std, len(values)), (-1, mean, std, runs)]).p()
-
-
-def one_sample_p(values: Sequence[float], mean: float) -> float | None:
-    """Return the two-sided p-value of Student's t-test against a mean reported without deviation.
-
-    `None` with fewer than two values, or values without spread.
-    """
-    return Estimate.of(values).p(mean) if values else None
 
 
 def starred(p_values: Sequence[float | None]) -> list[str]:
