@@ -83,22 +83,16 @@ def test_every_combination_of_axes_is_a_comparison() -> None:
     assert found[-1][1] == {left: 1.0, right: -1.0}
 
 
-def test_a_trend_is_the_change_along_a_straight_line() -> None:
-    for number, weights in ((2, [-1, 1]), (3, [-1, 1]), (4, [-0.9, -0.3, 0.3, 0.9])):
-        levels = [{"model": model} for model in ("gat", "gin", "appnp", "gcn_svd")[:number]]
-        ((_, terms),) = claim(test="trend", levels=levels).comparisons
-        assert list(terms.values()) == pytest.approx([weight for weight in weights if weight])
-
-
 @pytest.mark.parametrize(
     ("change", "key"),
     [
         ("nope: 1", "nope"),
-        ("test: bigger", "test: .*bigger"),
-        ("test: trend", "test=trend"),
+        ("over: most", "over: .*most"),
+        ("over: any", "over=any"),
+        ("within: -1", "within: .*-1"),
         ("left: {model: gta}", "model=gta"),
         ("select: {attack: speit}", "experiment"),
-        ("right: {model: beltrami}", "test=greater"),
+        ("right: {model: beltrami}", "over=all"),
         ("each: {rihgt.model: [gat]}", "each=rihgt"),
         ("margin: wide", "margin: .*wide"),
         ("select: {experiment: table-7, measure: nfe}\n    margin: -2", "margin=-2"),
@@ -226,29 +220,32 @@ def test_equivalence_within_a_margin(loss: float, state: str) -> None:
     speit = [c + e for c, e in zip(clean, around(-loss), strict=True)]
     own = records_of("table-1", {"model": "gat"} | CORA, {"clean": clean, "speit": speit})
     select = BASE["select"] | {"model": "gat"}
-    within = claim(test="equivalent", margin=2.0, select=select, **sides)
+    within = claim(within=2.0, select=select, **sides)
     assert decide(within, own).findings[0].state == state
 
 
 @pytest.mark.parametrize(
-    ("test", "means", "states"),
+    ("weights", "means", "states"),
     [
-        ("trend", (61, 63, 66), ["holds"]),
-        ("trend", (66, 63, 61), ["contradicted"]),
-        ("trend", (63, 63.1, 62.9), ["undecided"]),
-        ("differ", (50, 50.4, 60), ["undecided", "holds", "holds"]),
-        ("differ", (50, 50.4, 50.2), ["undecided"] * 3),
+        ((-1, 0, 1), (61, 63, 66), ["holds"]),
+        ((-1, 0, 1), (66, 63, 61), ["contradicted"]),
+        ((-1, 0, 1), (63, 63.1, 62.9), ["undecided"]),
+        (None, (50, 50.4, 60), ["undecided", "holds", "holds"]),
+        (None, (50, 50.4, 50.2), ["undecided"] * 3),
     ],
 )
-def test_levels(test: str, means: tuple[float, ...], states: list[str]) -> None:
+def test_terms(
+    weights: tuple[int, ...] | None, means: tuple[float, ...], states: list[str]
+) -> None:
     models = ("mean_curvature", "p_laplacian_p3", "p_laplacian_p4")
     noise = [NOISE, [-0.3, 0.4, -0.4, 0.2, 0.1], [0.1, 0.3, 0.2, -0.4, -0.2]]
     own = [
         given(model, [mean + e for e in errors])
         for model, mean, errors in zip(models, means, noise, strict=True)
     ]
-    levels = [{"model": model} for model in models]
-    found = decide(claim(test=test, levels=levels), *own)
+    terms = [{"model": model} for model in models]
+    weighted = [{"weight": w, **term} for w, term in zip(weights or (), terms, strict=False)]
+    found = decide(claim(terms=weighted or terms, over="all" if weights else "any"), *own)
     assert [finding.state for finding in found.findings] == states
     verdicts = {"holds": "supported"}
     best = min(set(states), key=["holds", "contradicted", "undecided"].index)

@@ -51,17 +51,16 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
 
     quote: str
     place: str
-    test: Literal["greater", "equivalent", "trend", "differ"] = "greater"
     reading: str = ""
-    over: Literal["all", "average"] = "all"
+    over: Literal["all", "average", "any"] = "all"
     of: Literal["level", "spread"] = "level"
     margin: float = 0.0
+    within: Annotated[float, Field(ge=0)] = 0.0
     select: Axes = {}
     each: dict[str, list[Any]] = {}
     left: Axes = {}
     right: Axes = {}
     terms: list[Axes] = []
-    levels: list[Axes] = []
 
     @property
     def is_factor(self) -> bool:
@@ -72,7 +71,7 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
     def _compares(self) -> Self:
         effects = [terms for _, terms in self.comparisons]
         if not effects or {} in effects:
-            raise ConfigError(f"test={self.test} compares nothing; name two sides")
+            raise ConfigError(f"over={self.over} compares nothing; name two sides")
         if self.is_factor and self.margin < 0:
             raise ConfigError(f"margin={self.margin}: expected a factor above 0")
         return self
@@ -93,18 +92,14 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
                 groups = [(w, [*map(group, _combinations(axes_of[""] | x))]) for w, x in sides]
                 terms = _merged((g, w / len(side)) for w, side in groups for g in side)
                 levels = (line(tuple(x for x in g if x[0] != "attack")).keys for g in terms)
-                pair = " vs ".join("/".join(kv.values()) for kv in levels if self.test == "differ")
+                pair = " vs ".join("/".join(kv.values()) for kv in levels if self.over == "any")
                 comparisons.append((" ".join([*words, pair]).strip(), terms))
         return comparisons
 
     def _sides(self, left: Axes, right: Axes) -> list[list[tuple[float, Axes]]]:
         """Return weights and axes of the sides of each comparison."""
-        if self.test == "differ":
-            return [[(1, a), (-1, b)] for a, b in combinations(self.levels, 2)]
-        if self.test == "trend":
-            # The change from the first to the last level, of a straight line through all means.
-            n = len(self.levels)
-            return [[(12 / (n * n + n) * (i - (n - 1) / 2), x) for i, x in enumerate(self.levels)]]
+        if self.over == "any":
+            return [[(1, a), (-1, b)] for a, b in combinations(self.terms, 2)]
         terms = self.terms or [{"weight": 1, **left}, {"weight": -1, **right}]
         return [[(axes.pop("weight", 1), axes) for axes in map(dict, terms)]]
 
@@ -121,7 +116,7 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
             return {}
         changes: dict[str, Axes] = {}
         versus = "model" in self.right or "right.model" in self.each
-        if self.test == "greater" and versus and CLEAN not in graphs:
+        if versus and not self.within and CLEAN not in graphs:
             other_axes = {
                 axis: values for axis, values in self.each.items() if axis != "right.model"
             }
@@ -304,7 +299,7 @@ def judge(
 ) -> Judgement:
     """Judge one claim by the rule that `legend` states.
 
-    If the claim is about an average, the mean decides; for `differ`, any two levels suffice.
+    If the claim is about an average, the mean decides; about any, one comparison suffices.
     Comparisons on a dataset without any value, or not among `datasets`, are left out.
     """
     comparisons = claim.comparisons
@@ -316,7 +311,7 @@ def judge(
     compared = list(compress(comparisons, whole))
     deciding = findings = _tested(claim, compared, evidence, claims)
     effects = {i: f.estimate.effect for i, f in enumerate(findings) if f.estimate}
-    by_size = claim.test in ("equivalent", "differ")
+    by_size = claim.within or claim.over == "any"
     weakest = min(effects, key=lambda i: -abs(effects[i]) if by_size else effects[i], default=None)
     shown = None if weakest is None else findings[weakest]
     if claim.over == "average" and effects:
@@ -327,7 +322,7 @@ def judge(
             shown.state = "too few seeds"
     states = {finding.state for finding in deciding}
     verdict = "contradicted" if "contradicted" in states else "undecided"
-    if states == {"holds"} or (claim.test == "differ" and "holds" in states):
+    if states == {"holds"} or (claim.over == "any" and "holds" in states):
         verdict = "supported"
     related = {key: judge(other, evidence, claims, on) for key, other in claim.related.items()}
     return Judgement(verdict, on, findings, shown, **related)
@@ -343,9 +338,10 @@ def _tested(
     claim: Claim, comparisons: Comparisons, evidence: Evidence, claims: Claims
 ) -> list[Finding]:
     """Test comparisons against the margin, and correct them by Holm's method."""
-    margin = math.log(claim.margin or 1) if claim.is_factor else claim.margin
+    margin = claim.within or claim.margin
+    margin = math.log(margin or 1) if claim.is_factor else margin
     # Within both margins, or beyond the nearer: two tests, see Schuirmann 1987.
-    bounds = [margin, -margin] if claim.test == "equivalent" else [margin]
+    bounds = [margin, -margin] if claim.within else [margin]
     findings = []
     for label, terms in comparisons:
         samples = {one: evidence(one) for one in terms}
@@ -361,8 +357,8 @@ def _tested(
             continue
         # Without any variation the effect is certain, and a tie proves nothing.
         p_at = [float(estimate.effect == b) if (p := estimate.p(b)) is None else p for b in bounds]
-        sides = {"differ": True, "equivalent": abs(estimate.effect) < margin}
-        holds = sides.get(claim.test, estimate.effect > margin)
+        holds = abs(estimate.effect) < margin if claim.within else estimate.effect > margin
+        holds = holds or claim.over == "any"
         findings.append(Finding(label, "holds" if holds else "contradicted", estimate, max(p_at)))
     decided = [(finding, finding.p) for finding in findings if finding.p is not None]
     for (finding, _), p in zip(decided, holm([p for _, p in decided]), strict=True):
@@ -505,7 +501,7 @@ def _effect(claim: Claim, shown: Finding, number: int) -> str:
     """Return the effect that stands for a claim with its interval, in points or as a factor."""
     if shown.estimate is None or shown.p is None:
         return "-"
-    which = {"average": "mean ", "all": "largest " if claim.test == "differ" else "weakest "}
+    which = {"average": "mean ", "all": "weakest ", "any": "largest "}
     values = np.array([shown.estimate.effect, *shown.estimate.interval])
     form = "{:+.1f} [{:+.1f}, {:+.1f}]"
     if claim.is_factor:
@@ -519,10 +515,10 @@ def _effect(claim: Claim, shown: Finding, number: int) -> str:
 
 def _basis(claim: Claim, datasets: list[str]) -> str:
     """Return a claim's datasets and margin."""
-    margin = f"{claim.margin:g}".replace("-", MINUS)
+    margin = f"{claim.within or claim.margin:g}".replace("-", MINUS)
     if claim.is_factor:
-        margin = f"×{claim.margin or 1:g}"
-    elif claim.test == "equivalent":
+        margin = f"×{claim.within or claim.margin or 1:g}"
+    elif claim.within:
         margin = f"±{margin}"
     named = ", ".join(label_of("dataset", name) for name in datasets)
     return f"{named or 'no dataset'}; margin {margin}"

@@ -86,7 +86,7 @@ def with_content(
             return [replaced(child, f"{path}.{i}") for i, child in enumerate(node)]
         return files.get(path[1:]) or node
 
-    changed: dict[str, Any] = replaced(config, "")
+    changed: dict[str, Any] = replaced(config, "") if files else {**config}  # most have none
     return changed | ({"user_code": dict(code)} if code else {})
 
 

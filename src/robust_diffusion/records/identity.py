@@ -116,7 +116,7 @@ def recorded_settings(record: Mapping[str, Any]) -> dict[str, Any]:
     files = {
         key: digest for key, digest in files.items() if key.split(".")[0] not in ATTACKED_PARTS
     }
-    targets = targets_of(trained_parts(settings))
+    targets = targets_of(trained_parts(settings)) if code else []
     of_model = any(target.startswith(f"{name}.") for target in targets for name in code)
     content = {"user_code": code} if of_model else {}
     content |= {"user_files": files} if files else {}

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from operator import itemgetter
 from typing import Any
 
@@ -208,6 +209,7 @@ def lowest_within(models: pd.DataFrame) -> pd.DataFrame:
     return models.assign(**{name: models[name].to_numpy()[lowest] for name in columns})
 
 
+@cache  # thousands of rows have the same few
 def feature_limits(budget: Budget) -> Budget:
     """Return the limits except those of injected nodes and edges."""
     return replace(budget, max_injected_nodes=1, max_edges_per_injected_node=1)
