@@ -13,7 +13,7 @@ import pytest
 
 from robust_diffusion.paper.layout import PRINTED
 from robust_diffusion.records import read_records
-from robust_diffusion.records.records import Record, by_experiment, experiments_asking, model_name
+from robust_diffusion.records.records import Record, by_experiment, model_name
 from robust_diffusion.results.comparison import compare_worst_cases
 from robust_diffusion.results.frame import frame, named_by_settings
 from robust_diffusion.results.worst_case import (
@@ -45,15 +45,13 @@ def runs() -> dict[str, list[Record]]:
 
 @cache
 def cells() -> pd.DataFrame:
-    """The frame of all records, accuracies in %, with the experiments that asked for each run."""
+    """The frame of all records, accuracies in %."""
     found = frame(records())
-    asking = experiments_asking(records())
-    asked = [{own, *asking.get(cell, ())} for cell, own in found[["run", "experiment"]].to_numpy()]
-    return found.assign(asked=asked, accuracy=100 * found["accuracy"])
+    return found.assign(accuracy=100 * found["accuracy"])
 
 
 def rows(experiment: str, **equal: Any) -> pd.DataFrame:
-    found = cells()[[experiment in asked for asked in cells()["asked"]]]
+    found = cells()[[experiment in asking for asking in cells()["experiments"]]]
     for column, value in equal.items():
         found = found[found[column] == value]
     return found
@@ -98,7 +96,7 @@ def gain(first: str, second: str, nodes: int) -> tuple[float, float, float, floa
 def transfers(dataset: str, nodes: int) -> pd.DataFrame:
     """Rows of attacks transferred from a GCN, and of the clean graph; of `auto`, the newest."""
     experiments = {"table-1", "table-2", "table-3", "table-13", "successors"}
-    found = cells()[[bool(experiments & asked) for asked in cells()["asked"]]]
+    found = cells()[[not experiments.isdisjoint(asked) for asked in cells()["experiments"]]]
     from_gcn = found["surrogates"].str.match("gcn(;|$)", na=False)
     found = found[from_gcn | (found["attack"] == "clean")]
     found = found[(found["dataset"] == dataset) & (found["nodes"] == nodes)]

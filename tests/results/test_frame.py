@@ -13,12 +13,12 @@ from omegaconf import OmegaConf
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
 from robust_diffusion.records import latest_by_run, read_records
 from robust_diffusion.records.identity import RETIRED
-from robust_diffusion.records.records import check_records, encoded
+from robust_diffusion.records.records import by_experiment, check_records, encoded
 from robust_diffusion.results.comparison import compare_worst_cases
 from robust_diffusion.results.frame import COLUMNS, frame, named_by_settings
 from robust_diffusion.results.worst_case import show_worst_cases
 from tests.configs import composed
-from tests.paper.records import failed, finished, timed
+from tests.paper.records import failed, finished, reference, timed
 
 
 def record(cell: str, seed: int = 0, split: int | None = None, **config: Any) -> dict[str, Any]:
@@ -62,6 +62,16 @@ def test_the_frame_has_a_row_per_cell_and_graph() -> None:
 def test_what_holds_no_records_is_refused(function: Any, wrong: Any) -> None:
     with pytest.raises(ConfigError, match=r"^records: expected"):
         function(wrong)
+
+
+def test_a_run_belongs_to_every_experiment_that_asked_for_it() -> None:
+    shared, alone = finished(seed=0), finished(seed=1, experiment="table-9")
+    records = [shared, alone, reference(shared, "table-9"), finished(seed=2, experiment="none")]
+    rows = frame(records).explode("experiments")
+    for name, runs in by_experiment(records).items():
+        asked = rows[rows["experiments"] == name] if name != "none" else rows[rows["draw"] == 2]
+        assert {*asked["run"]} == {run["run"] for run in runs}
+        assert len(asked) == 3 * len(runs)
 
 
 def parts_of(record: dict[str, Any]) -> Iterator[dict[str, Any]]:

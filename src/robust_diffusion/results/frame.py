@@ -16,6 +16,7 @@ from robust_diffusion.records.identity import (
 from robust_diffusion.records.records import (
     CLEAN,
     Record,
+    experiments_asking,
     is_timing,
     latest_by_run,
     model_name,
@@ -26,7 +27,7 @@ from robust_diffusion.results.evidence import outcomes_of
 
 COLUMNS: Mapping[str, tuple[str, str]] = {
     "run": ("object", "id of the run"),
-    "experiment": ("object", "experiment that ran it, or `none`"),
+    "experiments": ("object", "every experiment that asked for the run, in that order"),
     "scale": ("object", "`full` or `smoke`"),
     "dataset": ("object", "name of the dataset"),
     "variant": ("object", "variant of the equations: `paper`, `released`"),
@@ -120,13 +121,14 @@ def _hashable(value: Any) -> Any:
 
 def narrow_frame(records: Iterable[Record]) -> pd.DataFrame:
     """Return `frame` without the columns of settings; views use the column `settings` instead."""
-    latest = latest_by_run(records)
+    records = [*records] if isinstance(records, Iterator) else records
+    latest, asking = latest_by_run(records), experiments_asking(records)
     types: Mapping[str, Any] = {name: kind for name, (kind, _) in COLUMNS.items()}
     try:
         rows = [
             common | row
-            for record in latest.values()
-            for common in [_common(record)]
+            for run, record in latest.items()
+            for common in [_common(record) | {"experiments": tuple(asking.get(run, ()))}]
             for row in _results(record)
         ]
         return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(types)
@@ -148,7 +150,6 @@ def _common(record: Record) -> dict[str, Any]:
         victim.add("degree_leak")
     return {
         "run": record["run"],
-        "experiment": record.get("experiment", "none"),
         "scale": record.get("scale", "full"),
         "dataset": record.get("dataset"),
         "variant": record.get("fidelity"),
