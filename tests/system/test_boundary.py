@@ -39,7 +39,7 @@ from tests.paper.records import finished
 
 Cli = Callable[..., Any]
 BUDGET = Budget(2, 3, edge_ratio=0.1)
-MODEL = GCN(FEATURES, 8, CLASSES)
+MODEL = GCN(FEATURES, 8, out_channels=CLASSES)
 
 
 def attacked(attacks: Any = "random", model: nn.Module = MODEL, data: Any = None) -> Any:
@@ -96,7 +96,7 @@ def npz_named_npy() -> None:
 
 def full_disk() -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    with mock.patch("fsspec.implementations.local.LocalFileOpener.write", side_effect=full):
+    with mock.patch("pathlib.Path.write_bytes", side_effect=full):
         fit(MODEL, drawn_data(), max_epochs=1, accelerator="cpu", directory="kept", progress=False)
 
 
@@ -122,7 +122,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "larger graph": (larger_graph, "adj.npz: expected the 120 nodes .* got 150"),
     "smaller graph": (smaller_graph, "graph-small.safetensors: expected .* got 50 x 8"),
     "npz named npy": (npz_named_npy, "targets.npy: cannot be read .* got .*PK"),
-    "full disk": (full_disk, "kept: the checkpoint cannot be written .*TMPDIR"),
+    "full disk": (full_disk, "directory .*kept/best.ckpt: cannot be written"),
     "huge block": (
         lambda: attacked(MetaGRBCD(num_steps=2, num_epochs=1, block_size=10**8)),
         "",
@@ -193,7 +193,7 @@ def in_a_call(call: Callable[[], Any], cli: Cli) -> tuple[int, str]:
 
 
 def in_a_command(words: list[str], cli: Cli) -> tuple[int, str]:
-    torch.save(GCN(16, 8, 7).state_dict(), "w.pt")
+    torch.save(GCN(16, 8, out_channels=7).state_dict(), "w.pt")
     Path("my/flow").mkdir(parents=True)
     for name, option in FLOWS.items():
         Path(f"my/flow/{name}.yaml").write_text(f"{option}\n")

@@ -146,6 +146,49 @@ def test_two_fits_into_one_directory_at_once_keep_apart(
     assert {result.checkpoint for result in results} == set(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_an_interrupted_fit_leaves_its_best_weights_in_one_file(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path, error: type[BaseException]
+) -> None:
+    def interrupt(trainer: pl.Trainer, *_: Any) -> None:
+        assert not any(tmp_path.iterdir())
+        if trainer.current_epoch == 2:
+            raise error
+
+    model = Scripted((data := make_datamodule()).view("val"), [0.2, 0.6, 0.4, 0.8])
+    late = LambdaCallback(on_train_epoch_start=interrupt)
+    with pytest.raises(error):
+        make_fit(max_epochs=4)(model, data, directory=tmp_path, callbacks=[late])
+    (stored,) = tmp_path.iterdir()
+    assert torch.load(stored, weights_only=True)["state_dict"]["model.epoch"] == 2 == model.epoch
+
+
+def test_a_checkpoint_of_a_fit_is_read_by_lightning(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path
+) -> None:
+    result = make_fit(max_epochs=2)(Linear(), make_datamodule(), directory=tmp_path)
+    found = NodeClassification.load_from_checkpoint(result.checkpoint, model=Linear())
+    for name, weight in found.state_dict().items():
+        assert torch.equal(weight, result.module.state_dict()[name])
+
+
+def test_a_validation_before_the_first_epoch_is_not_the_best(make_datamodule: Make) -> None:
+    data = make_datamodule()
+    fit = fit_of(num_sanity_val_steps=1)
+    model = Scripted(data.view("val"), [0.2, 0.3, 0.4, 0.9])  # -1, the last, before the first epoch
+    assert fit(model, data).best_epoch == 3
+
+
+@pytest.mark.faults
+def test_a_folder_that_cannot_be_written_is_named_before_training(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    model = Scripted((data := make_datamodule()).view("val"), [])
+    with pytest.raises(ConfigError, match=r"^directory .*file"):
+        make_fit()(model, data, directory=tmp_path / "file")
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("description", ["../../x heat", "/x heat", "{epoch} a/b"])
 def test_the_checkpoint_stays_in_its_folder(
@@ -181,7 +224,9 @@ def test_an_epoch_whose_logits_are_nan_is_not_the_best(
     result = fit(model, datamodule, directory=tmp_path)
     assert (result.best_epoch, result.val_accuracy) == (2, 0.0)
     with pytest.raises(TrainingError, match=r"NaN .* training\.learning_rate=1e\+30"):
-        make_fit(max_epochs=1, learning_rate=1e30)(GCN(16, 8, 7), datamodule, directory=tmp_path)
+        make_fit(max_epochs=1, learning_rate=1e30)(
+            GCN(16, 8, out_channels=7), datamodule, directory=tmp_path
+        )
 
 
 def fit_of(**options: Any) -> Fit:
@@ -327,7 +372,7 @@ def test_a_bare_trainer_fits_tests_and_predicts(
     [(GCN, "trainer"), (partial(GraphPDE, flow="heat"), "model"), (GCN, "adversary")],
 )
 def test_double_precision_is_kept(build: Callable[..., nn.Module], way: str) -> None:
-    model, data = build(FEATURES, 8, CLASSES), drawn_data()
+    model, data = build(FEATURES, 8, out_channels=CLASSES), drawn_data()
     if way == "trainer":
         options = {"enable_checkpointing": False, "max_epochs": 1, "precision": "64-true"}
         module = NodeClassification(model, num_classes=CLASSES)
@@ -347,7 +392,7 @@ class Subclass(GCN):
 def test_leaked_degrees_suit_any_model(build: type[GCN], dtype: torch.dtype) -> None:
     source = partial(GRAPH, num_features=FEATURES)
     datamodule = GraphDataModule(source, name="toy", degree_leak=True)
-    model = build(FEATURES, 8, CLASSES).to(dtype)
+    model = build(FEATURES, 8, out_channels=CLASSES).to(dtype)
     assert fit(model, datamodule, max_epochs=1, accelerator="cpu", progress=False).epochs == 1
 
 
@@ -448,7 +493,7 @@ def test_no_test_node_is_seen() -> None:
         data = GraphDataModule(source, name="toy", normalize=None)
         torch.manual_seed(0)
         options = {"max_epochs": 4, "accelerator": "cpu", "progress": False}
-        found.append(GCN(16, 8, 7))
+        found.append(GCN(16, 8, out_channels=7))
         fit(found[-1], data, adversary=InjectionAdversary(num_steps=2), **options)
     for clean, changed in zip(*(of.parameters() for of in found), strict=True):
         assert torch.equal(clean, changed)

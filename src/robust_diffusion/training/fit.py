@@ -1,5 +1,6 @@
 """Training of a model by GRB's protocol, with Lightning, on one graph in memory."""
 
+import io
 import logging
 import math
 import re
@@ -7,26 +8,26 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
-from shutil import rmtree
-from tempfile import gettempdir
 from traceback import extract_tb
 from typing import Annotated, Any
-from uuid import uuid4
 
 import pytorch_lightning as pl
 import torch
 from annotated_types import Ge, Gt, Le
 from lightning_fabric.utilities.exceptions import MisconfigurationException
-from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
+from pytorch_lightning.callbacks import Checkpoint, EarlyStopping
 from pytorch_lightning.loggers import Logger
 from torch import nn
 
 from robust_diffusion.checks import Count, NonNegative, check_choice, validated
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.errors import UNWRITABLE, ConfigError, TrainingError
+from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.system.files import check_folder, write_whole
 from robust_diffusion.system.progress import Progress
 from robust_diffusion.training.module import Adversary, NodeClassification
 
@@ -68,7 +69,8 @@ class FitResult:
         >>> from robust_diffusion.models import MLP
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> result = fit(MLP(8, 8, 7), data, max_epochs=2, accelerator="cpu", progress=False)
+        >>> model = MLP(8, 8, out_channels=7)
+        >>> result = fit(model, data, max_epochs=2, accelerator="cpu", progress=False)
         >>> result.epochs, result.checkpoint
         (2, None)
     """
@@ -77,13 +79,13 @@ class FitResult:
     epochs: int  # epochs trained
     seconds: float  # wall time of the training
     val_accuracy: float  # best validation accuracy, in 0..1
-    checkpoint: Path | None  # file of the best weights; `None` if it was deleted
+    checkpoint: Path | None  # file of the best weights; `None` without a folder for it
     best_epoch: int  # epoch of the best weights, from 1
 
 
 @contextmanager
-def _lightning_errors(directory: Path, shown: str) -> Iterator[None]:
-    """Convert Lightning's errors: name invalid options, or a folder that cannot be written."""
+def _lightning_errors(shown: str) -> Iterator[None]:
+    """Convert Lightning's errors of invalid options, and name these."""
     try:
         yield
     except (MisconfigurationException, ValueError, ZeroDivisionError) as error:
@@ -94,31 +96,46 @@ def _lightning_errors(directory: Path, shown: str) -> Iterator[None]:
         reason = " ".join(str(error).split()).rstrip(".!")
         where = shown or "trainer"
         raise ConfigError(f"{where}: {reason}; check the options and callbacks") from error
-    except OSError as error:
-        if error.errno not in UNWRITABLE:
-            raise
-        # Lightning writes a checkpoint to the temporary folder first, and names neither.
-        raise TrainingError(
-            f"{directory}: the checkpoint cannot be written ({error.strerror}); free space "
-            f"there and in {gettempdir()}, or set TMPDIR to another folder"
-        ) from error
 
 
-@contextmanager
-def _emptied(folder: Path) -> Iterator[list[Path]]:
-    """Move the checkpoint out of `folder` at the end, to a free name, and add it to the list."""
-    moved: list[Path] = []
+class BestWeights(pl.Callback):
+    """The weights of the epoch with the best validation accuracy, kept in memory."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {}
+        self.accuracy = math.nan
+        self.epoch = 0  # from 1; 0 before the first validation
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Copy the weights if no earlier epoch was as accurate."""
+        if trainer.sanity_checking:
+            return
+        accuracy = trainer.callback_metrics["val_accuracy"].item()
+        if accuracy > self.accuracy or math.isnan(self.accuracy):
+            self.accuracy, self.epoch = accuracy, trainer.current_epoch + 1
+            with torch.inference_mode(mode=False):  # the copies may be trained further
+                self.state = deepcopy(pl_module.state_dict())
+
+
+def _write_checkpoint(module: NodeClassification, epoch: int, folder: Path, stem: str) -> Path:
+    """Write a checkpoint that Lightning loads, to a name that no other fit has taken."""
+    checkpoint = {
+        "state_dict": module.state_dict(),
+        "hyper_parameters": dict(module.hparams),
+        "epoch": epoch - 1,
+        "pytorch-lightning_version": version("pytorch-lightning"),
+    }
+    torch.save(checkpoint, file := io.BytesIO())
+    for number in count():
+        path = folder / (f"{stem}-v{number}.ckpt" if number else f"{stem}.ckpt")
+        with suppress(FileExistsError):
+            path.touch(exist_ok=False)
+            break
     try:
-        yield moved
-    finally:  # an interrupted fit keeps its best weights, too
-        for path in folder.glob("*.ckpt"):
-            for version in count():
-                name = folder.with_name(f"{path.stem}-v{version}.ckpt" if version else path.name)
-                with suppress(FileExistsError):
-                    name.touch(exist_ok=False)  # no other fit can take the name from now on
-                    moved.append(path.replace(name))
-                    break
-        rmtree(folder, ignore_errors=True)
+        return write_whole(path, file.getvalue(), option="directory")
+    except ConfigError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 @validated("{key}")
@@ -148,8 +165,6 @@ class Fit:
 
     Examples:
         >>> from functools import partial
-        >>> from pathlib import Path
-        >>> from tempfile import TemporaryDirectory
         >>> import pytorch_lightning as pl
         >>> from robust_diffusion.data import GraphDataModule
         >>> from robust_diffusion.models import MLP
@@ -158,11 +173,7 @@ class Fit:
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> trainer = partial(pl.Trainer, accelerator="cpu", enable_model_summary=False)
         >>> train = Fit(trainer, max_epochs=2, progress_bar=False)
-        >>> with TemporaryDirectory() as folder:
-        ...     result = train(
-        ...         MLP(8, 8, 7), GraphDataModule.from_data(data), directory=Path(folder)
-        ...     )
-        >>> result.epochs
+        >>> train(MLP(8, 8, out_channels=7), GraphDataModule.from_data(data)).epochs
         2
     """
 
@@ -198,7 +209,7 @@ class Fit:
         model: nn.Module,
         datamodule: GraphDataModule,
         *,
-        directory: Path,
+        directory: Path | None = None,
         description: str = "",
         logger: Logger | Sequence[Logger] | bool = False,
         callbacks: Sequence[pl.Callback] = (),
@@ -209,14 +220,16 @@ class Fit:
         Args:
             model: Model, trained in place; it ends with its best weights.
             datamodule: Datamodule with the train and val views.
-            directory: Folder for the best checkpoint; other checkpoints in it stay.
+            directory: Folder for one checkpoint of the best weights, written when the training
+                ends, also by an error or Ctrl-C; other files in it stay. `None` for no checkpoint.
             description: Name of the training in progress bar and log.
             logger: Lightning logger for the loss and accuracy curves.
             callbacks: Further Lightning callbacks.
             model_config: Configuration of the model, saved in the checkpoint; `None` for none.
 
         Raises:
-            ConfigError: The trainer's device is missing, or an option is invalid.
+            ConfigError: The trainer's device is missing, an option is invalid, or the folder
+                cannot be written.
             TrainingError: The loss is not finite, or no epoch was validated.
         """
         if not any(parameter.requires_grad for parameter in model.parameters()):
@@ -235,60 +248,50 @@ class Fit:
             cuda_graphs=self.cuda_graphs,
         )
         module.train()  # Lightning does not change the mode of a model
-        # Another process may train into the same directory at the same time.
-        folder = directory.expanduser().resolve() / f"unfinished-{uuid4().hex[:12]}"
-        checkpoint, others = self._callbacks(folder, description)
+        if directory is not None:
+            directory = directory.expanduser().resolve()
+            check_folder(directory, option="directory")
+        path, best = None, BestWeights()
+        stopping = EarlyStopping(
+            "val_loss", patience=self.patience, min_delta=self.min_delta, check_finite=False
+        )
+        bar = [EpochProgressBar(description)] if self.progress_bar else []
         with quiet_lightning():
             trainer = self._build_trainer(
                 max_epochs=self.max_epochs,
                 logger=logger,
-                callbacks=[checkpoint, *others, *callbacks],
+                callbacks=[best, stopping, *bar, *callbacks],
             )
             start = time.perf_counter()
-            with _lightning_errors(directory, self._shown), _emptied(folder) as paths:
-                trainer.fit(module, datamodule)
+            try:
+                with _lightning_errors(self._shown):
+                    trainer.fit(module, datamodule)
                 seconds = time.perf_counter() - start
-        if not paths or checkpoint.best_model_score is None:
+            finally:  # an interrupted fit keeps its best weights, too
+                if best.epoch:
+                    module.load_state_dict(best.state)
+                    if directory is not None:
+                        stem = "-".join([*re.findall(r"[\w.+-]+", description), "best"])
+                        path = _write_checkpoint(module, best.epoch, directory, stem)
+        if not best.epoch:
             raise TrainingError(
                 "no epoch was trained and validated, so there is no model; the options of trainer "
                 "must let at least one be"
             )
-        (path,), score = paths, checkpoint.best_model_score.item()
-        epochs = trainer.current_epoch
-        if not math.isfinite(score):
+        if math.isnan(best.accuracy):
             raise TrainingError(
                 "the loss of the validation nodes is NaN after every epoch; lower "
                 f"{self.key}.learning_rate={self.learning_rate} or check the features"
             )
-        # The file is trusted, since this call has written it; it may hold any object, such as a
-        # model's extra state.
-        best = torch.load(path, map_location="cpu", weights_only=False)  # nosec B614
-        module.load_state_dict(best["state_dict"])
-        best_epoch = best["epoch"] + 1
         message = "%s: %d epochs (best %d) in %.1f s, best validation accuracy %.2f %%"
-        log.info(message, description, epochs, best_epoch, seconds, 100 * score)
-        return FitResult(module.eval(), epochs, seconds, score, path, best_epoch)
-
-    def _callbacks(
-        self, directory: Path, description: str
-    ) -> tuple[ModelCheckpoint, list[pl.Callback]]:
-        """Return callbacks for the best checkpoint, early stopping, and perhaps a progress bar."""
-        checkpoint = ModelCheckpoint(
-            directory,
-            filename="-".join([*re.findall(r"[\w.+-]+", description), "best"]),
-            monitor="val_accuracy",
-            mode="max",
-            save_weights_only=True,
-        )
-        stopping = EarlyStopping(
-            "val_loss", patience=self.patience, min_delta=self.min_delta, check_finite=False
-        )
-        return checkpoint, [stopping, *[EpochProgressBar(description)][: self.progress_bar]]
+        epochs = trainer.current_epoch
+        log.info(message, description, epochs, best.epoch, seconds, 100 * best.accuracy)
+        return FitResult(module.eval(), epochs, seconds, best.accuracy, path, best.epoch)
 
     def trainer(self) -> pl.Trainer:
         """Build a trainer for tests, on the device of the training."""
         with quiet_lightning():
-            return self._build_trainer(logger=False, callbacks=[], enable_checkpointing=False)
+            return self._build_trainer(logger=False, callbacks=[])
 
     @property
     def _keywords(self) -> Mapping[str, Any]:
@@ -303,6 +306,8 @@ class Fit:
     def _build_trainer(self, **arguments: Any) -> pl.Trainer:
         # Lightning's progress bar counts batches, but an epoch has only one.
         arguments["enable_progress_bar"] = False
+        own = any(isinstance(callback, Checkpoint) for callback in arguments["callbacks"])
+        arguments["enable_checkpointing"] = own  # by `BestWeights`, and those of the user
         keywords = self._keywords
         for key in arguments.keys() & keywords.keys() & SET_BY_FIT:
             raise ConfigError(

@@ -1,8 +1,6 @@
 """Training of one model on one graph, in a single call."""
 
-import tempfile
-from contextlib import ExitStack, suppress
-from dataclasses import replace
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -57,13 +55,15 @@ def fit(
         weight_decay: Adam's weight decay, at least 0.
         accelerator: Accelerator of Lightning's trainer: auto, cpu or gpu.
         adversary: Adversarial training, such as `InjectionAdversary`; `None` for none.
-        directory: Folder for the best checkpoint; other files in it stay. `None` saves none.
+        directory: Folder for one checkpoint of the best weights; other files in it stay. `None`
+            saves none.
         progress: Show a bar on a terminal.
         transductive: Show the model the whole graph in training, without the labels of validation
             and test nodes. Only for a `Data`; a datamodule has its own setting.
 
     Raises:
-        ConfigError: A number is out of range, or the model does not fit the graph.
+        ConfigError: A number is out of range, the model does not fit the graph, or the folder
+            cannot be written.
         DataError: The graph has no split, or is not a graph that a model can be trained on.
         TrainingError: The loss is not finite.
 
@@ -72,7 +72,8 @@ def fit(
         >>> from robust_diffusion.models import MLP
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> result = fit(MLP(8, 8, 7), data, max_epochs=2, accelerator="cpu", progress=False)
+        >>> model = MLP(8, 8, out_channels=7)
+        >>> result = fit(model, data, max_epochs=2, accelerator="cpu", progress=False)
         >>> 0 <= result.val_accuracy <= 1
         True
     """
@@ -101,11 +102,8 @@ def fit(
         adversary=adversary,
         key="fit",
     )
-    with ExitStack() as stack:
-        folder = directory or stack.enter_context(tempfile.TemporaryDirectory())
-        stack.enter_context(tried.safe_inputs())
-        result = train(model, data, directory=Path(folder))
-    return result if directory is not None else replace(result, checkpoint=None)
+    with tried.safe_inputs():
+        return train(model, data, directory=Path(directory) if directory else None)
 
 
 def _tried(model: nn.Module, datamodule: GraphDataModule) -> TriedModel:

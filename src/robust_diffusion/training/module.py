@@ -70,7 +70,7 @@ class NodeClassification(pl.LightningModule):
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> datamodule = GraphDataModule.from_data(data)
-        >>> module = NodeClassification(MLP(8, 8, 7), num_classes=7)
+        >>> module = NodeClassification(MLP(8, 8, out_channels=7), num_classes=7)
         >>> module(datamodule.view("test")).shape
         torch.Size([100, 7])
     """
