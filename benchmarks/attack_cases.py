@@ -39,7 +39,7 @@ def white_box(repeat: int) -> dict[str, Any]:
     runs = {
         f"{name}, {backend}": partial(run, model, backend)
         for name, model in models.items()
-        for backend in ("reference", *BACKENDS)
+        for backend in BACKENDS
     }
     seconds = by_turns(runs, repeat=max(1, repeat // 7), warm_up=0)
     return {name: summary(values) for name, values in seconds.items()}

@@ -56,7 +56,7 @@ def _product(rows: int, inner: int, columns: int) -> float:
 def _sparse(view: Data, passes: int) -> float:
     graph = Graph.from_edge_index(view.edge_index, num_nodes=view.num_nodes)
     z = torch.randn(view.num_nodes, HIDDEN)
-    columns, pointers = graph.src.int(), graph.rowptr.int()
+    columns, pointers = graph.edges.sources, graph.edges.rowptr
 
     def one() -> Tensor:
         return F.embedding_bag(
@@ -64,7 +64,7 @@ def _sparse(view: Data, passes: int) -> float:
             z,
             pointers,
             mode="sum",
-            per_sample_weights=graph.weight,
+            per_sample_weights=graph.full_weight,
             include_last_offset=True,
         )
 

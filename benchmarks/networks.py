@@ -20,7 +20,7 @@ from robust_diffusion.operators import set_backend
 
 FLOOR = 0.01
 YARDSTICK = "straightforward"
-PROGRAMS = (YARDSTICK, "reference", "torch", "compiled")
+PROGRAMS = (YARDSTICK, "torch", "compiled")
 """The yardstick, and the package under each of its backends."""
 
 ONE_STEP = Solver("implicit_adams", num_steps=1)

@@ -35,7 +35,7 @@ def ratios(results: dict[str, Any]) -> dict[str, float]:
 def _ratios(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
     for dataset, programs in results.get("epoch", {}).items():
         yardstick = programs["straightforward"]["median_ms"]
-        for backend in ("reference", "torch", "compiled"):
+        for backend in ("torch", "compiled"):
             yield (
                 f"epoch, {NAMES[dataset]}, {backend}",
                 yardstick / programs[backend]["median_ms"],
@@ -102,7 +102,7 @@ def _epochs(results: dict[str, Any]) -> list[str]:
     graphs = [NAMES[dataset] for dataset in results["epoch"]]
     head = " | ".join(["one epoch with validation, ms (quartiles)", *graphs])
     lines = ["", f"| {head} |", "|---" * (1 + len(graphs)) + "|"]
-    for name in ("straightforward", "reference", "torch", "compiled"):
+    for name in ("straightforward", "torch", "compiled"):
         cells = [
             f"{p[name]['median_ms']:.1f} ({p[name]['q1_ms']:.1f}-{p[name]['q3_ms']:.1f})"
             for p in results["epoch"].values()

@@ -9,8 +9,7 @@ import pytest
 from robust_diffusion.operators import backend_set, current_backend
 from robust_diffusion.operators.kernels import build
 
-FAST = ["torch", "compiled"]
-BACKENDS = ["reference", *FAST]
+BACKENDS = ["torch", "compiled"]
 
 
 def has_compiler() -> bool:

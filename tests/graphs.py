@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import jaxtyping
 import torch
@@ -64,7 +65,7 @@ def clustered_edges() -> Tensor:
 
 
 def with_weight(graph: Graph, weight: Tensor) -> Graph:
-    return Graph(graph.src, graph.dst, weight, graph.num_nodes)
+    return replace(graph, weight=weight)
 
 
 def random_signal(seed: int = 0, channels: int = CHANNELS, nodes: int = NODES) -> Tensor:

@@ -42,7 +42,7 @@ Share = Annotated[float, Ge(0), Le(1)]
 PositiveShare = Annotated[float, Gt(0), Le(1)]
 Probability = Annotated[float, Ge(0), Lt(1)]
 """Probability of dropping something, which must leave something."""
-Backend = Literal["auto", "compiled", "torch", "triton", "reference"]
+Backend = Literal["auto", "compiled", "torch", "triton"]
 """Backend of the sums over edges; see `operators.set_backend`."""
 
 WORDS: Mapping[type, str] = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}

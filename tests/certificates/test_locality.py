@@ -190,9 +190,8 @@ def test_local_models_of_the_package_are_admitted(
     is_global = option(case) == "gcn_svd" or "flow=grand_pp" in case
     assert locality.isolated == locality.separate == (not is_global)
     if not is_global:
-        # Soft medians sort the features of all nodes to rank those of neighbours. The backend torch
-        # looks at the range of all scores.
-        assert locality.decided or option(case) == "soft_median" or backend_name == "torch"
+        # Soft medians sort the features of all nodes to rank those of neighbours.
+        assert locality.decided or option(case) == "soft_median"
         assert locality.gradient == (None if locality.decided else 0)
         assert locality.change is not None
         assert locality.change < 1e-13

@@ -55,7 +55,7 @@ def test_a_memory_refuses_a_solver_without_one(
 def test_the_diffusivity_stays_positive_after_wild_steps(sign: int, learning_rate: float) -> None:
     flow, graph, z = build_flow(HeatPlus).float(), random_graph(), random_signal().float()
     optimizer = torch.optim.Adam(flow.parameters(), lr=learning_rate)
-    graph = Graph(graph.src, graph.dst, graph.weight.float(), NODES)
+    graph = with_weight(graph, graph.weight.float())
     for _ in range(15):
         optimizer.zero_grad()
         (sign * 1e3 * flow(TIME, z, graph).square().sum()).backward()
@@ -116,7 +116,7 @@ def test_second_derivatives_are_those_of_autograd_through_the_energy(
     if symmetric:
         edges, dtype = given.edge_index, torch.float64
         graph = Graph.from_edge_index(edges, num_nodes=NODES, dtype=dtype, self_loops=False)
-        sources, weight = (state, *flow.parameters()), graph.weight
+        sources, weight = (state, *flow.parameters()), graph.full_weight
     dense = torch.zeros(NODES, NODES, dtype=torch.float64)
     dense = dense.index_put((graph.dst, graph.src), weight)
     with backend(name):

@@ -58,7 +58,7 @@ def test_the_result_has_no_duplicates(keep: float, add: float, drop: float, seed
 @pytest.mark.parametrize("keep", [0.01, 0.77, 1.0])
 def test_share_of_kept_edges_is_exact_and_keeps_weights_and_gradients(keep: float) -> None:
     graph = large_graph()
-    weight = (1 + torch.rand_like(graph.weight)).requires_grad_()
+    weight = (1 + torch.rand_like(graph.full_weight)).requires_grad_()
     rewired = Rewiring(keep, 0.0, 0.0)(replace(graph, weight=weight), pytest.fail)
     assert rewired.num_edges == int(keep * graph.num_edges)
     before = oracles.adjacency(graph.edge_index, weight.detach(), graph.num_nodes)
@@ -72,14 +72,17 @@ def test_share_of_kept_edges_is_exact_and_keeps_weights_and_gradients(keep: floa
 def test_a_graph_without_weights_stays_without(drop: float, weighted: bool) -> None:
     graph = large_graph()
     if weighted:
-        graph = replace(graph, weight=torch.rand_like(graph.weight))
-    assert Rewiring(0.7, 0.5, drop)(graph, scores_of).unweighted is not weighted
+        graph = replace(graph, weight=torch.rand_like(graph.full_weight))
+    rewired = Rewiring(0.7, 0.5, drop)(graph, scores_of)
+    assert (rewired.weight is None) is not weighted
 
 
 def test_a_rewired_graph_whose_edges_weigh_0_is_not_without_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    unweighted = [Rewiring()(large_graph(), scores_of).unweighted for _ in both_ways(monkeypatch)]
+    unweighted = [
+        Rewiring()(large_graph(), scores_of).weight is None for _ in both_ways(monkeypatch)
+    ]
     assert unweighted == [True, False]
 
 
@@ -108,7 +111,7 @@ def test_edges_of_weight_0_stand_for_those_that_cannot_be_counted(
     found = {}
     for counting in both_ways(monkeypatch):
         drawn = Rewiring(0.7, 0.5, drop)(large_graph(), scores_of)
-        found[counting] = oracles.adjacency(drawn.edge_index, drawn.weight, drawn.num_nodes)
+        found[counting] = oracles.adjacency(drawn.edge_index, drawn.full_weight, drawn.num_nodes)
     assert torch.equal(found[True], found[False])
     assert found[True].sum() < large_graph().num_edges * 1.2
 

@@ -3,47 +3,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.autograd import gradcheck
 
 from robust_diffusion import operators as ops
 from tests import oracles
-from tests.backends import BACKENDS, backend
 from tests.graphs import NODES, random_edges, random_graph, random_signal, with_weight
-from tests.operators.test_graph import edge_lists
-
-
-@settings(max_examples=30)
-@given(edge_index=edge_lists, channels=st.integers(1, 3))
-def test_equals_the_dense_product(edge_index: torch.Tensor, channels: int) -> None:
-    graph = ops.Graph.from_edge_index(edge_index, num_nodes=NODES, self_loops=False)
-    weight, z = torch.randn(graph.num_edges, dtype=torch.float64), random_signal(1, channels)
-    dense = oracles.adjacency(graph.edge_index, weight, NODES)
-    torch.testing.assert_close(ops.spmm(weight, z, graph), dense @ z)
-    torch.testing.assert_close(ops.spmm(weight, z, graph, transposed=True), dense.T @ z)
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-def test_the_derivative_of_a_derivative(name: str) -> None:
-    graph = random_graph()
-    weight = torch.randn(graph.num_edges, dtype=torch.float64, requires_grad=True)
-    z = random_signal().requires_grad_()
-    with backend(name):
-        assert torch.autograd.gradgradcheck(lambda w, x: ops.spmm(w, x, graph), (weight, z))
-
-
-def test_sums_and_gathers_are_products_with_the_incidence_matrix() -> None:
-    graph, z = random_graph(), random_signal(channels=3)
-    arrives = torch.nn.functional.one_hot(graph.dst, NODES).double().T
-    values = torch.randn(graph.num_edges, 3, 2, dtype=torch.float64)
-    total = ops.row_sum(values, graph)
-    torch.testing.assert_close(total.flatten(1), arrives @ values.flatten(1))
-    assert torch.equal(ops.gather_dst(z, graph), arrives.T @ z)
-    assert torch.equal(ops.gather_src(z, graph), z[graph.src])
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
@@ -97,67 +63,6 @@ def test_norm_equals_the_dense_one(kind: str, ceiling: float | None) -> None:
     torch.testing.assert_close(actual, expected)
     unbounded = ops.gradient_norm(z, graph.weight, graph, kind=kind, floor=0.1)
     assert torch.equal(actual, unbounded) == (ceiling is None)
-
-
-def values_as_matrix(values: torch.Tensor, graph: ops.Graph) -> torch.Tensor:
-    return oracles.adjacency(graph.edge_index, values, graph.num_nodes)
-
-
-def random_scores(graph: ops.Graph, heads: int = 2) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(3)
-    return torch.randn(graph.num_edges, heads, generator=generator, dtype=torch.float64)
-
-
-def test_softmax_equals_the_dense_one() -> None:
-    graph = random_graph()
-    scores = random_scores(graph)
-    probabilities = ops.row_softmax(scores, graph)
-    for head in range(2):
-        expected = oracles.softmax(
-            values_as_matrix(scores[:, head], graph), values_as_matrix(graph.weight, graph)
-        )
-        torch.testing.assert_close(values_as_matrix(probabilities[:, head], graph), expected)
-
-
-def test_softmax_gradcheck_in_scores_and_graph_weights() -> None:
-    """Of an edge of weight 0, too, whose gradient is the effect of adding it."""
-    graph = random_graph()
-    scores = random_scores(graph).requires_grad_()
-    weight = graph.weight.clone()
-    weight[4] = 0
-    weight.requires_grad_()
-    assert gradcheck(lambda s, w: ops.row_softmax(s, with_weight(graph, w)), (scores, weight))
-    (gradient,) = torch.autograd.grad(
-        (ops.row_softmax(scores, with_weight(graph, weight)) * scores).sum(), weight
-    )
-    assert gradient[4] != 0
-
-
-def test_dot_equals_the_dense_one_per_head() -> None:
-    graph = random_graph()
-    key = random_signal(1, 6).view(NODES, 2, 3).requires_grad_()
-    query = random_signal(2, 6).view(NODES, 2, 3).requires_grad_()
-    for head in range(2):
-        dense = key[:, head] @ query[:, head].T
-        found = ops.edge_dot(key, query, graph)[:, head]
-        torch.testing.assert_close(found, dense[graph.dst, graph.src])
-    assert gradcheck(lambda k, q: ops.edge_dot(k, q, graph), (key, query))
-
-
-@pytest.mark.parametrize("channels", [1, 40])
-def test_cosine_equals_torchs_in_any_chunks(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, x = random_graph(), random_signal(0, channels)
-    expected = F.cosine_similarity(x[graph.dst], x[graph.src], dim=1)
-    for held in (ops.edges.VALUES_AT_A_TIME, 1):
-        monkeypatch.setattr(ops.edges, "VALUES_AT_A_TIME", held)
-        torch.testing.assert_close(ops.edge_cosine(x, graph), expected)
-
-
-def test_squared_distance_equals_the_dense_one() -> None:
-    graph, z = random_graph(), random_signal()
-    dense = torch.cdist(z, z).square()
-    torch.testing.assert_close(ops.edge_squared_distance(z, graph), dense[graph.dst, graph.src])
-    assert gradcheck(lambda x: ops.edge_squared_distance(x, graph), (z.requires_grad_(),))
 
 
 @pytest.mark.parametrize("at_a_time", [1, 3, 256])
@@ -300,7 +205,7 @@ def test_what_is_kept_of_edges_and_weights_is_never_stale() -> None:
     assert not torch.allclose(ops.return_probabilities(plain, 3), kept)
     assert ops.return_probabilities(plain, 2).shape == (NODES, 2)
     assert ops.return_probabilities(weighted.carrying(more=weight), 3) is kept
-    others = ops.Graph(weighted.src.flip(0), weighted.dst, weighted.weight, NODES)
+    others = ops.Graph(ops.SortedEdges(weighted.src.flip(0), weighted.dst, NODES), weighted.weight)
     assert not torch.allclose(ops.return_probabilities(others, 3), kept)
     weighted.weight.mul_(torch.linspace(1, 2, weighted.num_edges))
     assert not torch.allclose(ops.return_probabilities(weighted, 3), kept)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from robust_diffusion.errors import DataError
 from robust_diffusion.flows import Beltrami, Flow, Heat
-from robust_diffusion.operators import Graph, features, spmm, symmetric_weights
+from robust_diffusion.operators import Graph, SortedEdges, features, spmm, symmetric_weights
 from robust_diffusion.operators.features import SparseMatrix
 from tests import oracles
 from tests.backends import BACKENDS, backend
@@ -47,12 +47,15 @@ def test_any_edge_list_becomes_sorted_and_complete(edge_index: torch.Tensor) -> 
 @given(edge_index=edge_lists)
 def test_pointers_and_orders_describe_the_edges(edge_index: torch.Tensor) -> None:
     graph = Graph.from_edge_index(edge_index, num_nodes=NODES, self_loops=False)
-    assert graph.rowptr[0] == graph.colptr[0] == 0
-    assert graph.rowptr.diff().tolist() == torch.bincount(graph.dst, minlength=NODES).tolist()
-    assert graph.colptr.diff().tolist() == torch.bincount(graph.src, minlength=NODES).tolist()
-    assert (graph.src[graph.order_by_source].diff() >= 0).all()
-    assert torch.equal(graph.dst[graph.order_by_source], graph.dst_by_source)
-    assert graph.order_by_source.sort().values.tolist() == list(range(graph.num_edges))
+    edges, order = graph.edges, graph.edges.order_by_source
+    assert edges.rowptr[0] == edges.colptr[0] == 0
+    assert edges.rowptr.diff().tolist() == torch.bincount(edges.dst, minlength=NODES).tolist()
+    assert edges.colptr.diff().tolist() == torch.bincount(edges.src, minlength=NODES).tolist()
+    assert (edges.src[order].diff() >= 0).all()
+    assert edges.dst[order].tolist() == edges.dst_by_source.tolist()
+    assert order.sort().values.tolist() == list(range(graph.num_edges))
+    assert edges.sources.tolist() == edges.src.tolist()
+    assert edges.destinations.tolist() == edges.dst.tolist()
 
 
 def test_self_loops_of_weight_one_are_added_only_where_missing() -> None:
@@ -121,37 +124,30 @@ def test_a_change_in_place_is_noticed(
         change(edge_index)
     with torch.inference_mode(made and inference):
         after = Graph.from_edge_index(edge_index, weight, num_nodes=NODES, self_loops=False)
-    assert after.indexes is not before.indexes
+    assert after.edges is not before.edges
     dense = [oracles.adjacency(g.edge_index, g.weight, NODES) for g in (before, after)]
     assert torch.equal(dense[1], oracles.adjacency(edge_index, weight, NODES))
     assert not torch.equal(*dense)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("change", [lambda edges: edges[::2], lambda edges: edges.flip(0)])
-def test_a_graph_of_replaced_edges_has_indexes_of_its_own(
-    change: Callable[[torch.Tensor], torch.Tensor], name: str
-) -> None:
-    graph, z, flow = random_graph(), random_signal(), build_flow(Beltrami)
-    flow(torch.tensor(0.0), z, graph)  # which makes the indexes
-    place = change(torch.arange(graph.num_edges))
-    if place.numel() == graph.num_edges:  # other sources of the same destinations
-        parts = {"src": graph.src[place]}
-    else:
-        parts = {key: getattr(graph, key)[place] for key in ("src", "dst", "weight")}
-    with backend(name):
-        found = flow(torch.tensor(0.0), z, replace(graph, **parts))
-    parts = {key: parts.get(key, getattr(graph, key)) for key in ("src", "dst", "weight")}
-    with backend("reference"):
-        expected = flow(torch.tensor(0.0), z, Graph(**parts, num_nodes=NODES))
-    torch.testing.assert_close(found, expected)
+def test_weights_are_absent_where_all_are_1() -> None:
+    edge_index, weight = random_edges()
+    plain = Graph.from_edge_index(edge_index, num_nodes=NODES, dtype=torch.float64)
+    weighted = Graph.from_edge_index(edge_index, weight.float(), num_nodes=NODES)
+    assert plain.weight is None
+    assert torch.equal(plain.full_weight, torch.ones(plain.num_edges, dtype=torch.float64))
+    assert weighted.full_weight is weighted.weight
+    assert (plain.dtype, weighted.dtype) == (torch.float64, torch.float32)
+    assert weighted.edges is plain.edges
+    assert replace(weighted, weight=None).weight is None
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("cls", [Heat, Beltrami])
 def test_edges_that_are_not_sorted_are_refused(cls: type[Flow], name: str) -> None:
     graph = random_graph()
-    graph = Graph(graph.src.flip(0), graph.dst.flip(0), graph.weight.flip(0), NODES)
+    edges = SortedEdges(graph.src.flip(0), graph.dst.flip(0), NODES)
+    graph = Graph(edges, graph.weight.flip(0))
     with backend(name), pytest.raises(DataError, match=r"^graph\.dst: .*Graph\.from_edge_index$"):
         build_flow(cls)(torch.tensor(0.0), random_signal(), graph)
 
@@ -161,11 +157,11 @@ def test_a_layout_vanishes_with_its_tensor() -> None:
     weight.requires_grad_()
     graph = Graph.from_edge_index(edge_index, weight, num_nodes=NODES)
     spmm(graph.weight, random_signal().requires_grad_(), graph).sum().backward()
-    layout = weakref.ref(graph.indexes)
+    layout = weakref.ref(graph.edges)
     del graph
     gc.collect()
     assert layout() is not None
-    assert Graph.from_edge_index(edge_index, num_nodes=NODES).indexes is layout()
+    assert Graph.from_edge_index(edge_index, num_nodes=NODES).edges is layout()
     del edge_index
     gc.collect()
     assert layout() is None
@@ -187,8 +183,8 @@ def test_first_use_in_inference_mode_does_not_hinder_training(made_in_inference_
     with torch.inference_mode():
         for values in (None, weight):
             graph = Graph.from_edge_index(edge_index, values, num_nodes=NODES, dtype=torch.float64)
-            spmm(graph.weight, random_signal(), graph)
-            assert graph.colptr.numel() == NODES + 1
+            spmm(graph.full_weight, random_signal(), graph)
+            assert graph.edges.colptr.numel() == NODES + 1
     assert torch.equal(gradient_through(edge_index), expected)
 
 

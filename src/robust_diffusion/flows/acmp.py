@@ -67,7 +67,7 @@ class ACMP(AttentionFlow):
 
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Return A - beta w, which is below 0 if two nodes repel each other."""
-        return self.attention(z, graph) - self.repulsion * graph.weight  # type: ignore[no-any-return]
+        return self.attention(z, graph) - self.repulsion * graph.full_weight  # type: ignore[no-any-return]
 
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Compute attraction or repulsion along the edges, and the force of the double well."""

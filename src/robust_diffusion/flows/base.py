@@ -323,7 +323,7 @@ class PowerModulated(ModulatedFlow):
         others = ["attention"] * custom + ["learned numbers"] * learned
         methods = "scores", "norm", "edge_modulation", "edge_weights"
         refuse_ignored(self, owner, methods, "forward = ModulatedFlow.forward", others)
-        kernels = kernels_for(z, graph.weight, heads=self.attention.heads)
+        kernels = kernels_for(z, graph.full_weight, heads=self.attention.heads)
         if kernels is None:
             return super().forward(t, z, graph)
         ceiling = math.inf if self.gradient_ceiling is None else self.gradient_ceiling

@@ -76,7 +76,7 @@ class HangQuad(HamiltonianFlow):
     def _velocity(self, p: NodeSignal, graph: Graph) -> NodeSignal:
         weights = symmetric_weights(graph)
         share = weights / (2 if self.scale == "node" else graph.num_nodes)
-        if graph.unweighted and graph.indexes.both_ways:  # then the matrix is symmetric
+        if graph.weight is None and graph.edges.both_ways:  # then the matrix is symmetric
             return spmm(2 * share, spmm(weights, p, graph), graph)
         there = spmm(share, spmm(weights, p, graph), graph)
         back = spmm(weights, p, graph, transposed=True)

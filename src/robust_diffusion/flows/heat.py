@@ -49,8 +49,8 @@ class Heat(Flow):
 
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Return the edge weights divided by their sum over edges arriving at the same node."""
-        total = row_sum(graph.weight, graph)
-        return graph.weight / gather_dst(total, graph).clamp_min(1e-38)
+        total = row_sum(graph.full_weight, graph)
+        return graph.full_weight / gather_dst(total, graph).clamp_min(1e-38)
 
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Pull every node towards the weighted mean of its neighbours."""

@@ -84,7 +84,7 @@ class Learned(AttentionFlow):
 
     def modulation(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Compute the modulation m of every edge, in (0, 1)."""
-        degree = row_sum(graph.weight, graph).log1p()
+        degree = row_sum(graph.full_weight, graph).log1p()
         distance = (edge_squared_distance(z, graph) / z.size(1)).log1p()
         ends = gather_dst(degree, graph), gather_src(degree, graph)
         hidden = self.hidden(torch.stack([*ends, distance], 1)).tanh()

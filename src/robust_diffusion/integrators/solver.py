@@ -220,13 +220,14 @@ class Solver:
             return self.integrate(partial(flow, graph=graph), z, flow.t_end)
         parameters = [p for p in flow.parameters() if p.requires_grad]
 
-        def solve(z: Tensor, weight: Tensor, *carried: Tensor) -> Tensor:
-            by_name = dict(zip(graph.carried, carried, strict=True))
-            cut = replace(graph, weight=weight, carried=by_name)
-            inputs = (*parameters, weight, *carried)
-            return self.integrate(partial(flow, graph=cut), z, flow.t_end, inputs)
+        weights = () if graph.weight is None else (graph.weight,)
 
-        return cut_off(solve, (z, graph.weight, *graph.carried.values()), parameters)
+        def solve(z: Tensor, *inputs: Tensor) -> Tensor:
+            carried = dict(zip(graph.carried, inputs[len(weights) :], strict=True))
+            cut = replace(graph, weight=inputs[0] if weights else None, carried=carried)
+            return self.integrate(partial(flow, graph=cut), z, flow.t_end, (*parameters, *inputs))
+
+        return cut_off(solve, (z, *weights, *graph.carried.values()), parameters)
 
     def integrate(
         self, rhs: RightHandSide, z: Tensor, t_end: float, parameters: Sequence[Tensor] = ()

@@ -58,7 +58,7 @@ class GCNConv(pyg.GCNConv):  # type: ignore[misc]
 
     def forward(self, x: AnyFeatures, graph: Graph) -> Float[Tensor, "n d"]:
         """Return the features of every node's neighbourhood."""
-        return spmm(graph.weight, run_layer(self.lin, x), graph) + self.bias  # type: ignore[no-any-return]
+        return spmm(graph.full_weight, run_layer(self.lin, x), graph) + self.bias  # type: ignore[no-any-return]
 
 
 class GATConv(pyg.GATConv):  # type: ignore[misc]
@@ -99,7 +99,7 @@ class SAGEConv(pyg.SAGEConv):  # type: ignore[misc]
         pooled, roots = [], []
         for weight, bias in zip(weights, biases, strict=True):
             projected = linear(x, weight, bias).relu()
-            squares = spmm(graph.weight, projected.square(), graph)
+            squares = spmm(graph.full_weight, projected.square(), graph)
             pooled.append(torch.sqrt(squares + SMALLEST_SQUARE))
             if self.project_root:
                 roots.append(projected)
@@ -124,7 +124,7 @@ class GINConv(pyg.GINConv):  # type: ignore[misc]
         return self.nn[1:](summed)  # type: ignore[no-any-return]
 
     def _summed(self, x: Tensor, graph: Graph) -> Tensor:
-        return (1 + self.eps) * x + spmm(graph.weight, x, graph)  # type: ignore[no-any-return]
+        return (1 + self.eps) * x + spmm(graph.full_weight, x, graph)  # type: ignore[no-any-return]
 
 
 class GCN(NormalizedStack):

@@ -151,9 +151,9 @@ class GCNJaccard(SwitchableGradient, LayerStack):
             of_edges = of_features.kept(words, "edges", ByTensor)
             similarity = of_edges.kept(edge_index, "similarity", compute)
         stays = (graph.src == graph.dst) | (similarity >= self.threshold)
-        weight = torch.where(stays, graph.weight, 0)
+        weight = torch.where(stays, graph.full_weight, 0)
         if through:
-            unpruned = graph.weight * (1 + similarity - similarity.detach())
+            unpruned = graph.full_weight * (1 + similarity - similarity.detach())
             weight = unpruned + (weight - unpruned).detach()
         graph = replace(graph, weight=weight.detach() if self.gradient == "detached" else weight)
         graph = replace(graph, weight=symmetric_weights(graph))
@@ -238,23 +238,23 @@ class GCNSVD(SwitchableGradient, LayerStack):
     def along(self, x: AnyFeatures, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """Compute the factors; return the function that applies a layer along the product."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
-        factors = self._factors(graph, unweighted=edge_weight is None)
+        factors = self._factors(graph)
 
         def neighbours(z: Tensor) -> Tensor:
             return low_rank_product(z, factors, graph, gradient=self.gradient) + z
 
-        degree = neighbours(graph.weight.new_ones(x.size(0), 1))
+        degree = neighbours(graph.full_weight.new_ones(graph.num_nodes, 1))
         positive = degree > 0
         scale = torch.where(positive, torch.where(positive, degree, 1.0).rsqrt(), 0.0)
         if self.negative_degree == "grb":
             scale = scale.masked_fill(degree < 0, torch.nan)
         return lambda linear, x: scale * neighbours(scale * run_layer(linear, x))
 
-    def _factors(self, graph: Graph, *, unweighted: bool) -> LowRank:
-        if not unweighted:
+    def _factors(self, graph: Graph) -> LowRank:
+        if graph.weight is not None:
             return truncated_svd(graph, self.rank)
-        key = "factors", self.rank, graph.weight.dtype
-        return graph.indexes.kept(key, lambda: truncated_svd(graph, self.rank))
+        key = "factors", self.rank, graph.dtype
+        return graph.edges.cached(key, lambda: truncated_svd(graph, self.rank))
 
 
 _SMALLEST = 1e-12
@@ -339,7 +339,7 @@ def soft_median(z: Float[Tensor, "n d"], graph: Graph, temperature: float) -> Fl
     apart = gather_dst(weighted_median(z, graph), graph) - gather_src(z, graph)
     distance = (apart.square().sum(1) / z.size(1)).clamp_min(_SMALLEST**2).sqrt()
     trust = row_softmax(-distance[:, None] / temperature, graph).squeeze(1)
-    return spmm(trust * gather_dst(row_sum(graph.weight, graph), graph), z, graph)
+    return spmm(trust * gather_dst(row_sum(graph.full_weight, graph), graph), z, graph)
 
 
 def weighted_median(z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
@@ -349,8 +349,8 @@ def weighted_median(z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d
         place = graph.dst[:, None] * graph.num_nodes + gather_src(rank, graph)
         order = place.T.contiguous().sort(1).indices  # by node, then by value; a row per channel
         # In double precision, since the cumulative sum runs over all nodes.
-        reached = graph.weight.double()[order].cumsum(1)
-        ends = torch.nn.functional.pad(reached, (1, 0))[:, graph.rowptr]
+        reached = graph.full_weight.double()[order].cumsum(1)
+        ends = torch.nn.functional.pad(reached, (1, 0))[:, graph.edges.rowptr.long()]
         # Slightly below half, so that rounding does not decide if a value reaches exactly half.
         half = (ends[:, :-1] + ends.diff(dim=1) * (0.5 - 1e-9)).contiguous()
         at = torch.searchsorted(reached, half).clamp_max(graph.num_edges - 1)

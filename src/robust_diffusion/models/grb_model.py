@@ -67,7 +67,7 @@ class GRBModel(nn.Module):
             graph = Graph.from_edge_index(
                 edge_index, edge_weight, num_nodes=n, dtype=x.dtype, self_loops=False
             )
-            adjacency = _coo(graph, graph.weight)
+            adjacency = _coo(graph, graph.full_weight)
         else:
             graph, degree = graph_with_degree(x, edge_index, edge_weight)
             if self.normalization == "mean":

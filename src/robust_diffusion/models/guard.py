@@ -72,17 +72,17 @@ class Guard:
         loop = graph.src == graph.dst
         similarity = edge_cosine(x, graph) if isinstance(x, Tensor) else x.edge_cosine(graph)
         stays = loop | (similarity >= self.threshold)
-        pruned = self._masked(graph.weight, stays)
+        pruned = self._masked(graph.full_weight, stays)
         if not self.reweight:
             return replace(graph, weight=pruned), replace(graph, weight=pruned)
         # Similarities below 0, which a negative threshold may keep, count as 0.
-        score = (graph.weight * similarity).masked_fill(loop, 0.0)
+        score = (graph.full_weight * similarity).masked_fill(loop, 0.0)
         score = self._masked(score, stays & (similarity > 0))
         total = row_sum(score, graph)
         share = score * gather_dst((total > 0) / total.clamp_min(1e-12), graph)
         neighbours = row_sum(pruned.masked_fill(loop, 0.0), graph)
         exponent = torch.where(loop, gather_dst((neighbours + 1).reciprocal(), graph), share)
-        weight = self._masked(graph.weight * exponent.exp(), stays)
+        weight = self._masked(graph.full_weight * exponent.exp(), stays)
         return replace(graph, weight=pruned), replace(graph, weight=weight)
 
     def _masked(self, values: Tensor, mask: Tensor) -> Tensor:

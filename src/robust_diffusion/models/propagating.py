@@ -279,7 +279,7 @@ class ElasticGNN(PropagatingMLP):
         scale = degree.clamp_min(1e-38).rsqrt()[:, None]
 
         def at_nodes(dual: Tensor) -> Tensor:
-            return scale * row_sum(graph.weight[:, None] * dual, graph)
+            return scale * row_sum(graph.full_weight[:, None] * dual, graph)
 
         z = local
         # One value per direction of an edge, from the view of the node it points to.
@@ -418,7 +418,7 @@ class RUNG(SwitchableGradient, PropagatingMLP):
         weights, s, z = symmetric_weights(graph, degree), self.smoothing, local
         for _ in range(self.num_iterations):
             trust = self._trust(z * degree.clamp_min(1e-38).rsqrt()[:, None], graph)
-            mean = row_sum(trust * graph.weight, graph) / degree.clamp_min(1e-38)
+            mean = row_sum(trust * graph.full_weight, graph) / degree.clamp_min(1e-38)
             aggregated = s * spmm(trust * weights, z, graph) + (1 - s) * local
             z = aggregated / (s * mean + 1 - s)[:, None]
         return z

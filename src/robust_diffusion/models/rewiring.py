@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from robust_diffusion.checks import PositiveShare, Probability, validated
-from robust_diffusion.operators import Graph
+from robust_diffusion.operators import Graph, SortedEdges
 
 
 @validated("rewiring")
@@ -48,7 +48,9 @@ class Rewiring:
         num_added = int(graph.num_nodes * (1 / (1 - self.add_ratio) - 1))
         added = torch.randint(graph.num_nodes, (2, num_added), device=device)
         edge_index = torch.cat([graph.edge_index[:, sample], added], 1)
-        weight = torch.cat([graph.weight[sample], graph.weight.new_ones(num_added)])
+        weight = graph.weight
+        if weight is not None:
+            weight = torch.cat([weight[sample], weight.new_ones(num_added)])
         # An added edge that exists already must not count twice, so only the first copy stays.
         pairs, order = (edge_index[1] * graph.num_nodes + edge_index[0]).sort(stable=True)
         first = torch.ones_like(order, dtype=torch.bool)
@@ -56,7 +58,7 @@ class Rewiring:
         counting = device.type in COUNTING
         if counting:
             order = order[first]
-        joined = _with_edges(graph, edge_index[0, order], edge_index[1, order], weight[order])
+        joined = _with_edges(graph, edge_index[:, order], _at(weight, order))
         dense = joined if counting else _without(joined, ~first)
         if self.drop_quantile == 0 or dense.num_edges == 0:
             return dense
@@ -80,14 +82,18 @@ MOST_SCORES = 2**24
 def _without(graph: Graph, gone: Bool[Tensor, " e"]) -> Graph:
     """Return the graph without some edges; if counting is a host sync, their weight becomes 0."""
     if gone.device.type not in COUNTING:
-        return replace(graph, weight=graph.weight.masked_fill(gone, 0), ones=None)
+        return replace(graph, weight=graph.full_weight.masked_fill(gone, 0))
     stays = (~gone).nonzero().squeeze(1)
-    return _with_edges(graph, graph.src[stays], graph.dst[stays], graph.weight[stays])
+    return _with_edges(graph, graph.edge_index[:, stays], _at(graph.weight, stays))
 
 
-def _with_edges(graph: Graph, src: Tensor, dst: Tensor, weight: Tensor) -> Graph:
-    """Return a graph of other edges, which is unweighted if `graph` is."""
-    return Graph(src, dst, weight, graph.num_nodes, ones=weight if graph.unweighted else None)
+def _at(weight: Tensor | None, places: Tensor) -> Tensor | None:
+    return None if weight is None else weight[places]
+
+
+def _with_edges(graph: Graph, edge_index: Tensor, weight: Tensor | None) -> Graph:
+    src, dst = edge_index
+    return Graph(SortedEdges(src, dst, graph.num_nodes), weight, graph.dtype)
 
 
 def _quantile(

@@ -23,10 +23,12 @@ from robust_diffusion.operators.features import sparse_features as sparse_featur
 from robust_diffusion.operators.graph import EdgeValues as EdgeValues
 from robust_diffusion.operators.graph import Graph as Graph
 from robust_diffusion.operators.graph import NodeSignal as NodeSignal
+from robust_diffusion.operators.graph import SortedEdges as SortedEdges
 from robust_diffusion.operators.graph import gather_dst as gather_dst
 from robust_diffusion.operators.graph import gather_src as gather_src
 from robust_diffusion.operators.graph import graph_with_degree as graph_with_degree
 from robust_diffusion.operators.graph import mean_weights as mean_weights
+from robust_diffusion.operators.graph import row_max as row_max
 from robust_diffusion.operators.graph import row_sum as row_sum
 from robust_diffusion.operators.graph import symmetric_weights as symmetric_weights
 from robust_diffusion.operators.kernels import Backend as Backend

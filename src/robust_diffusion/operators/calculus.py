@@ -27,7 +27,8 @@ def graph_gradient(phi: NodeSignal, graph: Graph) -> Float[Tensor, "e d"]:
     Reference: eq. (grad), arXiv:2209.07754.
     """
     scaled = phi * _inverse_sqrt_degree(graph)[:, None]
-    return graph.weight.sqrt()[:, None] * (gather_src(scaled, graph) - gather_dst(scaled, graph))
+    difference = gather_src(scaled, graph) - gather_dst(scaled, graph)
+    return graph.full_weight.sqrt()[:, None] * difference
 
 
 def graph_divergence(psi: Float[Tensor, "e d"], graph: Graph) -> NodeSignal:
@@ -41,7 +42,7 @@ def graph_divergence(psi: Float[Tensor, "e d"], graph: Graph) -> NodeSignal:
         psi: Antisymmetric edge signal, such as `graph_gradient` returns.
         graph: A symmetric graph: every edge has its reverse, of the same weight.
     """
-    flow = 2 * graph.weight.sqrt()[:, None] * psi
+    flow = 2 * graph.full_weight.sqrt()[:, None] * psi
     return _inverse_sqrt_degree(graph)[:, None] * row_sum(flow, graph)
 
 
@@ -93,5 +94,5 @@ def gradient_norm(
 
 
 def _inverse_sqrt_degree(graph: Graph) -> Float[Tensor, " n"]:
-    degree = row_sum(graph.weight, graph)
+    degree = row_sum(graph.full_weight, graph)
     return torch.where(degree > 0, degree.clamp_min(1e-38).rsqrt(), 0.0)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from robust_diffusion.operators.edges import edge_dot, plain_softmax, row_softmax
+from robust_diffusion.operators.edges import edge_dot, row_softmax
 from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
 from robust_diffusion.operators.kernels import Attended, Diffused, Kernels, Modulation, kernels_for
 
@@ -53,13 +53,13 @@ def edge_attention(z: NodeSignal, weights: HeadWeights, graph: Graph) -> EdgeVal
 
     It sums to 1 over the edges arriving at u, and is differentiable in the edges' weights.
     """
-    kernels = kernels_for(z, weights.matrix, graph.weight, heads=weights.count)
+    kernels = kernels_for(z, weights.matrix, graph.full_weight, heads=weights.count)
     if kernels is None:
         key, query = weights.project(z).unbind(1)
         scores = edge_dot(key, query, graph) / math.sqrt(key.size(2))
         return row_softmax(scores, graph).mean(1)
     projected = weights.project(z, heads_last=kernels.heads_last)
-    return _EdgeAttention.apply(projected, graph.weight, graph, kernels)  # type: ignore[no-any-return, no-untyped-call]
+    return _EdgeAttention.apply(projected, graph.full_weight, graph, kernels)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _EdgeAttention(torch.autograd.Function):
@@ -100,8 +100,9 @@ def edge_modulation(scores: EdgeValues, graph: Graph) -> EdgeValues:
     Returns:
         B, positive; its sum over the edges arriving at a node, each times min(w, 1), is 1.
     """
-    # Autograd suffices: the paper's flows have fused kernels; for others it is a tenth of a step.
-    relative = plain_softmax(scores[:, None], graph.weight, graph).squeeze(1)
+    relative = row_softmax(scores[:, None], graph, relative=True).squeeze(1)
+    if graph.weight is None:
+        return relative
     # The gradient of clamp_min(1) at weight 1 is that of weights above 1, not below.
     return torch.where(graph.weight <= 1, 1.0, graph.weight) * relative
 
@@ -123,7 +124,7 @@ def modulated_diffusion(
     Differentiable in the features, in W_K and W_Q, and in the edge weights.
     """
     projected = weights.project(z, heads_last=kernels.heads_last)
-    return _ModulatedDiffusion.apply(z, projected, graph.weight, graph, modulation, kernels)  # type: ignore[no-any-return, no-untyped-call]
+    return _ModulatedDiffusion.apply(z, projected, graph.full_weight, graph, modulation, kernels)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _ModulatedDiffusion(torch.autograd.Function):

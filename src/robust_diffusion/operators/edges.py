@@ -1,33 +1,42 @@
-"""Functions of the two ends of an edge, each with the backward pass written out.
+"""Functions of the two ends of an edge: one autograd function each, over one type of edges.
 
 Autograd would save tensors of e x d entries for each of them, and scatter gradients back with
-atomic adds. Written out, the gradients are sparse products over sorted edges.
+atomic adds. Written out, the gradients are sparse products over sorted edges. These are functions
+of this module again, so that each can be differentiated any number of times.
 """
 
+import warnings
+from functools import cache
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from robust_diffusion.operators.graph import (
     EdgeValues,
     Graph,
     NodeSignal,
+    SortedEdges,
     gather_dst,
     gather_src,
     multiply,
     row_max,
     row_sum,
 )
-from robust_diffusion.operators.kernels import MAX_EXPONENT, current_backend, kernels_for
+from robust_diffusion.operators.kernels import MAX_EXPONENT, kernels_for
 
 VALUES_AT_A_TIME = 2**25
 """Most features of edges' ends in memory at once: 128 MB in single precision."""
 
+CHUNK = 4096
+"""Number of edges whose features are in memory at once; they fit into the processor's cache."""
 
-def row_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e h"]:
+
+def row_softmax(
+    scores: Float[Tensor, "e h"], graph: Graph, *, relative: bool = False
+) -> Float[Tensor, "e h"]:
     """Return the softmax over the edges that arrive at each node, weighted by the edges' weights.
 
     p_uv = w_uv exp(s_uv) / sum over v' of w_uv' exp(s_uv'), with w = `graph.weight`. With
@@ -37,55 +46,62 @@ def row_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e 
     Args:
         scores: One score per edge and head.
         graph: The edges; their weights enter as above.
+        relative: Return p / w, without the weight in the numerator.
 
     Returns:
         Non-negative values that sum to 1 over the edges arriving at each node, or to 0 at a node
         that no edge of positive weight reaches.
     """
-    if is_plain(scores):
-        return graph.weight[:, None] * plain_softmax(scores, graph.weight, graph)
-    return _RowSoftmax.apply(scores, graph.weight, graph)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def is_plain(tensor: Tensor) -> bool:
-    """Return whether `backend=reference` is active, where autograd differentiates to any order."""
-    return current_backend(tensor.device.type) == "reference"
+    softmax, over_weight = _RowSoftmax.apply(scores, graph.weight, graph)  # type: ignore[no-untyped-call]
+    return over_weight if relative and graph.weight is not None else softmax  # type: ignore[no-any-return]
 
 
 class _RowSoftmax(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
-        relative = relative_softmax(scores, weight, graph)
-        softmax = weight[:, None] * relative
-        ctx.save_for_backward(softmax, relative)
+    def forward(
+        ctx: Any, scores: Tensor, weight: Tensor | None, graph: Graph
+    ) -> tuple[Tensor, Tensor | None]:
+        over_weight = _softmax_over_weight(scores, graph)
+        ctx.save_for_backward(over_weight, weight)
         ctx.graph = graph
-        return softmax
+        ctx.set_materialize_grads(False)
+        if weight is None:
+            return over_weight, None
+        return weight[:, None] * over_weight, over_weight
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        softmax, relative = ctx.saved_tensors
+    def backward(
+        ctx: Any, grad: Tensor | None, grad_over_weight: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None, None]:
+        over_weight, weight = ctx.saved_tensors
+        softmax = over_weight if weight is None else weight[:, None] * over_weight
         graph: Graph = ctx.graph
-        centred = grad - gather_dst(row_sum(softmax * grad, graph), graph)
-        grad_weight = (relative * centred).sum(1) if ctx.needs_input_grad[1] else None
-        return softmax * centred, grad_weight, None
+        grad_scores = grad_weight = None
+        if grad is not None:
+            centred = grad - gather_dst(row_sum(softmax * grad, graph), graph)
+            grad_scores = softmax * centred
+            if ctx.needs_input_grad[1]:
+                grad_weight = (over_weight * centred).sum(1)
+        if grad_over_weight is not None:
+            along = over_weight * grad_over_weight
+            mean = gather_dst(row_sum(along, graph), graph)
+            by_scores, by_weight = along - softmax * mean, -(over_weight * mean).sum(1)
+            grad_scores = by_scores if grad_scores is None else grad_scores + by_scores
+            grad_weight = by_weight if grad_weight is None else grad_weight + by_weight
+        return grad_scores, grad_weight, None
 
 
-def relative_softmax(scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
+def _softmax_over_weight(scores: Tensor, graph: Graph) -> Tensor:
     """Return exp(s) / sum of w exp(s) over the edges that arrive at a node, without autograd."""
-    if kernels := kernels_for(scores, weight, heads=scores.size(1)):
-        return kernels.softmax(scores.contiguous(), weight.contiguous(), graph)
-    return plain_softmax(scores, weight, graph)
-
-
-def plain_softmax(scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
-    """Return exp(s) / sum of w exp(s) over the edges that arrive at a node, differentiable."""
+    if kernels := kernels_for(scores, graph.full_weight, heads=scores.size(1)):
+        return kernels.softmax(scores.contiguous(), graph.full_weight.contiguous(), graph)
+    weight = None if graph.weight is None else graph.weight[:, None]
     # The peak excludes edges of weight 0. Their scores may exceed it, which only affects the
     # gradient of their weights; the clamp keeps that finite.
-    peak = row_max(scores.masked_fill(weight[:, None] == 0, -torch.inf), graph)
-    exponential = torch.exp((scores - gather_dst(peak, graph)).clamp_max(MAX_EXPONENT))
-    total = row_sum(weight[:, None] * exponential, graph)
-    scale = (total > 0) / total.clamp_min(torch.finfo(scores.dtype).tiny)
+    peak = row_max(scores if weight is None else scores.masked_fill(weight == 0, -torch.inf), graph)
+    exponential = (scores - gather_dst(peak, graph)).clamp_max_(MAX_EXPONENT).exp_()
+    total = row_sum(exponential if weight is None else weight * exponential, graph)
+    scale = (total != 0) / total.clamp_min(torch.finfo(total.dtype).tiny)
     return exponential * gather_dst(scale, graph)
 
 
@@ -96,8 +112,6 @@ def edge_dot(
 
     s_uv = <key_u, query_v> for each edge v -> u.
     """
-    if is_plain(key):
-        return (gather_dst(key, graph) * gather_src(query, graph)).sum(-1)
     return _EdgeDot.apply(key, query, graph)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -106,27 +120,58 @@ class _EdgeDot(torch.autograd.Function):
     def forward(ctx: Any, key: Tensor, query: Tensor, graph: Graph) -> Tensor:
         ctx.save_for_backward(key, query)
         ctx.graph = graph
-        if key.size(1) == 1 and (kernels := kernels_for(key, query)):
-            ends = key.squeeze(1).contiguous(), query.squeeze(1).contiguous()
-            return kernels.dots(*ends, graph)[:, None]
-        return (gather_dst(key, graph) * gather_src(query, graph)).sum(-1)
+        ends = zip(_by_head(key), _by_head(query), strict=True)
+        return _together([_dots(x, y, graph) for x, y in ends])
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         key, query = ctx.saved_tensors
-        heads = [(_head(grad, h), _head(key, h), _head(query, h)) for h in range(key.size(1))]
-        grad_key = [multiply(d, query, ctx.graph) for d, _, query in heads]
-        grad_query = [multiply(d, key, ctx.graph, transposed=True) for d, key, _ in heads]
-        return _heads(grad_key), _heads(grad_query), None
+        graph, grads, grad_key, grad_query = ctx.graph, _by_head(grad), None, None
+        if ctx.needs_input_grad[0]:
+            ends = zip(grads, _by_head(query), strict=True)
+            grad_key = _together([spmm(d, y, graph) for d, y in ends])
+        if ctx.needs_input_grad[1]:
+            ends = zip(grads, _by_head(key), strict=True)
+            grad_query = _together([spmm(d, x, graph, transposed=True) for d, x in ends])
+        return grad_key, grad_query, None
 
 
-def _heads(heads: list[Tensor]) -> Tensor:
+def _by_head(values: Tensor) -> list[Tensor]:
+    return [head.contiguous() for head in values.unbind(1)]
+
+
+def _together(heads: list[Tensor]) -> Tensor:
     return heads[0][:, None] if len(heads) == 1 else torch.stack(heads, 1)  # stacking copies
 
 
-def _head(values: Tensor, h: int) -> Tensor:
-    return values[:, h].contiguous()
+def _dots(x: Tensor, y: Tensor, graph: Graph) -> Tensor:
+    """Return <x_u, y_v> of every edge v -> u, without autograd."""
+    if kernels := kernels_for(x, y):
+        return kernels.dots(x, y, graph)
+    # sampled_addmm takes no more entries than the matrix has places; duplicate edges can exceed it.
+    fits = graph.num_edges <= graph.num_nodes**2
+    if not (fits and _is_plain(x) and x.dtype == y.dtype):
+        return (gather_dst(x, graph) * gather_src(y, graph)).sum(1)
+    # On narrow features that are not a multiple of 8, sampled_addmm is several times slower.
+    if padding := -x.size(1) % 8:
+        x, y = F.pad(x, (0, padding)), F.pad(y, (0, padding))
+    pattern = graph.edges.cached(("pattern", x.dtype), lambda: _pattern(graph.edges, x.dtype))
+    products: Tensor = torch.sparse.sampled_addmm(pattern, x, y.T, beta=0.0).values()
+    return products
+
+
+def _is_plain(x: Tensor) -> bool:
+    """Return whether PyTorch's sparse operators on the CPU compute with such numbers."""
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+
+
+def _pattern(edges: SortedEdges, dtype: torch.dtype) -> Tensor:
+    """Return a sparse matrix of these edges, its entries 0."""
+    zeros = torch.zeros(edges.sources.numel(), dtype=dtype)
+    indexes, shape = (edges.rowptr, edges.sources), (edges.num_nodes, edges.num_nodes)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse")  # in beta, and unchecked
+        return torch.sparse_csr_tensor(*indexes, zeros, shape, check_invariants=False)
 
 
 def edge_cosine(z: NodeSignal, graph: Graph) -> EdgeValues:
@@ -148,8 +193,6 @@ def inverse_length(squared: Float[Tensor, " n"]) -> Float[Tensor, "n 1"]:
 
 def edge_squared_distance(z: NodeSignal, graph: Graph) -> EdgeValues:
     """Return the squared Euclidean distance between the ends of each edge, |z_v - z_u|^2."""
-    if is_plain(z):
-        return (gather_src(z, graph) - gather_dst(z, graph)).square().sum(-1)
     return _EdgeSquaredDistance.apply(z, graph)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -158,18 +201,49 @@ class _EdgeSquaredDistance(torch.autograd.Function):
     def forward(ctx: Any, z: Tensor, graph: Graph) -> Tensor:
         ctx.save_for_backward(z)
         ctx.graph = graph
-        # The difference is formed edge by edge: |u|^2 + |v|^2 - 2 <u, v> would cancel exactly
-        # where the signal is smooth, and this norm is about to be divided by.
-        return (gather_src(z, graph) - gather_dst(z, graph)).square_().sum(-1)
+        return _squared_distances(z.contiguous(), graph)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (z,) = ctx.saved_tensors
         graph: Graph = ctx.graph
         degree = row_sum(grad, graph).index_add(0, graph.src, grad)
-        neighbours = multiply(grad, z, graph) + multiply(grad, z, graph, transposed=True)
+        neighbours = spmm(grad, z, graph) + spmm(grad, z, graph, transposed=True)
         return 2 * (degree[:, None] * z - neighbours), None
+
+
+def _squared_distances(z: Tensor, graph: Graph) -> Tensor:
+    """Return |z_v - z_u|^2, without autograd.
+
+    The difference is formed edge by edge: |u|^2 + |v|^2 - 2 <u, v> would cancel exactly where the
+    signal is smooth, and this norm is about to be divided by.
+    """
+    if not _is_plain(z):
+        return (gather_src(z, graph) - gather_dst(z, graph)).square_().sum(1)
+    # z_v - z_u as a sum over two entries, of weights 1 and -1: one operator instead of three, in
+    # chunks that stay in the cache.
+    pointers, signs = _pairs(z.dtype)
+    distances = z.new_empty(graph.num_edges)
+    for first in range(0, distances.numel(), CHUNK):
+        out = distances[first : first + CHUNK]
+        ends = graph.edges.ends[2 * first : 2 * (first + CHUNK)]
+        difference = F.embedding_bag(
+            ends,
+            z,
+            pointers[: out.numel() + 1],
+            mode="sum",
+            per_sample_weights=signs[: ends.numel()],
+            include_last_offset=True,
+        )
+        torch.sum(difference.square_(), 1, out=out)
+    return distances
+
+
+@cache
+def _pairs(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    with torch.inference_mode(mode=False):
+        pointers = torch.arange(0, 2 * CHUNK + 1, 2, dtype=torch.int32)
+        return pointers, torch.tensor([1.0, -1.0], dtype=dtype).repeat(CHUNK)
 
 
 def spmm(
@@ -182,7 +256,7 @@ def spmm(
     Saves for the backward pass each input that the other's gradient needs, and no tensor of e x d
     entries; the gradient with respect to `z` is the product with the transpose, over the edges
     sorted by source.
-    It is 0 at a node that no edge reaches. It can be differentiated twice.
+    It is 0 at a node that no edge reaches.
     """
     return _SpMM.apply(weight, z, graph, transposed)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -196,7 +270,7 @@ class _SpMM(torch.autograd.Function):
         # The features of a large graph are saved only if the weights require a gradient.
         ctx.save_for_backward(weight if of_z else None, z if of_weight else None)
         ctx.graph, ctx.transposed = graph, transposed
-        return multiply(weight, z.contiguous(), graph, transposed=transposed)
+        return multiply(weight, z.contiguous(), graph.edges, transposed=transposed)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:

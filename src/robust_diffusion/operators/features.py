@@ -276,7 +276,7 @@ class SparseFeatures(Features):
     def edge_cosine(self, graph: Graph) -> EdgeValues:
         """Return the cosine between the features at both ends of each edge, at any scale."""
         key = "products", self.entries
-        both = graph.indexes.kept(key, lambda: self.entries.products(graph.dst, graph.src))
+        both = graph.edges.cached(key, lambda: self.entries.products(graph.dst, graph.src))
         entries, rows, mixed, squares, bias, gain_squared = self._sums()
         # The sum over f of (g S_uf + g a_u + b) (g S_vf + g a_v + b), multiplied out.
         dots = (

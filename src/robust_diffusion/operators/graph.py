@@ -20,113 +20,103 @@ NodeSignal = Float[Tensor, "n d"]
 EdgeValues = Float[Tensor, " e"]
 """One number for each of the e edges."""
 
-Kept = TypeVar("Kept")
+Cached = TypeVar("Cached")
 
 LOOK_AHEAD = 16
 """Entries past the last edge that kernels may read when they prefetch."""
 
 
-@dataclass(frozen=True, eq=False)
-class CompactIndexes:
-    """The edges in both orders as 32-bit integers, the form that the kernels read."""
+class SortedEdges:
+    """The edges of a graph sorted by destination, with the indexes that sums over them read.
 
-    rowptr: Int[Tensor, " n_plus_1"]  # where the edges that arrive at each node begin
-    src: Int[Tensor, " e"]  # source node of each edge
-    dst: Int[Tensor, " e"]  # destination node of each edge
-    colptr: Int[Tensor, " n_plus_1"]  # where the edges that leave each node begin, by source
-    dst_by_source: Int[Tensor, " e"]  # destinations of the edges in the order by source
-    order_by_source: Int[Tensor, " e"]  # permutation that sorts the edges by source
+    Indexes are computed on first use, as 32-bit integers. Graphs with the same edges and other
+    weights share one instance.
+
+    Args:
+        src: Source node of each edge, in 0..num_nodes-1.
+        dst: Destination node of each edge, ascending.
+        num_nodes: Number of nodes n.
+    """
+
+    def __init__(self, src: Int[Tensor, " e"], dst: Int[Tensor, " e"], num_nodes: int) -> None:
+        self.src, self.dst, self.num_nodes = src, dst, num_nodes
+        self._cache: dict[Hashable, Any] = {}
+
+    def cached(self, key: Hashable, compute: Callable[[], Cached]) -> Cached:
+        """Return the cached value of `key` for these edges, computing it on a miss."""
+        if key not in self._cache:
+            # Normal tensors even in inference mode: training may use them next.
+            with torch.inference_mode(mode=False):
+                self._cache[key] = compute()
+        return cast(Cached, self._cache[key])
 
     @cached_property
-    def patterns(self) -> dict[torch.dtype, Tensor]:
-        """Sparse matrices of these edges, by type of number."""
-        return {}
+    def rowptr(self) -> Int[Tensor, " n_plus_1"]:
+        """Pointers to the edges that arrive at node u: `rowptr[u]:rowptr[u + 1]`.
+
+        Raises:
+            DataError: The edges are not sorted by destination.
+        """
+        dst = self.dst
+        if dst.device.type == "cpu" and (dst[1:] < dst[:-1]).any():  # elsewhere a host sync
+            raise DataError("graph.dst: expected ascending nodes; use Graph.from_edge_index")
+        return _pointers(dst, self.num_nodes)
+
+    @cached_property
+    def sources(self) -> Int[Tensor, " e"]:
+        """Source node of each edge."""
+        return _readable_beyond(self.src)
+
+    @cached_property
+    def destinations(self) -> Int[Tensor, " e"]:
+        """Destination node of each edge."""
+        return _readable_beyond(self.dst)
 
     @cached_property
     def ends(self) -> Int[Tensor, " twice_e"]:
         """Source and destination of each edge, one after the other."""
         with torch.inference_mode(mode=False):
-            return torch.stack([self.src, self.dst], 1).flatten()
+            return torch.stack([self.sources, self.destinations], 1).flatten()
 
+    @property
+    def colptr(self) -> Int[Tensor, " n_plus_1"]:
+        """Pointers to the edges that leave node v, in the order by source."""
+        return self._by_source[0]
 
-class EdgeIndexes:
-    """Pointers and orders of one edge list, computed on first use and then cached.
+    @property
+    def dst_by_source(self) -> Int[Tensor, " e"]:
+        """Destinations of the edges in the order by source."""
+        return self._by_source[1]
 
-    Graphs with the same edges and other weights share one instance.
-    """
-
-    def __init__(self, src: Tensor, dst: Tensor, num_nodes: int) -> None:
-        self._src = src
-        self._dst = dst
-        self._num_nodes = num_nodes
-        self._kept: dict[Hashable, Any] = {}
-
-    def are_of(self, src: Tensor, dst: Tensor, num_nodes: int) -> bool:
-        """Return whether these are the indexes of an edge list."""
-        return src is self._src and dst is self._dst and num_nodes == self._num_nodes
-
-    def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """Return the cached value of `key` for these edges, computing it on a miss."""
-        if key not in self._kept:
-            # Normal tensors even in inference mode: training may use them next.
-            with torch.inference_mode(mode=False):
-                self._kept[key] = make()
-        return cast(Kept, self._kept[key])
+    @property
+    def order_by_source(self) -> Int[Tensor, " e"]:
+        """Permutation that sorts the edges by source."""
+        return self._by_source[2]
 
     @cached_property
-    def rowptr(self) -> Tensor:
-        """First edge that arrives at each node, and the number of edges.
-
-        Raises:
-            DataError: The edges are not sorted by destination.
-        """
-        dst = self._dst
-        if dst.device.type == "cpu" and (dst[1:] < dst[:-1]).any():  # elsewhere a host sync
-            raise DataError("graph.dst: expected ascending nodes; use Graph.from_edge_index")
-        return _pointers(dst, self._num_nodes)
-
-    @cached_property
-    def by_source(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Pointers, destinations and permutation of the edges sorted by source."""
-        with torch.inference_mode(mode=False):
-            src, order = torch.sort(self._src, stable=True)
-            return _pointers(src, self._num_nodes), self._dst[order], order
+    def _by_source(self) -> tuple[Tensor, Tensor, Tensor]:
+        src, order = torch.sort(self.src, stable=True)
+        dst = _readable_beyond(self.dst[order])
+        return _pointers(src, self.num_nodes), dst, _readable_beyond(order)
 
     @cached_property
     def both_ways(self) -> bool:
         """Whether every edge has its reverse."""
-        n = self._num_nodes
-        there, back = self._src * n + self._dst, self._dst * n + self._src
+        n = self.num_nodes
+        there, back = self.src * n + self.dst, self.dst * n + self.src
         return torch.equal(there.sort().values, back.sort().values)
 
-    def compact(self, copies: int = 1) -> CompactIndexes:
-        """Return the edges as 32-bit integers, `copies` times, for one product per head."""
-        return self.kept(("compact", copies), lambda: self._repeated(copies))
 
-    def _repeated(self, copies: int) -> CompactIndexes:
-        colptr, dst_by_source, order = self.by_source
-        copy = torch.arange(copies, device=order.device)[:, None]
-        n, e = self._num_nodes, order.numel()
-        assert copies * max(n, e) < 2**31
+def _pointers(sorted_nodes: Tensor, num_nodes: int) -> Tensor:
+    with torch.inference_mode(mode=False):
+        nodes = torch.arange(num_nodes + 1, device=sorted_nodes.device)
+        return torch.searchsorted(sorted_nodes, nodes, out_int32=True)
 
-        def shifted(values: Tensor, shift: int) -> Tensor:
-            return (values + shift * copy).flatten()
 
-        def pointers(starts: Tensor) -> Tensor:
-            end = starts.new_full((1,), copies * e)
-            return torch.cat([shifted(starts[:-1], e), end])
-
-        def readable_beyond(nodes: Tensor) -> Tensor:
-            return F.pad(nodes.int(), (0, LOOK_AHEAD))[: nodes.numel()]
-
-        return CompactIndexes(
-            pointers(self.rowptr).int(),
-            readable_beyond(shifted(self._src, n)),
-            shifted(self._dst, n).int(),
-            pointers(colptr).int(),
-            readable_beyond(shifted(dst_by_source, n)),
-            shifted(order, e).int(),
-        )
+def _readable_beyond(nodes: Tensor) -> Tensor:
+    """Return 32-bit integers, with memory behind the last that kernels may prefetch."""
+    with torch.inference_mode(mode=False):
+        return F.pad(nodes.int(), (0, LOOK_AHEAD))[: nodes.numel()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,20 +137,17 @@ class Graph:
         torch.Size([2, 3, 4])
     """
 
-    src: Int[Tensor, " e"]  # source node of each edge, in 0..num_nodes-1
-    dst: Int[Tensor, " e"]  # destination node of each edge, ascending
-    weight: Float[Tensor, " e"]  # at least 0; a weight of 0 is the same as no edge
-    num_nodes: int
-    # Pointers and orders of these edges, if a graph of the same edges has them.
-    indexes: EdgeIndexes = field(default=None, repr=False)  # type: ignore[assignment]
-    ones: Tensor | None = field(default=None, repr=False)  # the weights, if all are known to be 1
+    edges: SortedEdges
+    # At least 0, and 0 is the same as no edge; `None` for 1 on every edge.
+    weight: Float[Tensor, " e"] | None = None
+    dtype: torch.dtype = torch.float32  # of `full_weight`; that of `weight` if there is one
     # Tensors that a flow takes along for one solve; see `Flow.prepare`.
     carried: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Make new indexes unless those passed belong to these edges."""
-        if self.indexes is None or not self.indexes.are_of(self.src, self.dst, self.num_nodes):
-            object.__setattr__(self, "indexes", EdgeIndexes(self.src, self.dst, self.num_nodes))
+        """Take over the type of the weights."""
+        if self.weight is not None:
+            object.__setattr__(self, "dtype", self.weight.dtype)
 
     @classmethod
     def from_edge_index(
@@ -196,16 +183,29 @@ class Graph:
         make = partial(_Layout, edge_index, num_nodes, self_loops=self_loops)
         layout = _LAYOUTS.kept(edge_index, (num_nodes, self_loops), make)
         if edge_weight is None:
-            ones = torch.ones(layout.src.numel(), dtype=dtype, device=edge_index.device)
-            return cls(layout.src, layout.dst, ones, num_nodes, layout.indexes, ones)
+            return cls(layout.edges, dtype=dtype)
         if not edge_weight.is_floating_point():  # sums of a mask are no degrees
             edge_weight = edge_weight.to(dtype)
-        weight = layout.arrange(edge_weight)
-        return cls(layout.src, layout.dst, weight, num_nodes, layout.indexes)
+        return cls(layout.edges, layout.arrange(edge_weight))
 
     def carrying(self, **tensors: Tensor) -> "Graph":
         """Return the graph with further tensors that a flow reads as `graph.carried[name]`."""
         return replace(self, carried={**self.carried, **tensors})
+
+    @property
+    def src(self) -> Int[Tensor, " e"]:
+        """Source node of each edge."""
+        return self.edges.src
+
+    @property
+    def dst(self) -> Int[Tensor, " e"]:
+        """Destination node of each edge, ascending."""
+        return self.edges.dst
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes n."""
+        return self.edges.num_nodes
 
     @property
     def num_edges(self) -> int:
@@ -213,37 +213,17 @@ class Graph:
         return self.src.numel()
 
     @property
-    def unweighted(self) -> bool:
-        """Whether all weights are known to be 1 and require no gradient."""
-        # A graph made from this one by `replace` has other weights, but keeps `ones`.
-        if self.weight is not self.ones or self.weight.requires_grad:
-            return False
-        return self.weight.is_inference() or self.weight._version == 0
-
-    @property
     def edge_index(self) -> Int[Tensor, "2 e"]:
         """The edges as PyG writes them."""
         return torch.stack([self.src, self.dst])
 
     @property
-    def rowptr(self) -> Int[Tensor, " n_plus_1"]:
-        """Pointers to the edges that arrive at node u: `rowptr[u]:rowptr[u + 1]`."""
-        return self.indexes.rowptr
-
-    @property
-    def colptr(self) -> Int[Tensor, " n_plus_1"]:
-        """Pointers to the edges that leave node v, in the order by source."""
-        return self.indexes.by_source[0]
-
-    @property
-    def dst_by_source(self) -> Int[Tensor, " e"]:
-        """Destinations of the edges in the order by source."""
-        return self.indexes.by_source[1]
-
-    @property
-    def order_by_source(self) -> Int[Tensor, " e"]:
-        """Permutation that sorts the edges by source."""
-        return self.indexes.by_source[2]
+    def full_weight(self) -> EdgeValues:
+        """The weights as a tensor, ones where `weight` is `None`; do not write to it."""
+        if self.weight is not None:
+            return self.weight
+        ones = partial(torch.ones, self.num_edges, dtype=self.dtype, device=self.src.device)
+        return self.edges.cached(("ones", self.dtype), ones)
 
 
 class _Layout:
@@ -265,11 +245,10 @@ class _Layout:
         self._self_loops = self_loops
         self._loop_nodes = edge_index[0, self._loops] if self_loops else None
         self._num_nodes = num_nodes
-        self.dst, self._order = torch.sort(dst, stable=True)
-        self.src = src[self._order]
-        self.indexes = EdgeIndexes(self.src, self.dst, num_nodes)
+        dst, self._order = torch.sort(dst, stable=True)
+        self.edges = SortedEdges(src[self._order], dst, num_nodes)
         # The largest tensors of a diffusion: keys and queries 64 wide, scores of 4 heads.
-        if max(2 * 64 * num_nodes, 4 * self.src.numel()) * 4 > KEPT_ABOVE:
+        if max(2 * 64 * num_nodes, 4 * dst.numel()) * 4 > KEPT_ABOVE:
             keep_freed_memory()
 
     def arrange(self, weight: Tensor) -> Tensor:
@@ -307,12 +286,6 @@ def check_edges(edge_index: Tensor, num_nodes: int) -> None:
             )
 
 
-def _pointers(sorted_nodes: Tensor, num_nodes: int) -> Tensor:
-    with torch.inference_mode(mode=False):
-        nodes = torch.arange(num_nodes + 1, device=sorted_nodes.device)
-        return torch.searchsorted(sorted_nodes, nodes)
-
-
 def row_sum(values: Float[Tensor, " e *channels"], graph: Graph) -> Float[Tensor, " n *channels"]:
     """Sum edge values over the edges that arrive at each node; 0 where none does."""
     out = values.new_zeros((graph.num_nodes, *values.shape[1:]))
@@ -337,7 +310,7 @@ def gather_src(
 def row_max(values: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "n h"]:
     """Return the largest edge value at each destination, without gradient; -inf without edges."""
     return torch.segment_reduce(
-        values.detach(), "max", offsets=graph.rowptr, axis=0, initial=-torch.inf, unsafe=True
+        values.detach(), "max", offsets=graph.edges.rowptr, axis=0, initial=-torch.inf, unsafe=True
     )
 
 
@@ -358,14 +331,12 @@ def product_over(pointers: Tensor, columns: Tensor, weight: Tensor, z: Tensor) -
     )
 
 
-def multiply(
-    value: Tensor, z: Tensor, indexes: Graph | CompactIndexes, *, transposed: bool = False
-) -> Tensor:
+def multiply(value: Tensor, z: Tensor, edges: SortedEdges, *, transposed: bool = False) -> Tensor:
     """Return the matrix of edge values, or its transpose, times z, without autograd."""
     if transposed:
-        value = value.index_select(0, indexes.order_by_source)
-        return product_over(indexes.colptr, indexes.dst_by_source, value, z)
-    return product_over(indexes.rowptr, indexes.src, value, z)
+        value = value.index_select(0, edges.order_by_source)
+        return product_over(edges.colptr, edges.dst_by_source, value, z)
+    return product_over(edges.rowptr, edges.sources, value, z)
 
 
 def symmetric_weights(
@@ -376,18 +347,18 @@ def symmetric_weights(
     D is `degree`, or the sum of the weights that arrive at a node. An edge from a node that no edge
     reaches, not even a self-loop, weighs 0. The result is cached for an unweighted graph.
     """
-    if degree is None and graph.unweighted:
-        key = "symmetric_weights", order, graph.weight.dtype
-        return graph.indexes.kept(key, lambda: _over_degrees(graph, None, order))
+    if degree is None and graph.weight is None:
+        key = "symmetric_weights", order, graph.dtype
+        return graph.edges.cached(key, lambda: _over_degrees(graph, None, order))
     return _over_degrees(graph, degree, order)
 
 
 def _over_degrees(graph: Graph, degree: Tensor | None, order: float) -> Tensor:
     if degree is None:
-        degree = row_sum(graph.weight, graph)
+        degree = row_sum(graph.full_weight, graph)
         degree = torch.where(degree > 0, degree, torch.inf)
     scale = degree.clamp_min(1e-38).pow(order)
-    return gather_src(scale, graph) * graph.weight * gather_dst(scale, graph)
+    return gather_src(scale, graph) * graph.full_weight * gather_dst(scale, graph)
 
 
 def graph_with_degree(
@@ -401,9 +372,9 @@ def graph_with_degree(
     GRB normalises the whole graph and then cuts it, so degrees may be those of a larger graph.
     """
     graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
-    return graph, row_sum(graph.weight, graph) if degree is None else degree
+    return graph, row_sum(graph.full_weight, graph) if degree is None else degree
 
 
 def mean_weights(graph: Graph, degree: Float[Tensor, " n"]) -> EdgeValues:
     """Return the edge weights of D^-1 (A + I), a mean over the edges that arrive at a node."""
-    return graph.weight * gather_dst(degree.clamp_min(1e-38).reciprocal(), graph)
+    return graph.full_weight * gather_dst(degree.clamp_min(1e-38).reciprocal(), graph)

@@ -42,9 +42,9 @@ def truncated_svd(graph: Graph, rank: int) -> LowRank:
     returned if A has fewer. The factors have no gradient, and stay in double precision, which the
     exact gradient needs.
     """
-    weight = graph.weight.detach()
+    weight = graph.full_weight.detach()
     matrix = csr_matrix(
-        (weight.double().cpu().numpy(), graph.src.cpu().numpy(), graph.rowptr.cpu().numpy()),
+        (weight.double().cpu().numpy(), graph.src.cpu().numpy(), graph.edges.rowptr.cpu().numpy()),
         shape=(graph.num_nodes, graph.num_nodes),
     )
     if not matrix.data.any():
@@ -86,7 +86,7 @@ def low_rank_product(
     Returns:
         The product, in O(n k d).
     """
-    weight = graph.weight.detach() if gradient == "detached" else graph.weight
+    weight = graph.full_weight.detach() if gradient == "detached" else graph.full_weight
     return _LowRankProduct.apply(z, weight, factors, graph, gradient)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -138,19 +138,19 @@ def _exact_gradient(grad: Tensor, z: Tensor, factors: LowRank, graph: Graph) -> 
     by_u = z @ (grad.T @ u)  # G^T u_i
     right = torch.cat([by_v - u @ (u.T @ by_v), by_u - v @ (v.T @ by_u)])
     n = graph.num_nodes
-    weight = graph.weight.detach().double()
+    weight = graph.full_weight.detach().double()
 
     def apply(x: Tensor) -> Tensor:
-        a, b = x[:n], x[n:]
-        a_next = (1 + DAMPING) * s * a - multiply(weight, b.contiguous(), graph)
-        b_next = (1 + DAMPING) * s * b - multiply(weight, a.contiguous(), graph, transposed=True)
+        a, b, edges = x[:n].contiguous(), x[n:].contiguous(), graph.edges
+        a_next = (1 + DAMPING) * s * a - multiply(weight, b, edges)
+        b_next = (1 + DAMPING) * s * b - multiply(weight, a, edges, transposed=True)
         return torch.cat([a_next - u @ (u.T @ a_next), b_next - v @ (v.T @ b_next)])
 
     solution = _conjugate_gradients(apply, right)
     a, b = solution[:n], solution[n:]
     inside = _at_edges(u @ (u.T @ by_v), v, graph)
     outside = _at_edges(u * s, b, graph) + _at_edges(a * s, v, graph)
-    return (inside + outside).to(graph.weight.dtype)
+    return (inside + outside).to(graph.dtype)
 
 
 def _conjugate_gradients(apply: Any, right: Tensor) -> Tensor:

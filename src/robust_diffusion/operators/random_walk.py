@@ -1,5 +1,6 @@
 """Random walks: return probabilities, and diffusion by personalised PageRank."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,7 +9,13 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from robust_diffusion.operators.edges import spmm
-from robust_diffusion.operators.graph import Graph, gather_dst, row_sum, symmetric_weights
+from robust_diffusion.operators.graph import (
+    Graph,
+    SortedEdges,
+    gather_dst,
+    row_sum,
+    symmetric_weights,
+)
 from robust_diffusion.system.tensor_hashes import ByTensor
 
 NODES_AT_A_TIME = 256
@@ -40,17 +47,15 @@ def return_probabilities(graph: Graph, steps: int) -> Float[Tensor, "n k"]:
     Returns:
         Values in [0, 1].
     """
-    weight = graph.weight
-    if weight.requires_grad and torch.is_grad_enabled():
-        return _return_probabilities(graph, steps)
-    key = "return probabilities", steps, weight.dtype
+    weight, compute = graph.weight, partial(_return_probabilities, graph, steps)
+    if weight is not None and weight.requires_grad and torch.is_grad_enabled():
+        return compute()
+    key = "return probabilities", steps, graph.dtype
     with torch.no_grad():
-        if graph.unweighted:
-            return graph.indexes.kept(key, lambda: _return_probabilities(graph, steps))
+        if weight is None:
+            return graph.edges.cached(key, compute)
         # The edges are part of the key, since other edges may have the same tensor of weights.
-        return _KNOWN.kept(
-            weight, (*key, graph.indexes), lambda: _return_probabilities(graph, steps)
-        )
+        return _KNOWN.kept(weight, (*key, graph.edges), compute)
 
 
 def pagerank_graph(
@@ -75,13 +80,13 @@ def pagerank_graph(
     Returns:
         The diffused graph.
     """
-    weighted = graph.weight.requires_grad and torch.is_grad_enabled()
+    weighted = graph.full_weight.requires_grad and torch.is_grad_enabled()
     arguments = teleport, steps, min(largest, graph.num_nodes), straight_through and weighted
-    if not graph.unweighted or weighted:
+    if graph.weight is not None:
         return _pagerank_graph(graph, *arguments)
-    key = "pagerank", graph.weight.dtype, *arguments
+    key = "pagerank", graph.dtype, *arguments
     with torch.no_grad():
-        return graph.indexes.kept(key, lambda: _reached(_pagerank_graph(graph, *arguments)))
+        return graph.edges.cached(key, lambda: _reached(_pagerank_graph(graph, *arguments)))
 
 
 def _reached(graph: Graph) -> Graph:
@@ -89,8 +94,8 @@ def _reached(graph: Graph) -> Graph:
 
     No walk leads along such an edge, but 0 times NaN is NaN, which would reach all nodes.
     """
-    src = torch.where(graph.weight > 0, graph.src, graph.dst)
-    return Graph(src, graph.dst, graph.weight, graph.num_nodes)
+    src = torch.where(graph.full_weight > 0, graph.src, graph.dst)
+    return Graph(SortedEdges(src, graph.dst, graph.num_nodes), graph.weight)
 
 
 def _pagerank_graph(
@@ -123,11 +128,11 @@ def _pagerank_graph(
         weight = torch.cat([weight, torch.where(cut_off, score - score.detach(), 0)])
         dst, order = torch.cat([dst, graph.dst]).sort(stable=True)
         src, weight = torch.cat([src, graph.src])[order], weight[order]
-    return Graph(src, dst, weight, n)
+    return Graph(SortedEdges(src, dst, n), weight)
 
 
 def _return_probabilities(graph: Graph, steps: int) -> Tensor:
-    weight = torch.where(graph.src == graph.dst, 0.0, graph.weight)
+    weight = torch.where(graph.src == graph.dst, 0.0, graph.full_weight)
     degree = row_sum(weight, graph)
     degree = torch.where(degree > 0, degree, torch.inf)
     step = weight / gather_dst(degree, graph)

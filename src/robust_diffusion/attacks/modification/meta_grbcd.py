@@ -52,7 +52,7 @@ class MetaGRBCD(GRBCD):
     far, and computes the gradient of the loss at the nodes that are not trained on, through all of
     that training. It then flips the pairs that raise this loss most, among the edges at targets and
     a random block of pairs. The attack is adaptive: the model may be the attacked one, including a
-    flow, which then runs with `backend=reference` and direct differentiation.
+    flow, which then runs with `backend=torch` and direct differentiation.
 
     The train nodes are `data.index_train`, which `threat=poisoning` sets, or all nodes except the
     targets if it is missing. The classes are those of `problem.labels`.
@@ -140,7 +140,7 @@ class Trained(nn.Module):
         """Return the logits after training."""
         weighs = edge_weight is not None and edge_weight.requires_grad and torch.is_grad_enabled()
         known = self.train_mask
-        with torch.enable_grad(), backend_set("reference"):
+        with torch.enable_grad(), backend_set("torch"):
             now = self._drawn()
             mean = {name: torch.zeros_like(p) for name, p in now.items()}
             square = dict(mean)

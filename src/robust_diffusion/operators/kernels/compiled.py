@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from robust_diffusion.operators.graph import EdgeIndexes, Graph, check_edges
-from robust_diffusion.operators.kernels.build import load_library
-from robust_diffusion.operators.kernels.pure import (
+from robust_diffusion.operators.graph import Graph, SortedEdges, check_edges
+from robust_diffusion.operators.kernels.base import (
     Attended,
     Diffused,
     Kernels,
@@ -21,6 +20,7 @@ from robust_diffusion.operators.kernels.pure import (
     Tensors,
     check_sizes,
 )
+from robust_diffusion.operators.kernels.build import load_library
 
 PADDING = 16
 """Node features are padded with 0 to a multiple of this many numbers."""
@@ -101,7 +101,7 @@ class CompiledKernels(Kernels):
 
     def __init__(self) -> None:
         self._libraries: dict[torch.dtype, ctypes.CDLL] = {}
-        self._structures: WeakKeyDictionary[EdgeIndexes, Edges] = WeakKeyDictionary()
+        self._structures: WeakKeyDictionary[SortedEdges, Edges] = WeakKeyDictionary()
         # Built when this backend is selected, not in the first epoch; float64 only on demand.
         self._library(torch.float32)
 
@@ -215,16 +215,15 @@ class CompiledKernels(Kernels):
 
     def _edges(self, graph: Graph) -> Edges:
         """Return the edges as the structure that C++ reads."""
-        edges = self._structures.get(graph.indexes)
-        if edges is None:
+        structure = self._structures.get(edges := graph.edges)
+        if structure is None:
             check_edges(graph.edge_index, graph.num_nodes)  # else pointers could leave the tensors
-            compact = graph.indexes.compact()  # the indexes themselves keep it alive
-            by_dst = compact.rowptr, compact.src, compact.dst
-            by_src = compact.colptr, compact.dst_by_source, compact.order_by_source
-            edges = Edges(graph.num_nodes, *map(address, (*by_dst, *by_src)))
-            self._structures[graph.indexes] = edges
-        edges.threads = torch.get_num_threads()
-        return edges
+            by_dst = edges.rowptr, edges.sources, edges.destinations
+            by_src = edges.colptr, edges.dst_by_source, edges.order_by_source
+            structure = Edges(graph.num_nodes, *map(address, (*by_dst, *by_src)))
+            self._structures[edges] = structure
+        structure.threads = torch.get_num_threads()
+        return structure
 
 
 def _projections(padded: Tensor, width: int) -> Projections:

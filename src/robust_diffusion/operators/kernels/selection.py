@@ -13,13 +13,12 @@ from torch import Tensor
 from robust_diffusion.checks import Backend as Backend
 from robust_diffusion.checks import check_choice
 from robust_diffusion.errors import ConfigError, needs_extra
+from robust_diffusion.operators.kernels.base import Kernels
 from robust_diffusion.operators.kernels.build import BuildError
 from robust_diffusion.operators.kernels.compiled import HEADS, CompiledKernels
-from robust_diffusion.operators.kernels.pure import Kernels
 
 log = logging.getLogger(__name__)
 
-_TORCH = Kernels()
 _FLOATS = (torch.float32, torch.float64)
 
 
@@ -34,11 +33,10 @@ def set_backend(name: Backend) -> str:
     All backends give the same numbers up to rounding.
 
     Args:
-        name: `compiled` (C++, built with the user's compiler when first used), `torch` (PyTorch
-            alone, derivatives by hand), `triton` (kernels for CUDA devices), `reference` (operator
-            by operator as in the equations, differentiable any number of times), or `auto`:
-            compiled on a CPU where it can be built, triton on CUDA where it can run, and torch
-            otherwise.
+        name: `compiled` (C++, built with the user's compiler when first used), `triton` (kernels
+            for CUDA devices), `torch` (PyTorch alone, operator by operator as in the equations,
+            differentiable any number of times), or `auto`: compiled on a CPU where it can be built,
+            triton on CUDA where it can run, and torch otherwise.
 
     Returns:
         The backend in effect.
@@ -92,18 +90,18 @@ def current_backend(device: str | None = None) -> str:
 def kernels_for(*tensors: Tensor, heads: int = 1) -> Kernels | None:
     """Return the kernels of the active backend for this device, type and number of heads.
 
-    `None` asks for the equations as written: under `reference`, for numbers of other than 32 or 64
-    bits, and for mixed types or autocast.
+    `None` asks for the equations as written: under `torch`, for numbers of other than 32 or 64
+    bits, for mixed types or autocast, and for a number of heads that is not compiled.
     """
     dtype, device = tensors[0].dtype, tensors[0].device.type
     backend = current_backend(device)
-    if backend == "reference" or dtype not in _FLOATS or any(x.dtype != dtype for x in tensors):
+    if dtype not in _FLOATS or any(x.dtype != dtype for x in tensors):
         return None
     if torch.is_autocast_enabled(device):
         return None
     if backend == "compiled" and heads in HEADS:
         return _compiled()
-    return _triton() if backend == "triton" else _TORCH
+    return _triton() if backend == "triton" else None
 
 
 @cache

@@ -16,8 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from robust_diffusion.operators.graph import Graph
-from robust_diffusion.operators.kernels.pure import (
+from robust_diffusion.operators.graph import Graph, SortedEdges
+from robust_diffusion.operators.kernels.base import (
     MAX_EXPONENT,
     SMALLEST_LENGTH,
     Attended,
@@ -486,7 +486,7 @@ class TritonKernels(Kernels):
         out = x.new_empty(graph.num_edges)
         block = {"E": MOST_EDGES, "D": min(256, triton.next_power_of_2(x.size(1)))}
         arguments = {"x": x, "y": y, "out": out, "channels": x.size(1), **block}
-        launch(_dots, graph.num_nodes, vars(graph.indexes.compact()) | arguments)
+        launch(_dots, graph.num_nodes, _indexes(graph.edges) | arguments)
         return out
 
     def softmax(self, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
@@ -496,7 +496,7 @@ class TritonKernels(Kernels):
         arguments = {"scores": scores, "weight": weight, "relative": relative, "heads": heads}
         block = {"E": MOST_EDGES, "H": triton.next_power_of_2(heads)}
         arguments |= {"TINY": torch.finfo(scores.dtype).tiny, **block}
-        launch(_softmax_rows, graph.num_nodes, vars(graph.indexes.compact()) | arguments)
+        launch(_softmax_rows, graph.num_nodes, _indexes(graph.edges) | arguments)
         return relative
 
     def attend(self, projected: Tensor, weight: Tensor, graph: Graph) -> Attended:
@@ -607,7 +607,12 @@ def _arguments(
     h, c, d = map(triton.next_power_of_2, (heads, width, max(1, channels)))
     edges = max(1, min(MOST_EDGES, MOST_VALUES // max(h * c, d)))
     arguments |= {"TINY": torch.finfo(weight.dtype).tiny, "E": edges, "H": h, "C": c, "D": d}
-    return vars(graph.indexes.compact()) | arguments
+    return _indexes(graph.edges) | arguments
+
+
+def _indexes(edges: SortedEdges) -> dict[str, Any]:
+    names = "rowptr", "colptr", "dst_by_source", "order_by_source"
+    return {name: getattr(edges, name) for name in names} | {"src": edges.sources}
 
 
 def _matrix(matrices: Tensor) -> dict[str, int]:
