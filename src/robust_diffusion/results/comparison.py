@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.records.identity import PRESENTATION_KEYS
-from robust_diffusion.records.records import Record, first_asked, is_tested
+from robust_diffusion.records.records import CLEAN, Record, first_asked, is_tested
 from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.evidence import THOROUGH
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
@@ -33,9 +33,6 @@ from robust_diffusion.system.numbers import (
 
 Setting = Mapping[str, str]
 """Overrides, typed or swept, without the seed."""
-
-Accuracies = dict[str, dict[int, float]]
-"""Accuracy in 0..1 by graph and seed."""
 
 NOT_COMPARED = PRESENTATION_KEYS | {"seed", "hydra", "trainer"}
 """Parts of an override that do not define a setting."""
@@ -74,61 +71,46 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
         accuracy and `change in <graph>`. A setting without a base has no changes, and if no setting
         has a base there are no such columns. The frame is empty without finished runs.
     """
-    settings, accuracy = _results(runs, on)
-    order = _in_order(settings)
-    graphs = list(dict.fromkeys(graph for i in order for graph in accuracy[i]))
-    bases = {i: _base(i, settings, order) for i in order}
-    departs = any(base is not None for base in bases.values())
-    rows = []
-    for i in _below(None, bases):
-        scores, base = accuracy[i], bases[i]
-        known, before = ({}, {}) if base is None else (settings[base], accuracy[base])
-        row = {"setting": _named(settings[i], known), "seeds": str(len({*chain(*scores.values())}))}
-        # Rounded, since rounding errors of equal differences would look like a spread of 1e-14.
-        changes = {
-            graph: [
-                round((reached - before[graph][seed]) * 100, 9)
-                for seed, reached in sorted(scores.get(graph, {}).items())
-                if seed in before.get(graph, {})
-            ]
-            for graph in graphs
-        }
-        p_values = starred([Estimate.of(x).p() if x else None for x in changes.values()])
-        for (graph, change), p in zip(changes.items(), p_values, strict=True):
-            row[graph] = spread(*mean_and_std(100 * x for x in scores.get(graph, {}).values()), 2)
-            if departs:
-                text = signed(mean_and_std(change)[0], 2) if change else ""
-                row[CHANGE + graph] = text if p == "-" else f"{text} (p {p})"
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def _results(runs: Sequence[Record], on: str) -> tuple[list[Setting], list[Accuracies]]:
-    """Return the settings without common overrides, and the accuracies of each."""
-    latest = _latest(runs)
-    accuracy: dict[frozenset[tuple[str, str]], Accuracies] = {}
-    settings: dict[frozenset[tuple[str, str]], Setting] = {}
-    # Parallel runs are recorded in the order in which they finish.
-    for (name, seed), run in sorted(latest.items(), key=lambda item: item[1].get("job", 0)):
-        settings.setdefault(name, _compared(run))
-        reached = {on: run["val_accuracy"]} if on == "validation" else run["accuracy"]
-        for graph, value in reached.items():
-            accuracy.setdefault(name, {}).setdefault(graph, {})[seed] = value
-    shared = frozenset.intersection(*settings) if len(settings) > 1 else frozenset()
-    distinct: list[Setting] = [
-        {key: value for key, value in setting.items() if (key, value) not in shared}
-        for setting in settings.values()
-    ]
-    return distinct, list(accuracy.values())
-
-
-def _latest(runs: Sequence[Record]) -> dict[tuple[frozenset[tuple[str, str]], int], Record]:
-    """Return one finished run per setting and seed."""
     # Runs of one setting can differ if `conf/` has changed; the last ones count.
-    return {
+    latest: dict[tuple[frozenset[tuple[str, str]], int], Record] = {
         (frozenset(_compared(run).items()), run["seed"]): run
         for run in first_asked(filter(is_tested, runs))
     }
+    # Parallel runs are recorded in the order in which they finish.
+    ordered = sorted(latest.items(), key=lambda item: item[1].get("job", 0))
+    typed = {name: _compared(run) for (name, _), run in reversed(ordered)}
+    names = list(dict.fromkeys(name for (name, _), _ in ordered))
+    shared = frozenset.intersection(*names) if len(names) > 1 else frozenset()
+    settings = [dict(item for item in typed[name].items() if item not in shared) for name in names]
+    rows = narrow_frame(run for _, run in ordered)
+    if on == "validation":
+        rows = rows[rows["attack"] == CLEAN].assign(attack=on, accuracy=rows["validation"])
+    rows["setting"] = rows["run"].map({run["run"]: names.index(name) for (name, _), run in ordered})
+    accuracy = {
+        setting: alike.pivot_table("accuracy", "draw", "attack")
+        for setting, alike in rows.groupby("setting")
+    }
+    order = _in_order(settings)
+    graphs = rows.set_index("setting")["attack"].loc[order].unique()
+    bases = {i: _base(i, settings, order) for i in order}
+    departs = any(base is not None for base in bases.values())
+    lines = []
+    for i in _below(None, bases):
+        scores, base = accuracy[i].reindex(columns=graphs), bases[i]
+        before = scores[:0] if base is None else accuracy[base]
+        row = {"setting": _named(settings[i], {} if base is None else settings[base])}
+        row["seeds"] = str(len(scores))
+        # Rounded, since rounding errors of equal differences would look like a spread of 1e-14.
+        differences = (100 * (scores - before)).round(9)
+        changes = {graph: list(differences[graph].dropna()) for graph in graphs}
+        p_values = starred([Estimate.of(x).p() if x else None for x in changes.values()])
+        for (graph, change), p in zip(changes.items(), p_values, strict=True):
+            row[graph] = spread(*mean_and_std(100 * scores[graph]), 2)
+            if departs:
+                text = signed(mean_and_std(change)[0], 2) if change else ""
+                row[CHANGE + graph] = text if p == "-" else f"{text} (p {p})"
+        lines.append(row)
+    return pd.DataFrame(lines)
 
 
 def _compared(run: Record) -> Setting:
