@@ -106,7 +106,8 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
         records: The published records.
     """
     for name, table in studies(records):
-        yield RESULTS / f"{name}.md", _as_markdown(table)
+        if f"{name}.md" not in FROZEN:
+            yield RESULTS / f"{name}.md", _as_markdown(table)
     yield RESULTS / "leaderboard.md", "\n".join(map(_as_markdown, show_leaderboard(records)))
     counted = {name: Runs(records, fidelity=name) for name in FIDELITIES}
     variants = {name: build_tables(of) for name, of in counted.items()}

@@ -36,6 +36,19 @@ def test_a_failed_cell_ends_a_sweep_in_status_1(capsys: pytest.CaptureFixture[st
     assert "failed" in capsys.readouterr().out
 
 
+def test_a_sweep_ends_in_each_table_that_its_experiment_shows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for job, overrides in enumerate(({}, {"flow.heads": "2"})):
+        own = {"directory": f"multirun/1/{job}", "job": job, "run": str(job)}
+        append_record(RECORDS, finished(0.7 + job / 10, overrides=overrides, **own))
+    PrintResults(["test", "changes"]).on_multirun_end(config())
+    printed = capsys.readouterr().out
+    assert "accuracy in %" in printed
+    assert "change in clean" in printed
+    assert "+10.00" in printed
+
+
 def test_the_next_command_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
     cfg = config()
     cfg.paths.records = path = "my out/records.jsonl"

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from robust_diffusion.paper.figures.draw import draw_charts
 from robust_diffusion.paper.paper_table import build_tables
-from robust_diffusion.paper.report import STUDIES, render_report, studies
+from robust_diffusion.paper.report import render_report, studies
 from robust_diffusion.results.runs import Runs
 from tests.paper.records import Record, failed, finished, seeds, timed
 
@@ -81,7 +81,7 @@ def test_of_a_smoke_run_nothing_is_said_of_the_paper() -> None:
     assert "Tables of arXiv:2209.07754" in headings(page)
 
 
-@pytest.mark.parametrize("name", {str(show): name for name, show in STUDIES.items()}.values())
+@pytest.mark.parametrize("name", ["mlp", "readings", "tune-check", "grand-rate", "worst-case"])
 def test_an_experiment_that_has_only_begun_is_shown_as_far_as_it_went(name: str) -> None:
     options = {"experiment": name, "attacks": ("auto",), "threat": "white_box", "split": "a"}
     broken, whole = failed(seed=1, **options), finished(**options)

@@ -22,8 +22,7 @@ from robust_diffusion.records.records import (
     latest_by_run,
     read_records,
 )
-from robust_diffusion.results.table import rank, summarize
-from robust_diffusion.results.worst_case import show_worst_cases
+from robust_diffusion.results.comparison import SHOWS
 from robust_diffusion.system.markdown import print_table
 
 Tagged = tuple[pd.DataFrame, list[str]]
@@ -33,17 +32,16 @@ Tagged = tuple[pd.DataFrame, list[str]]
 class PrintResults(Callback):
     """Callback that prints a table of the recorded runs at the end of a run or a sweep.
 
-    The table `shows` accuracies on the `test` graphs, accuracies on the clean graph's `validation`
-    nodes, or the `worst_case` of each model.
+    It `shows` accuracies on the `test` graphs or on the clean graph's `validation` nodes, the
+    `worst_case` of each model, or the `changes` (`validation_changes`) from setting to setting, or
+    several of these.
     """
 
-    def __init__(self, shows: str = "test") -> None:
-        tables = {
-            "test": summarize,
-            "validation": rank,
-            "worst_case": show_worst_cases,
-        }
-        self._summarize = tables[check_choice("hydra.callbacks.results.shows", shows, tables)]
+    def __init__(self, shows: str | Sequence[str] = "test") -> None:
+        names = [shows] if isinstance(shows, str) else shows
+        self._tables = [
+            SHOWS[check_choice("hydra.callbacks.results.shows", name, SHOWS)] for name in names
+        ]
 
     def on_run_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the row of a single run, unless it failed and its error is shown instead."""
@@ -70,11 +68,12 @@ class PrintResults(Callback):
             yield self._show(records), [config.hydra.runtime.choices.get("scale", "full")]
 
     def _show(self, records: list[Record]) -> pd.DataFrame:
-        result = self._summarize(records)
-        rows = f"; by {' × '.join(result.keys)}" if len(result.cells) > 1 else ""
-        notes = [*result.notes, ""] if result.notes else []
-        print_table(f"{result.title}{rows}", result.cells, result.keys, notes)
-        return result.cells
+        results = [show(records) for show in self._tables]
+        for result in (result for result in results if len(result.cells.columns)):
+            rows = f"; by {' × '.join(result.keys)}" if len(result.cells) > 1 else ""
+            notes = [*result.notes, ""] if result.notes else []
+            print_table(f"{result.title}{rows}", result.cells, result.keys, notes)
+        return results[0].cells
 
 
 def _log_tables(config: DictConfig, tables: Sequence[Tagged]) -> None:

@@ -4,49 +4,27 @@ import json
 import logging
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
 from markupsafe import Markup
 
+from robust_diffusion.config import CONFIG_DIR, read_yaml
 from robust_diffusion.paper import claims
 from robust_diffusion.paper.agreement import agreement
 from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
 from robust_diffusion.paper.render import ENVIRONMENT, render_html
 from robust_diffusion.records.records import Record, by_experiment, first_asked, latest_by_run
-from robust_diffusion.results.comparison import compare_worst_cases, show_comparison
+from robust_diffusion.results.comparison import SHOWS, compare_worst_cases
 from robust_diffusion.results.entry import BAND
 from robust_diffusion.results.runs import Runs
-from robust_diffusion.results.table import ResultTable, rank, summarize
-from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
+from robust_diffusion.results.table import ResultTable
+from robust_diffusion.results.worst_case import recorded_on
 
 log = logging.getLogger(__name__)
-
-_WORST_CASES = (
-    *("worst-case", "worst-case-models", "worst-case-splits", "worst-case-graphs"),
-    *("heterophily", "worst-case-modification", "single-attacks", "successors", "adversarial"),
-    "adversarial-flips",
-)
-
-ON_TEST = (
-    *("readings", "t-end", "seeds", "pgd-steps", "gcn-svd", "graph-sage"),
-    *("edge-ids", "splits", "degree-leak", "tdgia-limits", "guard-gradient"),
-)
-"""Experiments whose settings are compared with each other."""
-
-STUDIES: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
-    **dict.fromkeys(ON_TEST, show_comparison),
-    "tune-check": partial(show_comparison, on="validation"),
-    "mlp": summarize,
-    "grand-rate": rank,
-    **dict.fromkeys(_WORST_CASES, show_worst_cases),
-    "poisoning": summarize,
-}
-"""Experiments whose settings are compared, or listed by accuracy or worst case."""
 
 _PAIRED = {
     "beltrami-uniform": ("worst-case", "beltrami", "uniform_modulation"),
@@ -165,22 +143,31 @@ def _drawn_before(folder: Path) -> Pictures:
         yield path.stem, "; ".join(facts), path.read_bytes()
 
 
+def shown_by(experiment: str) -> str | None:
+    """Return what an experiment of `conf/` shows at last; `None` for a user's own."""
+    paths = {path.stem: path for path in CONFIG_DIR.glob("experiment/*.yaml")}
+    if experiment == "none" or experiment not in paths:
+        return None
+    callbacks = read_yaml(paths[experiment]).get("hydra", {}).get("callbacks", {})
+    shows: str | list[str] = callbacks.get("results", {}).get("shows", "test")
+    return shows if isinstance(shows, str) else shows[-1]
+
+
 def studies(
     records: Sequence[Record], *, scale: str = "full", custom: bool = False
 ) -> Iterator[tuple[str, ResultTable]]:
-    """Yield the name and table of each of these experiments that has records of that scale.
+    """Yield the name and table of each experiment of `conf/` that has records of that scale.
 
     With `custom`, also the user's own experiments, by accuracy on the test graphs.
     """
     experiments = by_experiment(records, scale=scale)
-    shown = {name: show for name, show in STUDIES.items() if name in experiments}
-    if custom:
-        others = sorted(experiments.keys() - STUDIES.keys())
-        shown |= {name: summarize for name in others if not name.startswith("table-")}
-    for name, show in shown.items():
+    shows = {name: shown_by(name) for name in sorted(experiments) if not name.startswith("table-")}
+    for name, shown in sorted(shows.items(), key=lambda item: item[1] is None):
+        if shown is None and not custom:
+            continue
         # Except `auto`, whose worst cases have a page of their own.
-        together = name in _WORST_CASES and name != "single-attacks"
-        table = show(
+        together = shown == "worst_case" and name != "single-attacks"
+        table = SHOWS[shown or "test"](
             recorded_on(experiments, {name}) if together else first_asked(experiments[name])
         )
         if len(table.cells.columns):

@@ -2,8 +2,9 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -14,12 +15,13 @@ from robust_diffusion.records.records import CLEAN, Record, first_asked, is_test
 from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.evidence import THOROUGH
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
-from robust_diffusion.results.table import ResultTable
+from robust_diffusion.results.table import ResultTable, rank, summarize
 from robust_diffusion.results.worst_case import (
     PAIRED,
     all_of,
     differing,
     named_budgets,
+    show_worst_cases,
     worst_cases,
 )
 from robust_diffusion.system.numbers import (
@@ -74,7 +76,7 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
     # Runs of one setting can differ if `conf/` has changed; the last ones count.
     latest: dict[tuple[frozenset[tuple[str, str]], int], Record] = {
         (frozenset(_compared(run).items()), run["seed"]): run
-        for run in first_asked(filter(is_tested, runs))
+        for run in first_asked(filter(is_tested, {run["run"]: run for run in runs}.values()))
     }
     # Parallel runs are recorded in the order in which they finish.
     ordered = sorted(latest.items(), key=lambda item: item[1].get("job", 0))
@@ -279,3 +281,13 @@ def _accuracies(pairs: Sequence[Mapping[Any, Any]]) -> dict[str, list[tuple[floa
         kinds[kind] = [(pair["worst"], pair["worst of other"]) for pair in alike]
     known = {k: [(100 * a, 100 * b) for a, b in ab if a >= 0 and b >= 0] for k, ab in kinds.items()}
     return {kind: values for kind, values in known.items() if values}
+
+
+SHOWS: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
+    "test": summarize,
+    "validation": rank,
+    "changes": show_comparison,
+    "validation_changes": partial(show_comparison, on="validation"),
+    "worst_case": show_worst_cases,
+}
+"""Tables of an experiment's runs, by the names in `hydra.callbacks.results.shows`."""
