@@ -79,7 +79,7 @@ def rows(repeat: int) -> dict[str, Any]:
     known = Data(x=graph.x, edge_index=graph.edge_index)
     budget, attack = Budget(100, 200, (-0.04, 1.0)), SPEIT(num_steps=20)
     torch.manual_seed(0)
-    model = GCN(datamodule.num_features, 64, datamodule.num_classes).eval()
+    model = GCN(datamodule.num_features, 64, out_channels=datamodule.num_classes).eval()
 
     def run() -> None:
         attack(model, known, targets, budget, torch.Generator().manual_seed(0))

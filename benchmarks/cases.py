@@ -52,7 +52,7 @@ def guard(repeat: int) -> dict[str, Any]:
 def _guard(dataset: str, repeat: int) -> dict[str, Any]:
     datamodule = load(dataset)
     torch.manual_seed(0)
-    model = GNNGuard(datamodule.num_features, 64, datamodule.num_classes)
+    model = GNNGuard(datamodule.num_features, 64, out_channels=datamodule.num_classes)
     return _prepared_and_plain(datamodule, model, repeat)
 
 

@@ -127,7 +127,7 @@ def _peak_gib() -> float:
 
 def _trained(build: Any, datamodule: GraphDataModule, given: argparse.Namespace) -> nn.Module:
     pl.seed_everything(given.seed, verbose=False)
-    model = build(datamodule.num_features, 64, datamodule.num_classes)
+    model = build(datamodule.num_features, 64, out_channels=datamodule.num_classes)
     trainer = partial(pl.Trainer, accelerator="cpu", devices=1, enable_model_summary=False)
     fit = Fit(trainer, max_epochs=given.epochs, patience=given.epochs)
     with tempfile.TemporaryDirectory() as folder:

@@ -45,7 +45,7 @@ def network(
     return GraphPDE(
         datamodule.num_features,
         hidden_channels,
-        datamodule.num_classes,
+        out_channels=datamodule.num_classes,
         flow=partial(Beltrami, gradient_floor=FLOOR),
         solver=solver,
         num_layers=num_layers,

@@ -77,7 +77,7 @@ def walk_evaluate() -> list[Found]:
     """Evaluate a GCN under one attack and its control."""
     data = citation_like_graph(num_nodes=200, num_edges=400, num_features=16)
     torch.manual_seed(0)
-    model, clean = GCN(16, 8, 7), data.edge_index.size(1)
+    model, clean = GCN(16, 8, out_channels=7), data.edge_index.size(1)
     attacks = PGD.__call__.__code__, RandomInjection.__call__.__code__
     walk = Walk((*attacks, GCN.forward.__code__))
     passes: list[tuple[bool, bool]] = []

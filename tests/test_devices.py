@@ -157,7 +157,9 @@ def test_an_epoch_waits_once(make_datamodule: Callable[..., Any], tmp_path: Path
         torch.manual_seed(0)
         trainer = partial(build, enable_model_summary=False, num_sanity_val_steps=0, **options)
         trained = Fit(trainer, max_epochs=max_epochs, progress_bar=False)
-        return trained(GCN(16, 8, 7), make_datamodule(), directory=tmp_path).val_accuracy
+        return trained(
+            GCN(16, 8, out_channels=7), make_datamodule(), directory=tmp_path
+        ).val_accuracy
 
     counts = []
     for epochs in (2, 6):

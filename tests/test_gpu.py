@@ -182,7 +182,9 @@ def test_training(
         )
         fit = Fit(trainer, max_epochs=20, progress_bar=False)
         with caplog.at_level("DEBUG"):
-            trained = fit(GCN(16, 8, 7), make_datamodule(), directory=tmp_path / device)
+            trained = fit(
+                GCN(16, 8, out_channels=7), make_datamodule(), directory=tmp_path / device
+            )
         accuracy[device] = trained.val_accuracy
     assert caplog.text.count("a pass as a CUDA graph") == 2  # of training, of validation
     assert accuracy[GPU] == pytest.approx(accuracy["cpu"], abs=POINTS)

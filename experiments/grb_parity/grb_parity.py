@@ -343,7 +343,7 @@ def gcn(state: State) -> GCN:
     count = len({key.split(".")[1] for key in state})
     weights = [state[f"layers.{i}.linear.weight"] for i in range(count)]
     *hidden, classes = (len(weight) for weight in weights)
-    model = GCN(weights[0].size(1), hidden, classes, num_layers=count)
+    model = GCN(weights[0].size(1), hidden, out_channels=classes, num_layers=count)
     renamed = {f"layers.{i}.lin.weight": weight for i, weight in enumerate(weights)}
     renamed |= {f"layers.{i}.bias": state[f"layers.{i}.linear.bias"] for i in range(count)}
     model.load_state_dict(renamed)
@@ -355,7 +355,10 @@ def gin(state: State) -> GIN:
     count = sum(key.endswith(".eps") for key in state)
     hidden = [len(state[f"layers.{2 * i + 1}.linear1.weight"]) for i in range(count)]
     model = GIN(
-        state["layers.0.weight"].numel(), hidden, len(state["linear2.bias"]), num_layers=count + 1
+        state["layers.0.weight"].numel(),
+        hidden,
+        out_channels=len(state["linear2.bias"]),
+        num_layers=count + 1,
     )
     renamed: dict[str, Tensor] = {}
     for i in range(count):
@@ -376,8 +379,14 @@ def gin(state: State) -> GIN:
 def appnp(state: State) -> APPNP:
     """GRB's `APPNP`, with layer norm."""
     wide, classes = state["linear1.weight"], state["linear2.weight"]
-    sizes = wide.size(1), len(wide), len(classes)
-    model = APPNP(*sizes, num_layers=2, num_iterations=STEPS_OF_APPNP, teleport=ALPHA)
+    sizes = wide.size(1), len(wide)
+    model = APPNP(
+        *sizes,
+        out_channels=len(classes),
+        num_layers=2,
+        num_iterations=STEPS_OF_APPNP,
+        teleport=ALPHA,
+    )
     renamed: dict[str, Tensor] = {}
     for i in range(2):
         renamed |= _named(f"layers.{i}", _part(state, f"linear{i + 1}"))

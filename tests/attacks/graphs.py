@@ -37,7 +37,7 @@ def trained_gcn(graph: Data) -> GCN:
     """A GCN that knows the train nodes."""
     with torch.random.fork_rng(), torch.enable_grad():  # a model may ask for it as it predicts
         torch.manual_seed(0)
-        model = GCN(graph.num_features, 16, graph.num_classes, num_layers=2)
+        model = GCN(graph.num_features, 16, out_channels=graph.num_classes, num_layers=2)
         return train(model, graph, graph.index_train, epochs=60)
 
 

@@ -138,7 +138,7 @@ def test_labels_that_come_with_the_graph_take_the_place_of_predictions(name: str
     assert not same(run(make(name), data=data), plain)
 
 
-NARROW = GCN(graph().num_features - 1, 8, 7)
+NARROW = GCN(graph().num_features - 1, 8, out_channels=7)
 BY_EDGES, BY_PREDICTIONS = names(need="edge_gradient"), names(need="predictions")
 BY_GRADIENT = sorted({*names(need="feature_gradient"), *BY_EDGES})
 UNFIT: list[tuple[Classifier, list[str]]] = [

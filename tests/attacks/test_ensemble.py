@@ -46,7 +46,7 @@ def guard() -> GNNGuard:
     """Its own gradient leaves out the pruning, which its adaptive form passes through."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return GNNGuard(16, 16, 7, num_layers=2).eval()
+        return GNNGuard(16, 16, out_channels=7, num_layers=2).eval()
 
 
 @cache

@@ -254,7 +254,11 @@ def edge_index() -> Tensor:
 @pytest.mark.parametrize("name", MODELS)
 def test_outputs_and_gradients_are_of_plain_rows(name: str, x: Tensor, edge_index: Tensor) -> None:
     torch.manual_seed(0)
-    model = getattr(models, name)(FEATURES, 8, CLASSES).eval().requires_grad_(requires_grad=False)
+    model = (
+        getattr(models, name)(FEATURES, 8, out_channels=CLASSES)
+        .eval()
+        .requires_grad_(requires_grad=False)
+    )
     append = Problem("any", model, Data(x, edge_index), torch.arange(3)).with_rows
     for seed in range(3):
         generator = torch.Generator().manual_seed(seed)
@@ -273,13 +277,14 @@ class Doubled(models.GCN):
 
 
 def compiled() -> nn.Module:
-    model = models.GCN(FEATURES, 8, CLASSES)
+    model = models.GCN(FEATURES, 8, out_channels=CLASSES)
     model.compile(backend="eager")
     return model
 
 
 @pytest.mark.parametrize(
-    "build", [partial(Doubled, FEATURES, 8, CLASSES), compiled, lambda: Calling(double)]
+    "build",
+    [partial(Doubled, FEATURES, 8, out_channels=CLASSES), compiled, lambda: Calling(double)],
 )
 def test_models_from_elsewhere_receive_tensors(
     build: Callable[[], nn.Module], x: Tensor, edge_index: Tensor
@@ -299,7 +304,11 @@ def test_models_from_elsewhere_receive_tensors(
 def test_a_changed_first_layer_computes_with_every_row(
     change: Callable[[nn.Module], object], x: Tensor, edge_index: Tensor
 ) -> None:
-    model = models.GraphPDE(FEATURES, 8, CLASSES).eval().requires_grad_(requires_grad=False)
+    model = (
+        models.GraphPDE(FEATURES, 8, out_channels=CLASSES)
+        .eval()
+        .requires_grad_(requires_grad=False)
+    )
     change(model.layers[0].linear)
     rows = Problem("any", model, Data(x, edge_index), torch.arange(3)).with_rows(x[:NEW])
     outputs = [model(each, edge_index) for each in (rows, rows[:])]

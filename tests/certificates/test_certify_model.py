@@ -85,7 +85,7 @@ def test_local_attacks_spend_each_budget_on_one_target(scheme: Any, attack: Any)
 def test_a_model_without_edges_has_the_largest_radius_and_its_attacks_check_nothing() -> None:
     torch.manual_seed(0)
     scheme = replace(INJECTION, samples=100, budgets=(1,), max_nodes=0)
-    report = call(scheme, MLP(16, 8, 7), attacks=FGSM(num_steps=3))
+    report = call(scheme, MLP(16, 8, out_channels=7), attacks=FGSM(num_steps=3))
     assert report.abstained == 0
     assert report.plain_accuracy == report.clean_accuracy == report.certified_accuracy(1)
     assert scheme.largest(7) == report.largest == 1
@@ -94,7 +94,7 @@ def test_a_model_without_edges_has_the_largest_radius_and_its_attacks_check_noth
 
 
 def test_the_end_of_the_search_is_no_limit_of_every_model() -> None:
-    report = call(replace(INJECTION, p_n=0.999, samples=100), MLP(16, 8, 7))
+    report = call(replace(INJECTION, p_n=0.999, samples=100), MLP(16, 8, out_channels=7))
     assert report.certified_accuracy(report.largest + 1) == report.clean_accuracy > 0
     assert "of any model at most" not in str(report)
 

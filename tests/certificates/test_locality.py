@@ -41,7 +41,7 @@ class WithTerm(nn.Module):
     def __init__(self, term: Term) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.gcn, self.lin = GCN(WIDTH, 16, 7, num_layers=2), nn.Linear(WIDTH, 7)
+        self.gcn, self.lin = GCN(WIDTH, 16, out_channels=7, num_layers=2), nn.Linear(WIDTH, 7)
         self.term = term
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
@@ -138,7 +138,9 @@ LOCAL: dict[str, Term] = {
 
 def pde(flow: Any, **solver: Any) -> nn.Module:
     torch.manual_seed(0)
-    return GraphPDE(WIDTH, 8, 7, flow=flow, num_layers=2, solver=Solver(**solver)).eval()
+    return GraphPDE(
+        WIDTH, 8, out_channels=7, flow=flow, num_layers=2, solver=Solver(**solver)
+    ).eval()
 
 
 def hang(t_end: float) -> nn.Module:
@@ -246,7 +248,7 @@ def test_a_model_that_samples_is_judged_by_nan(is_global: bool) -> None:
     class Sampling(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.model = RobustGCN(CHANNELS, 8, 7, sample_at_test=True)
+            self.model = RobustGCN(CHANNELS, 8, out_channels=7, sample_at_test=True)
 
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
             return self.model(x, edge_index) + (x.mean() if is_global else 0)

@@ -146,7 +146,7 @@ def test_training_meets_a_noise_of_its_own_in_each_pass(
 ) -> None:
     torch.manual_seed(0)
     given = graph().x, graph().edge_index
-    noisy = NoisyModel(GCN(16, 8, 7, dropout=0.0), SCHEMES[1]).eval()
+    noisy = NoisyModel(GCN(16, 8, out_channels=7, dropout=0.0), SCHEMES[1]).eval()
     assert torch.equal(noisy(*given), noisy(*given))
     noisy.train()
     torch.manual_seed(0)

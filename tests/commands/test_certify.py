@@ -41,7 +41,7 @@ def test_a_model_is_trained_on_its_noise_once(run: Callable[..., Any], tmp_path:
         run(*TRAINING, *other)
         assert len(models(tmp_path)) == count
     torch.manual_seed(0)
-    save_file(GCN(16, 8, 7).state_dict(), path := tmp_path / "gcn.safetensors")
+    save_file(GCN(16, 8, out_channels=7).state_dict(), path := tmp_path / "gcn.safetensors")
     given = [f"checkpoint={path}", "certificate.budgets=[2]", "attack=[random]", *saved]
     run(*given, "certificate=bi_smoothing", "--local", "3")
     record = json.loads((tmp_path / "report" / "certificate.json").read_text())

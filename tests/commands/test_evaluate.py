@@ -29,7 +29,7 @@ def test_a_model_of_anybodys_class_is_evaluated_and_its_report_saved(
     cli: Cli, make_datamodule: Callable[..., Any], tmp_path: Path, suffix: str
 ) -> None:
     torch.manual_seed(0)
-    model = GCN(16, 8, 7) if suffix == "own" else gcn()
+    model = GCN(16, 8, out_channels=7) if suffix == "own" else gcn()
     given = ["model=gcn", "model.hidden_channels=8"] if suffix == "own" else PYG
     path = tmp_path / f"weights{suffix.removesuffix('own') or '.safetensors'}"
     if path.suffix == ".safetensors":
@@ -119,7 +119,7 @@ def test_what_cannot_be_is_told_in_a_line(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_a_deleted_key_is_deleted_and_not_set_to_nothing(cli: Cli, tmp_path: Path) -> None:
-    torch.save(GCN(16, 8, 7).state_dict(), path := tmp_path / "gcn.pt")
+    torch.save(GCN(16, 8, out_channels=7).state_dict(), path := tmp_path / "gcn.pt")
     own = ["model=gcn", "model.hidden_channels=8", f"checkpoint={path}"]
     assert "accuracy" in cli("evaluate", *BASE, *own, "~model.dropout").out
     torch.save(gcn().state_dict(), path)
@@ -129,7 +129,7 @@ def test_a_deleted_key_is_deleted_and_not_set_to_nothing(cli: Cli, tmp_path: Pat
 
 def test_each_is_attacked_under_the_named_threat(cli: Cli, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    torch.save(GNNGuard(16, 8, 7).state_dict(), path := tmp_path / "guard.pt")
+    torch.save(GNNGuard(16, 8, out_channels=7).state_dict(), path := tmp_path / "guard.pt")
     own = ["model=gnn_guard", "model.hidden_channels=8", f"checkpoint={path}"]
     given = [*TINY_DATA, *own, "attack=auto_modification", "--each", "3"]
     default, adaptive, exact = (

@@ -39,14 +39,15 @@ MODELS = [
     *[pytest.param(partial(getattr(pyg, n), FEATURES, 8, 2, CLASSES), id=f"pyg {n}") for n in PYG],
     *[
         pytest.param(
-            partial(getattr(models, name), FEATURES, 8, CLASSES),
+            partial(getattr(models, name), FEATURES, 8, out_channels=CLASSES),
             id=name,
             marks=[pytest.mark.slow] if name in SLOW else [],
         )
         for name in OWN
     ],
     pytest.param(
-        partial(models.GraphPDE, FEATURES, 8, CLASSES, flow="heat", num_layers=2), id="heat"
+        partial(models.GraphPDE, FEATURES, 8, out_channels=CLASSES, flow="heat", num_layers=2),
+        id="heat",
     ),
 ]
 
@@ -115,7 +116,7 @@ def test_the_numbers_are_those_of_a_cell(
 ) -> None:
     made, store = {"pgd": PGD(num_steps=3)}, tmp_path / "store"
     cell = cell_in(tmp_path, threat=WhiteBox(), attacks=made, budget=BUDGET, seed=5)
-    model = models.GCN(16, 8, 7)
+    model = models.GCN(16, 8, out_channels=7)
     model.load_state_dict(read_artifact(store / cell.files["victim"]).tensors)
     report = evaluate(model, make_datamodule(), attacks=made, budget=BUDGET, seed=5)
     assert report.clean_accuracy == cell.accuracy["clean"]
@@ -143,7 +144,7 @@ def test_one_attack_alone_gives_the_graph_of_the_report(gcn: nn.Module) -> None:
 
 
 def test_a_model_of_the_package_is_run_once_on_each_graph() -> None:
-    model, shapes = models.GCN(FEATURES, 8, CLASSES), list[int]()
+    model, shapes = models.GCN(FEATURES, 8, out_channels=CLASSES), list[int]()
     model.register_forward_pre_hook(lambda _, given: shapes.append(given[1].size(1)))
     evaluate(model, DATA, attacks="random", budget=BUDGET, progress=False)
     assert len(shapes) == len(set(shapes)) == 2

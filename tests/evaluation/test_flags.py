@@ -59,12 +59,14 @@ def codes(found: Iterable[flags.Flag]) -> list[str]:
 def test_only_a_model_without_edges_is_blind(
     task: Task, graph: Data, injected: PerturbedGraph
 ) -> None:
-    sizes = graph.num_features, 8, graph.num_classes
+    sizes, classes = (graph.num_features, 8), graph.num_classes
     pruned = replace(injected, x=injected.x.clone())
     pruned.x[graph.num_nodes :] = 0  # like nothing, so that every new edge is pruned
-    assert flags.is_blind_to_edges(MLP(*sizes).eval(), task, injected)
+    assert flags.is_blind_to_edges(MLP(*sizes, out_channels=classes).eval(), task, injected)
     assert not flags.is_blind_to_edges(contract.trained(), task, injected)
-    assert not flags.is_blind_to_edges(GNNGuard(*sizes, threshold=0.5).eval(), task, pruned)
+    assert not flags.is_blind_to_edges(
+        GNNGuard(*sizes, out_channels=classes, threshold=0.5).eval(), task, pruned
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,8 +171,10 @@ def test_a_flag_rises_and_stays_down(function: Any, raised: Any, calm: Any) -> N
 def pde(flow: type, t_end: float, graph: Data, solver: Solver | None = None) -> nn.Module:
     torch.manual_seed(0)
     solver = solver or Solver("euler", num_steps=1)
-    sizes = graph.num_features, 8, graph.num_classes
-    return GraphPDE(*sizes, flow=partial(flow, t_end=t_end), solver=solver).eval()
+    sizes, classes = (graph.num_features, 8), graph.num_classes
+    return GraphPDE(
+        *sizes, out_channels=classes, flow=partial(flow, t_end=t_end), solver=solver
+    ).eval()
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +189,7 @@ def test_a_coarse_solver_is_told(task: Task, flow: type, t_end: float) -> None:
     logits = task.logits_of(victim, task.graph)
     found = list(flags.prediction_flags(victim, task, task.graph, logits))
     assert codes(found) == ["solvers_disagree"] * (flow is Heat)
-    broken = list(flags.prediction_flags(MLP(3, 3, 3), task, task.graph, logits / 0))
+    broken = list(flags.prediction_flags(MLP(3, 3, out_channels=3), task, task.graph, logits / 0))
     assert codes(broken) == ["logits_not_finite"]
 
 

@@ -19,7 +19,7 @@ FLIPPED = {(0, 1), (3, 9)}
 
 def model() -> GCN:
     torch.manual_seed(0)
-    return GCN(3, 8, 4)
+    return GCN(3, 8, out_channels=4)
 
 
 def accuracy(edges: set[tuple[int, int]]) -> float:

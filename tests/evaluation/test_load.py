@@ -72,7 +72,7 @@ def test_weights_are_loaded_with_the_options_of_their_training_alone(
 def test_bare_weights_are_loaded_with_a_warning(
     make_datamodule: Make, tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    state = GCN(16, 8, 7, num_layers=2, layer_norm=False).state_dict()
+    state = GCN(16, 8, out_channels=7, num_layers=2, layer_norm=False).state_dict()
     path = tmp_path / f"weights{suffix}"
     (save_file if suffix == ".safetensors" else torch.save)(state, path)
     with caplog.at_level(logging.WARNING):
@@ -106,7 +106,7 @@ def test_a_state_that_is_no_tensor_is_kept_and_loaded(
     config = {"_target_": f"{__name__}.Versioned", "hidden_channels": 8}
 
     def build(in_channels: int, out_channels: int) -> Versioned:
-        model = Versioned(in_channels, 8, out_channels)
+        model = Versioned(in_channels, 8, out_channels=out_channels)
         model.version = 3
         return model
 
@@ -116,5 +116,5 @@ def test_a_state_that_is_no_tensor_is_kept_and_loaded(
         trained(datamodule, make_fit(max_epochs=1), tmp_path, build, config)
     (path,) = tmp_path.rglob("*.ckpt")
     assert load_checkpoint(config, datamodule, path).version == 3
-    torch.save(Versioned(16, 8, 7).state_dict(), path)
+    torch.save(Versioned(16, 8, out_channels=7).state_dict(), path)
     assert load_checkpoint(config, datamodule, path).version == 0

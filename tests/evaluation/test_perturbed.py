@@ -32,7 +32,7 @@ class Counted(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.model = GCN(FEATURES, 8, CLASSES)
+        self.model = GCN(FEATURES, 8, out_channels=CLASSES)
         self.passes = 0
 
     def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
@@ -78,7 +78,7 @@ class Stuck(Ensemble):
 @pytest.mark.parametrize("threat", ["white_box", "adaptive"])
 def test_an_ensemble_is_never_above_the_control_and_says_so(threat: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model, data = GCN(FEATURES, 8, CLASSES), drawn_data()
+    model, data = GCN(FEATURES, 8, out_channels=CLASSES), drawn_data()
     fit(model, data, max_epochs=30, accelerator="cpu")
     budget = Budget(40, 20, feature_limits=(-30.0, 30.0))
     attacks = {"stuck": Stuck(), "auto": AutoInjection(num_steps=0)}
@@ -132,7 +132,10 @@ def test_the_trace_leaves_out_more_flips_than_the_budget_allows() -> None:
 
 def test_passes_of_the_adaptive_form_count() -> None:
     torch.manual_seed(0)
-    model, given = GCNSVD(FEATURES, 8, CLASSES), {"attacks": PGD(num_steps=5), "budget": BUDGET}
+    model, given = (
+        GCNSVD(FEATURES, 8, out_channels=CLASSES),
+        {"attacks": PGD(num_steps=5), "budget": BUDGET},
+    )
     found = [evaluate(model, DATA, threat=of, **given) for of in ("white_box", "adaptive")]
     assert found[0]["pgd"].effort["forwards"] == found[1]["pgd"].effort["forwards"] > 5
 

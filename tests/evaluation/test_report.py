@@ -123,7 +123,9 @@ def test_every_printed_report_says_the_range_of_features() -> None:
     report = replace(REPORT, attacks=[moving], budget=replace(REPORT.budget, node_ratio=0.1))
     assert "features of 10 % moved by 0.1, within -1 to 1\n" in str(report)
     noise = BiSmoothing(samples=20, budgets=(0, 1))
-    attacked = partial(certify, GCN(DATA.x.size(1), 8, 7), DATA, certificate=noise, progress=False)
+    attacked = partial(
+        certify, GCN(DATA.x.size(1), 8, out_channels=7), DATA, certificate=noise, progress=False
+    )
     assert "inject features -1 to 2" in str(attacked(attacks="random", feature_limits=(-1, 2)))
     assert "inject features" not in str(attacked())
 
@@ -149,7 +151,7 @@ def test_graphs_share_the_features_that_no_attack_changed(tmp_path: Path) -> Non
     data = citation_like_graph(num_nodes=100, num_edges=200, num_features=500)
     attacks = ["pgd", "dice", PGDModification(num_steps=2)]
     budget = Budget(2, 3, node_ratio=0.1, edge_ratio=0.1)
-    model, x = GCN(500, 4, 7), data.x.clone()
+    model, x = GCN(500, 4, out_channels=7), data.x.clone()
     run = partial(evaluate, model, budget=budget, attacks=attacks, progress=False)
     report = run(data.clone(), store=tmp_path / "cache")
     cached = run(data, store=tmp_path / "cache")

@@ -45,7 +45,7 @@ def test_fewest_edges_are_found_where_they_can_be_counted(kind: Kind, needed: li
 
 def test_a_model_that_sees_no_edge_needs_no_defence() -> None:
     data = graph()
-    mlp = MLP(data.num_features, 8, 7)
+    mlp = MLP(data.num_features, 8, out_channels=7)
     found = attack_each(mlp, data, 1, kind="injection", nodes=range(20), progress=False)
     assert set(found["edges"].dropna()) == {0}
     assert found["edges"].isna().tolist() == (found["margin"] > 0).tolist()
@@ -84,7 +84,7 @@ def test_every_target_is_in_a_group(margin: list[float], target: int) -> None:
 
 @pytest.mark.parametrize("kind", ["modification", "injection"])
 def test_a_model_of_half_precision_is_attacked(kind: Kind) -> None:
-    model = GCN(graph().num_features, 8, 7).bfloat16()
+    model = GCN(graph().num_features, 8, out_channels=7).bfloat16()
     found = attack_each(model, graph(), 1, kind=kind, nodes=range(3), progress=False)
     assert found["margin"].notna().all()
 
@@ -92,4 +92,4 @@ def test_a_model_of_half_precision_is_attacked(kind: Kind) -> None:
 @pytest.mark.parametrize("wrong", [{"max_edges": 0}, {"kind": "both"}, {"nodes": [10**6]}])
 def test_a_wrong_value_is_named(wrong: dict[str, object]) -> None:
     with without_type_checks(), pytest.raises(ValueError, match=next(iter(wrong))):
-        attack_each(GCN(8, 8, 7), graph(), **{"progress": False} | wrong)
+        attack_each(GCN(8, 8, out_channels=7), graph(), **{"progress": False} | wrong)

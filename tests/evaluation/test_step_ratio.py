@@ -23,11 +23,11 @@ def data(make_datamodule: Callable[..., Any]) -> Data:
 
 def pde(solver: Solver, t_end: float = 1.0, flow: type[Flow] = Heat) -> GraphPDE:
     torch.manual_seed(0)
-    return GraphPDE(16, 8, 4, flow=partial(flow, t_end=t_end), solver=solver).eval()
+    return GraphPDE(16, 8, out_channels=4, flow=partial(flow, t_end=t_end), solver=solver).eval()
 
 
 def test_a_model_without_equal_steps_has_no_ratio(data: Data) -> None:
-    for model in (pde(Solver("dopri5")), GCN(16, 8, 4).eval()):
+    for model in (pde(Solver("dopri5")), GCN(16, 8, out_channels=4).eval()):
         assert step_ratio(model, data) is None
         assert list(step_flags(step_ratio(model, data))) == []
 

@@ -50,7 +50,7 @@ def never(*_: Any) -> TrainedModel:
 @pytest.mark.parametrize("adjoint", [True, False])
 def test_white_box_differentiates_the_solver_either_way(*, adjoint: bool) -> None:
     solver = Solver("rk4", num_steps=8, adjoint=not adjoint)
-    victim = trained(GraphPDE(4, 8, 3, flow=Heat, solver=solver))
+    victim = trained(GraphPDE(4, 8, out_channels=3, flow=Heat, solver=solver))
     (attacked,) = WhiteBox(adjoint=adjoint).attacked_models(victim, never).values()
     assert all(layer.solver.adjoint is adjoint for layer in attacked.model.layers)
     assert all(layer.solver.adjoint is not adjoint for layer in victim.model.layers)
@@ -59,7 +59,7 @@ def test_white_box_differentiates_the_solver_either_way(*, adjoint: bool) -> Non
 @pytest.mark.parametrize("cls", [GNNGuard, GCNSVD])
 def test_an_adaptive_attacker_differentiates_the_defence(cls: type[nn.Module]) -> None:
     torch.manual_seed(0)  # of others, the guard may prune every edge
-    victim = trained(cls(4, 8, 3, gradient="detached"))
+    victim = trained(cls(4, 8, out_channels=3, gradient="detached"))
     threat = WhiteBox(name="adaptive", gradient="exact")
     (attacked,) = threat.attacked_models(victim, never).values()
     assert attacked.state == victim.state
@@ -99,7 +99,7 @@ def test_what_reads_edge_values_is_trained_on_them_and_nothing_else(
     assert on_values.state != on_ones.state
 
     def gat(in_channels: int, out_channels: int) -> nn.Module:
-        return GAT(in_channels, 8, out_channels)
+        return GAT(in_channels, 8, out_channels=out_channels)
 
     assert isinstance(valued.untrained(gat), GAT)
 

@@ -58,7 +58,7 @@ def codes(row: Any) -> set[str]:
 def gcn() -> nn.Module:
     """Trained for a moment; nobody may change it."""
     torch.manual_seed(0)
-    model = GCN(FEATURES, 8, CLASSES, num_layers=2)
+    model = GCN(FEATURES, 8, out_channels=CLASSES, num_layers=2)
     fit(model, DATA, max_epochs=20, accelerator="cpu", progress=False)
     return model
 
@@ -187,7 +187,7 @@ def test_what_an_attack_writes_in_place_is_counted() -> None:
 
 
 def test_threads_change_no_number() -> None:
-    model = RandomLogits(GCN(FEATURES, 8, CLASSES)).train()
+    model = RandomLogits(GCN(FEATURES, 8, out_channels=CLASSES)).train()
     plain = of(run(model, PGD(num_steps=2)))
     with ThreadPoolExecutor(4) as pool:
         futures = [pool.submit(run, model, PGD(num_steps=2)) for _ in range(4)]
@@ -200,7 +200,7 @@ def test_blindness_to_edges_is_refused_but_of_an_mlp_noted() -> None:
         run(Around(gcn(), lambda x, _: (x, DATA.edge_index)), DICE())
     attacks = [PGD(num_steps=1), DICE(), AutoInjection(num_steps=1), AutoModification(num_steps=1)]
     torch.manual_seed(1)  # an MLP of one class under changed features would be flagged
-    mlp = Around(MLP(FEATURES, 8, CLASSES))
+    mlp = Around(MLP(FEATURES, 8, out_channels=CLASSES))
     report = run(mlp, attacks)
     assert len(report.notes) == 1
     assert all(of.is_bound or of.is_control for of in report.attacks)
@@ -272,8 +272,8 @@ def collapsing() -> nn.Module:
 @pytest.mark.parametrize(
     ("tested", "surrogate", "raised"),
     [
-        (lambda: MLP(FEATURES, 8, CLASSES), rounding, set()),
-        (collapsing, lambda: GCN(FEATURES, 8, CLASSES), {"one_class"}),
+        (lambda: MLP(FEATURES, 8, out_channels=CLASSES), rounding, set()),
+        (collapsing, lambda: GCN(FEATURES, 8, out_channels=CLASSES), {"one_class"}),
     ],
 )
 def test_a_flag_belongs_to_the_model_it_was_measured_on(

@@ -31,11 +31,13 @@ ONE = {"speit": ATTACKS["speit"]}
 
 def heat(in_channels: int, out_channels: int) -> nn.Module:
     solver = Solver("euler", num_steps=NUM_STEPS)
-    return GraphPDE(in_channels, 8, out_channels, flow=Heat, solver=solver, num_layers=NUM_LAYERS)
+    return GraphPDE(
+        in_channels, 8, out_channels=out_channels, flow=Heat, solver=solver, num_layers=NUM_LAYERS
+    )
 
 
 def sampling(in_channels: int, out_channels: int) -> nn.Module:
-    return RobustGCN(in_channels, 8, out_channels, sample_at_test=True)
+    return RobustGCN(in_channels, 8, out_channels=out_channels, sample_at_test=True)
 
 
 @pytest.fixture(scope="module")

@@ -138,7 +138,7 @@ def test_a_flow_reads_an_option_of_its_solver_or_it_is_refused(flow: str, key: s
     def logits(**options: Any) -> Tensor:
         torch.manual_seed(0)
         solver = Solver(**({"method": "midpoint", "num_steps": 2} | options))
-        model = GraphPDE(6, 8, 3, flow=flow, solver=solver, num_layers=2).eval()
+        model = GraphPDE(6, 8, out_channels=3, flow=flow, solver=solver, num_layers=2).eval()
         with torch.no_grad():
             return model(random_signal(0, 6).float(), random_edges(0, symmetric=True)[0])
 

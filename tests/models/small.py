@@ -28,7 +28,7 @@ def build_model(cls: Callable[..., nn.Module], **options: object) -> nn.Module:
 
 
 def gcn(in_channels: int, out_channels: int) -> nn.Module:
-    return GCN(in_channels, 8, out_channels)
+    return GCN(in_channels, 8, out_channels=out_channels)
 
 
 def edges(*, weighted: bool = False, seed: int = 0) -> tuple[Tensor, Tensor | None]:

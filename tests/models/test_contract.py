@@ -16,10 +16,12 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from robust_diffusion import models
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.flows.base import ModulatedFlow
 from robust_diffusion.models.stack import takes_features
 from robust_diffusion.operators import SparseFeatures, sparse_features
+from robust_diffusion.system.lazy import typed_imports
 from robust_diffusion.training import NodeClassification
 from tests import oracles, tutorials
 from tests.configs import composed
@@ -222,6 +224,13 @@ def test_an_edge_listed_twice_counts_by_total_weight(
     if option(case) not in ("beltrami_guard", "gnn_guard") and not modulated:
         total = weight.index_add(0, twice, weight[twice])
         torch.testing.assert_close(doubled, model(x, edge_index, total))
+
+
+def test_the_third_position_of_a_model_is_free() -> None:
+    """PyG's is the number of layers, which would be taken for the number of classes."""
+    for name in typed_imports(models.__name__):
+        parameter = inspect.signature(getattr(models, name)).parameters.get("out_channels")
+        assert parameter is None or parameter.kind is inspect.Parameter.KEYWORD_ONLY, name
 
 
 NONE = torch.zeros(2, 0, dtype=torch.long)

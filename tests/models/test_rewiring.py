@@ -124,7 +124,7 @@ def test_a_network_takes_edges_of_weight_0_for_none(
     for counting in both_ways(monkeypatch):
         graph, x = large_graph(), random_signal(nodes=60)
         options = {"flow": name, "solver": Solver("rk4", num_steps=2), "rewiring": Rewiring()}
-        model = GraphPDE(x.size(1), 8, 3, num_layers=2, **options).double().train()
+        model = GraphPDE(x.size(1), 8, out_channels=3, num_layers=2, **options).double().train()
         logits = model(x, graph.edge_index)
         logits.square().sum().backward()
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
@@ -147,7 +147,7 @@ class Once(Flow):
 
 def test_edges_are_ranked_by_what_a_flow_computes_once_per_solve() -> None:
     graph, x = large_graph(), random_signal(nodes=60)
-    model = GraphPDE(x.size(1), 8, 3, flow=Once, rewiring=Rewiring()).double().train()
+    model = GraphPDE(x.size(1), 8, out_channels=3, flow=Once, rewiring=Rewiring()).double().train()
     assert model(x, graph.edge_index).isfinite().all()
 
 
@@ -175,7 +175,7 @@ def options(module: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("flow", FLOWS)
 def test_a_flow_by_its_name_is_that_of_command_line(compose: Callable[..., Any], flow: str) -> None:
     configured = instantiate(compose(f"flow={flow}").model)(in_channels=5, out_channels=3)
-    model = GraphPDE(5, 64, 3, flow=flow)
+    model = GraphPDE(5, 64, out_channels=3, flow=flow)
     assert type(model.layers[0].flow) is type(configured.layers[0].flow)
     assert options(model.layers[0].flow) == options(configured.layers[0].flow)
     own, same = ({**vars(of.layers[0].solver), "_watch": None} for of in (model, configured))

@@ -202,9 +202,14 @@ PAIRS = [
     (*(Mine(act=lambda x, slope=slope: torch.maximum(x, slope * x)) for slope in (0.1, 0.2)),),
     (pyg.GCN(3, 4, 2, 2), pyg.GCN(3, 4, 2, 2, dropout=0.5)),
     (pyg.GCN(3, 4, 2, 2), pyg.GCN(3, 4, 2, 2, act="elu")),
-    (GraphPDE(3, 4, 2, flow="heat"), GraphPDE(3, 4, 2, flow="heat_plus")),
-    (*(GraphPDE(3, 4, 2, solver=Solver("rk4", num_steps=1, adjoint=of)) for of in (True, False)),),
-    (GNNGuard(3, 4, 2), GNNGuard(3, 4, 2, gradient="detached")),
+    (GraphPDE(3, 4, out_channels=2, flow="heat"), GraphPDE(3, 4, out_channels=2, flow="heat_plus")),
+    (
+        *(
+            GraphPDE(3, 4, out_channels=2, solver=Solver("rk4", num_steps=1, adjoint=of))
+            for of in (True, False)
+        ),
+    ),
+    (GNNGuard(3, 4, out_channels=2), GNNGuard(3, 4, out_channels=2, gradient="detached")),
     (PGD(num_steps=1), PGD(num_steps=2)),
     (torch.relu, torch.tanh),
     (GradientInjection(loss="logit"), GradientInjection(loss="margin")),
@@ -243,7 +248,7 @@ from robust_diffusion import models
 from robust_diffusion.records.content import object_key
 print(object_key([torch.relu, torch.ops.aten.relu, {"a", "b"}, torch.device("cpu")]))
 for name in ("GCN", "GAT", "GraphPDE", "GNNGuard", "RobustGCN", "BeltramiGuard"):
-    print(object_key(getattr(models, name)(3, 4, 2)))
+    print(object_key(getattr(models, name)(3, 4, out_channels=2)))
 print(object_key(threading.Lock()))
 """
 

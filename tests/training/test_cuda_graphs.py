@@ -64,7 +64,7 @@ def captured(run: CapturedPasses) -> list[bool]:
 
 
 def test_a_replay_leaves_buffers_and_random_numbers_to_the_pass_itself() -> None:
-    model = GCN(5, 8, 3, dropout=0.5)
+    model = GCN(5, 8, out_channels=3, dropout=0.5)
     expected = copy.deepcopy(model)
     torch.manual_seed(0)
     plain = [expected(X, EDGES) for _ in range(2)]
@@ -92,7 +92,7 @@ def test_state_on_the_host_is_not_frozen() -> None:
 
 @pytest.mark.parametrize("changed", ["rate", "weight", "data", "buffer"])
 def test_attributes_changed_since_the_recording_count(changed: str) -> None:
-    model = GCN(5, 8, 3, dropout=0.5)
+    model = GCN(5, 8, out_channels=3, dropout=0.5)
     model.register_buffer("seen", torch.zeros(2))
     run = CapturedPasses(model)
     run(X, EDGES)
@@ -115,7 +115,7 @@ def test_a_recording_that_fails_drops_those_before(monkeypatch: pytest.MonkeyPat
     generator = SimpleNamespace(device=torch.device("cpu"), graphsafe_set_state=states.append)
     monkeypatch.setattr(torch.cuda, "default_generators", [generator])
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    model = GCN(5, 8, 3)
+    model = GCN(5, 8, out_channels=3)
     run = CapturedPasses(model)
     run(X, EDGES)
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", None)
@@ -128,7 +128,7 @@ def test_a_recording_that_fails_drops_those_before(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("obstacle", ["hook", "error"])
 def test_an_obstacle_leaves_plain_passes(obstacle: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = GCN(5, 8, 3)
+    model = GCN(5, 8, out_channels=3)
     if obstacle == "hook":
         next(model.children()).register_forward_hook(lambda *_: None)
     else:
@@ -149,7 +149,7 @@ def test_a_training_by_replays_is_the_same(
             module, "CapturedPasses", lambda m: passes.append(CapturedPasses(m)) or passes[-1]
         )
         torch.manual_seed(0)
-        model = GCN(16, 8, 7, dropout=0.5).eval()
+        model = GCN(16, 8, out_channels=7, dropout=0.5).eval()
         fit = Fit(trainer, max_epochs=4, progress_bar=False)
         trained = fit(model, make_datamodule(), directory=tmp_path / device)
         weights.append(torch.cat([p.flatten() for p in trained.module.parameters()]))

@@ -465,7 +465,7 @@ class Attack(ABC):
         >>> from robust_diffusion.models import GCN
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> attack(GCN(8, 8, 7), data, Budget(2, 3), PGD(num_steps=2))
+        >>> attack(GCN(8, 8, out_channels=7), data, Budget(2, 3), PGD(num_steps=2))
         PerturbedGraph(100 + 2 nodes, 166 edges)
     """
 

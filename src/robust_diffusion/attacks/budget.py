@@ -74,7 +74,7 @@ class Budget:
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=50)
         >>> data.x = (data.x > 1).float()
         >>> budget = Budget(3, 4, features="binary", max_words=20)
-        >>> new = attack(GCN(50, 8, 7), data, budget, PGD(num_steps=60)).x[100:]
+        >>> new = attack(GCN(50, 8, out_channels=7), data, budget, PGD(num_steps=60)).x[100:]
         >>> new.unique().tolist(), bool((new.sum(1) <= 20).all())
         ([0.0, 1.0], True)
     """
@@ -262,7 +262,8 @@ class SpentBudget:
         >>> from robust_diffusion.models import MLP
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> report = evaluate(MLP(8, 8, 7), data, budget=Budget(2, 3), attacks="random")
+        >>> model = MLP(8, 8, out_channels=7)
+        >>> report = evaluate(model, data, budget=Budget(2, 3), attacks="random")
         >>> spent = report["random"].spent
         >>> spent.injected_nodes, spent.injected_edges
         (2, 6)

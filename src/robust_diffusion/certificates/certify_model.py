@@ -155,7 +155,7 @@ def certify(
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=200, num_edges=400, num_features=16)
         >>> _ = torch.manual_seed(0)
-        >>> model = GCN(16, 8, 7)
+        >>> model = GCN(16, 8, out_channels=7)
         >>> _ = fit(model, data, max_epochs=2, accelerator="cpu")
         >>> report = certify(model, data, certificate=SparseSmoothing(samples=20))
         >>> list(report.to_frame().columns)

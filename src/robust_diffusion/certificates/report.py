@@ -100,7 +100,7 @@ class CertificateReport:
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> scheme = SparseSmoothing(samples=20, max_additions=1)
-        >>> report = certify(GCN(8, 8, 7), data, certificate=scheme, progress=False)
+        >>> report = certify(GCN(8, 8, out_channels=7), data, certificate=scheme, progress=False)
         >>> report.certified(additions=1, deletions=0).shape == report.nodes.shape
         True
     """

@@ -188,7 +188,7 @@ class SmoothedModel(nn.Module):
         >>> import torch
         >>> from robust_diffusion.certificates import SmoothedModel, SparseSmoothing
         >>> from robust_diffusion.models import GCN
-        >>> model = SmoothedModel(GCN(5, 4, 3).eval(), SparseSmoothing(), draws=8)
+        >>> model = SmoothedModel(GCN(5, 4, out_channels=3).eval(), SparseSmoothing(), draws=8)
         >>> model(torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])).shape
         torch.Size([3, 3])
     """

@@ -120,7 +120,7 @@ def evaluate(
         >>> from robust_diffusion.attacks import PGD
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=200, num_edges=400, num_features=16)
-        >>> model = GraphPDE(16, 8, 7, flow="heat")
+        >>> model = GraphPDE(16, 8, out_channels=7, flow="heat")
         >>> _ = fit(model, data, max_epochs=2, accelerator="cpu")
         >>> budget = Budget(max_injected_nodes=3, max_edges_per_injected_node=3)
         >>> report = evaluate(model, data, attacks=PGD(num_steps=2), budget=budget)
@@ -255,7 +255,7 @@ def attack(
         >>> from robust_diffusion.models import GCN
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(2, 3), "random")
+        >>> graph = attack(GCN(8, 8, out_channels=7), data, Budget(2, 3), "random")
         >>> graph.to_data().num_nodes
         102
     """

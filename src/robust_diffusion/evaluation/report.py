@@ -78,7 +78,8 @@ class AttackReport:
         >>> from robust_diffusion.models import MLP
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> report = evaluate(MLP(8, 8, 7), data, budget=Budget(2, 3), attacks="random")
+        >>> model = MLP(8, 8, out_channels=7)
+        >>> report = evaluate(model, data, budget=Budget(2, 3), attacks="random")
         >>> report["random"].is_control, report["random"].kind
         (True, 'injection')
     """
@@ -204,7 +205,8 @@ class RobustnessReport:
         >>> from robust_diffusion.models import MLP
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> report = evaluate(MLP(8, 8, 7), data, budget=Budget(2, 3), attacks="random")
+        >>> model = MLP(8, 8, out_channels=7)
+        >>> report = evaluate(model, data, budget=Budget(2, 3), attacks="random")
         >>> report.robust_accuracy == report.clean_accuracy  # an MLP sees no injected node
         True
     """

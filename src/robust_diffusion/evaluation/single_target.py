@@ -79,7 +79,7 @@ def attack_each(
         >>> from robust_diffusion.models import GCN
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> frame = attack_each(GCN(8, 8, 7), data, 2, nodes=range(3), progress=False)
+        >>> frame = attack_each(GCN(8, 8, out_channels=7), data, 2, nodes=range(3), progress=False)
         >>> list(frame.columns)
         ['label', 'degree', 'margin', 'edges', 'max_edges']
     """

@@ -79,7 +79,7 @@ class WhiteBox:
     Examples:
         >>> from robust_diffusion.evaluation import WhiteBox
         >>> from robust_diffusion.models import GNNGuard
-        >>> seen = WhiteBox(gradient="adaptive").seen(GNNGuard(5, 8, 3))
+        >>> seen = WhiteBox(gradient="adaptive").seen(GNNGuard(5, 8, out_channels=3))
         >>> seen.guard.gradient
         'straight_through'
     """

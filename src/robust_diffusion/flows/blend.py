@@ -38,7 +38,8 @@ class Blend(Grand):
         >>> from robust_diffusion import GraphPDE
         >>> from robust_diffusion.flows import Blend
         >>> x, edge_index = torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> GraphPDE(5, 4, 2, flow=lambda width: Blend(width, positions=4))(x, edge_index).shape
+        >>> flow = lambda width: Blend(width, positions=4)
+        >>> GraphPDE(5, 4, out_channels=2, flow=flow)(x, edge_index).shape
         torch.Size([3, 2])
     """
 

@@ -144,7 +144,7 @@ class GCN(NormalizedStack):
         >>> import torch
         >>> from robust_diffusion.models import GCN
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> GCN(5, 8, 3)(x, edge_index).shape
+        >>> GCN(5, 8, out_channels=3)(x, edge_index).shape
         torch.Size([4, 3])
     """
 
@@ -152,8 +152,8 @@ class GCN(NormalizedStack):
         self,
         in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
         *,
+        out_channels: Count,
         num_layers: Layers = 3,
         layer_norm: bool = False,
         dropout: Probability = 0.5,
@@ -185,7 +185,7 @@ class GAT(LayerStack):
         >>> import torch
         >>> from robust_diffusion.models import GAT
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> GAT(5, 8, 3)(x, edge_index).shape
+        >>> GAT(5, 8, out_channels=3)(x, edge_index).shape
         torch.Size([4, 3])
     """
 
@@ -195,8 +195,8 @@ class GAT(LayerStack):
         self,
         in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
         *,
+        out_channels: Count,
         heads: Width = 4,
         num_layers: Layers = 3,
         layer_norm: bool = True,
@@ -232,7 +232,7 @@ class GIN(LayerStack):
         >>> import torch
         >>> from robust_diffusion.models import GIN
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> GIN(5, 8, 3)(x, edge_index).shape
+        >>> GIN(5, 8, out_channels=3)(x, edge_index).shape
         torch.Size([4, 3])
     """
 
@@ -240,8 +240,8 @@ class GIN(LayerStack):
         self,
         in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
         *,
+        out_channels: Count,
         batch_norm: bool = True,
         num_layers: Layers = 3,
         layer_norm: bool = True,
@@ -302,7 +302,7 @@ class GraphSAGE(NormalizedStack):
         >>> import torch
         >>> from robust_diffusion.models import GraphSAGE
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> GraphSAGE(5, 8, 3)(x, edge_index).shape
+        >>> GraphSAGE(5, 8, out_channels=3)(x, edge_index).shape
         torch.Size([4, 3])
     """
 
@@ -310,8 +310,8 @@ class GraphSAGE(NormalizedStack):
         self,
         in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
         *,
+        out_channels: Count,
         variant: _Variant = "original",
         num_layers: Layers = 3,
         layer_norm: bool = True,
@@ -364,7 +364,7 @@ class RobustGCN(nn.Module):
         >>> import torch
         >>> from robust_diffusion.models import RobustGCN
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> RobustGCN(5, 8, 3)(x, edge_index).shape
+        >>> RobustGCN(5, 8, out_channels=3)(x, edge_index).shape
         torch.Size([4, 3])
     """
 
@@ -375,8 +375,8 @@ class RobustGCN(nn.Module):
         self,
         in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
         *,
+        out_channels: Count,
         num_layers: Layers = 3,
         dropout: Probability = 0.5,
         sample_at_test: bool = False,

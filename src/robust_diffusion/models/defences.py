@@ -50,7 +50,7 @@ class GNNGuard(LayerStack):
         >>> import torch
         >>> from robust_diffusion.models import GNNGuard
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> GNNGuard(5, 8, 3)(x, edge_index).shape
+        >>> GNNGuard(5, 8, out_channels=3)(x, edge_index).shape
         torch.Size([4, 3])
     """
 
@@ -58,8 +58,8 @@ class GNNGuard(LayerStack):
         self,
         in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
         *,
+        out_channels: Count,
         threshold: Threshold = 0.1,
         gradient: Gradient = "exact",
         num_layers: Layers = 3,
@@ -110,7 +110,7 @@ class GCNJaccard(SwitchableGradient, LayerStack):
         >>> import torch
         >>> from robust_diffusion.models import GCNJaccard
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> GCNJaccard(5, 8, 3)(x, edge_index).shape
+        >>> GCNJaccard(5, 8, out_channels=3)(x, edge_index).shape
         torch.Size([4, 3])
     """
 
@@ -118,8 +118,8 @@ class GCNJaccard(SwitchableGradient, LayerStack):
         self,
         in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
         *,
+        out_channels: Count,
         threshold: Share = 0.01,
         gradient: Gradient = "exact",
         num_layers: Layers = 3,
@@ -211,7 +211,7 @@ class GCNSVD(SwitchableGradient, LayerStack):
         >>> import torch
         >>> from robust_diffusion.models import GCNSVD
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> GCNSVD(5, 8, 3, rank=2)(x, edge_index).shape
+        >>> GCNSVD(5, 8, out_channels=3, rank=2)(x, edge_index).shape
         torch.Size([4, 3])
     """
 
@@ -219,8 +219,8 @@ class GCNSVD(SwitchableGradient, LayerStack):
         self,
         in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
         *,
+        out_channels: Count,
         rank: Count = 50,
         gradient: Gradient = "exact",
         negative_degree: NegativeDegree = "zero",
@@ -289,7 +289,7 @@ class SoftMedianGDC(SwitchableGradient, LayerStack):
         >>> import torch
         >>> from robust_diffusion.models import SoftMedianGDC
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> SoftMedianGDC(5, 8, 3)(x, edge_index).shape
+        >>> SoftMedianGDC(5, 8, out_channels=3)(x, edge_index).shape
         torch.Size([4, 3])
     """
 
@@ -297,8 +297,8 @@ class SoftMedianGDC(SwitchableGradient, LayerStack):
         self,
         in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
         *,
+        out_channels: Count,
         temperature: Positive = 0.5,
         teleport: Share = 0.15,
         num_iterations: Steps = 50,

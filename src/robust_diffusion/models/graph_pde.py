@@ -39,8 +39,7 @@ class GraphPDE(nn.Module):
     Args:
         in_channels: Number of input features.
         hidden_channels: Width of every hidden layer, or one width each; 64 in the paper's tables.
-        out_channels: Number of classes; required, and passed by name if `hidden_channels` is
-            omitted.
+        out_channels: Number of classes; passed by name.
         flow: Function that builds a flow from its width, called for every layer; or a name in
             `flows.FLOWS`, for the default options.
         solver: Solver that integrates the flows, or the name of a method; `None` for two steps
@@ -54,8 +53,7 @@ class GraphPDE(nn.Module):
             the Beltrami flow, this is the paper's BeltramiGuard.
 
     Raises:
-        ConfigError: The number of classes is missing, the flow is unknown, or a value is out of
-            range.
+        ConfigError: The flow is unknown, or a value is out of range.
 
     Examples:
         >>> import torch
@@ -74,8 +72,8 @@ class GraphPDE(nn.Module):
         self,
         in_channels: Count,
         hidden_channels: Width | Sequence[Width] = 64,
-        out_channels: Count | None = None,
         *,
+        out_channels: Count,
         flow: Callable[[int], Flow] | str = "beltrami",
         solver: Solver | Method | None = None,
         num_layers: Layers = 3,
@@ -85,11 +83,6 @@ class GraphPDE(nn.Module):
         guard: Guard | None = None,
     ) -> None:
         super().__init__()
-        if out_channels is None:
-            raise ConfigError(
-                f"model.out_channels: missing; GraphPDE({in_channels}, out_channels=...) has "
-                "hidden layers of 64"
-            )
         widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
         build = FLOWS[check_choice("flow", flow, FLOWS)] if isinstance(flow, str) else flow
         if isinstance(flow, Flow):
@@ -239,7 +232,7 @@ class BeltramiGuard(GraphPDE):
         >>> import torch
         >>> from robust_diffusion.models import BeltramiGuard
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> BeltramiGuard(5, 8, 3)(x, edge_index).shape
+        >>> BeltramiGuard(5, 8, out_channels=3)(x, edge_index).shape
         torch.Size([4, 3])
     """
 
@@ -247,8 +240,8 @@ class BeltramiGuard(GraphPDE):
         self,
         in_channels: Count,
         hidden_channels: Width | Sequence[Width] = 64,
-        out_channels: Count | None = None,
         *,
+        out_channels: Count,
         threshold: Threshold = 0.1,
         reweight: bool = True,
         gradient: Gradient = "exact",
@@ -262,7 +255,7 @@ class BeltramiGuard(GraphPDE):
         super().__init__(
             in_channels,
             hidden_channels,
-            out_channels,
+            out_channels=out_channels,
             flow=flow,
             solver=solver,
             num_layers=num_layers,

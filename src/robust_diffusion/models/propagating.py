@@ -55,7 +55,7 @@ class MLP(LayerStack):
         >>> import torch
         >>> from robust_diffusion.models import MLP
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> MLP(5, 8, 3)(x, edge_index).shape
+        >>> MLP(5, 8, out_channels=3)(x, edge_index).shape
         torch.Size([4, 3])
     """
 
@@ -63,8 +63,8 @@ class MLP(LayerStack):
         self,
         in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
         *,
+        out_channels: Count,
         num_layers: Layers = 3,
         layer_norm: bool = True,
         dropout: Probability = 0.5,
@@ -160,7 +160,7 @@ class APPNP(PropagatingMLP):
         >>> import torch
         >>> from robust_diffusion.models import APPNP
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> APPNP(5, 8, 3)(x, edge_index).shape
+        >>> APPNP(5, 8, out_channels=3)(x, edge_index).shape
         torch.Size([4, 3])
     """
 
@@ -168,8 +168,8 @@ class APPNP(PropagatingMLP):
         self,
         in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
         *,
+        out_channels: Count,
         num_iterations: Steps = 3,
         teleport: Share = 0.01,
         edge_dropout: Probability = 0.1,
@@ -246,7 +246,7 @@ class ElasticGNN(PropagatingMLP):
         >>> import torch
         >>> from robust_diffusion.models import ElasticGNN
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> ElasticGNN(5, 8, 3)(x, edge_index).shape
+        >>> ElasticGNN(5, 8, out_channels=3)(x, edge_index).shape
         torch.Size([4, 3])
     """
 
@@ -254,8 +254,8 @@ class ElasticGNN(PropagatingMLP):
         self,
         in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
         *,
+        out_channels: Count,
         num_iterations: Steps = 10,
         lambda1: NonNegative = 3.0,
         lambda2: NonNegative = 3.0,
@@ -320,7 +320,7 @@ class GPRGNN(PropagatingMLP):
         >>> import torch
         >>> from robust_diffusion.models import GPRGNN
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> GPRGNN(5, 8, 3)(x, edge_index).shape
+        >>> GPRGNN(5, 8, out_channels=3)(x, edge_index).shape
         torch.Size([4, 3])
     """
 
@@ -328,8 +328,8 @@ class GPRGNN(PropagatingMLP):
         self,
         in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
         *,
+        out_channels: Count,
         num_iterations: Steps = 10,
         teleport: Share = 0.1,
         num_layers: Layers = 3,
@@ -384,7 +384,7 @@ class RUNG(SwitchableGradient, PropagatingMLP):
         >>> import torch
         >>> from robust_diffusion.models import RUNG
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> RUNG(5, 8, 3)(x, edge_index).shape
+        >>> RUNG(5, 8, out_channels=3)(x, edge_index).shape
         torch.Size([4, 3])
     """
 
@@ -394,8 +394,8 @@ class RUNG(SwitchableGradient, PropagatingMLP):
         self,
         in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
         *,
+        out_channels: Count,
         num_iterations: Steps = 10,
         gamma: Positive = 6.0,
         smoothing: Probability = 0.9,

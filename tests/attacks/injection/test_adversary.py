@@ -74,7 +74,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 @pytest.mark.parametrize(("kind", "name"), list(zip(MODELS, cycle(BACKENDS))))
 def test_steps_raise_the_loss_of_every_model(kind: str, name: str) -> None:
     torch.manual_seed(0)
-    model, clean = MODELS[kind](16, 8, 7).train(), view()
+    model, clean = MODELS[kind](16, 8, out_channels=7).train(), view()
     with backend(name):
         attack = attacker(model, num_steps=5, step_size=0.01, loss="logit")
         first, later = attack(clean), [attack(clean) for _ in range(4)][-1]
@@ -115,4 +115,4 @@ class Blind(GCN):
 
 def test_a_model_without_a_gradient_is_refused() -> None:
     with pytest.raises(TrainingError, match=r"Blind.*adversary=none"):
-        attacker(Blind(16, 8, 7))(view())
+        attacker(Blind(16, 8, out_channels=7))(view())

@@ -71,18 +71,24 @@ class Unweighted(nn.Module):
 
 euler = partial(GraphPDE, solver=Solver("euler", num_steps=1), num_layers=2)
 FORMS: dict[str, Callable[[], nn.Module]] = {
-    "gcn": partial(GCN, 16, 8, 7, num_layers=2),
-    "gat": partial(GAT, 16, 8, 7, num_layers=2),
-    "guard": partial(GNNGuard, 16, 8, 7, num_layers=2),
-    "beltrami": partial(euler, 16, 8, 7),
-    "grand": partial(euler, 16, 8, 7, flow="grand"),
+    "gcn": partial(GCN, 16, 8, out_channels=7, num_layers=2),
+    "gat": partial(GAT, 16, 8, out_channels=7, num_layers=2),
+    "guard": partial(GNNGuard, 16, 8, out_channels=7, num_layers=2),
+    "beltrami": partial(euler, 16, 8, out_channels=7),
+    "grand": partial(euler, 16, 8, out_channels=7, flow="grand"),
     "adjoint": partial(
-        GraphPDE, 16, 8, 7, flow="heat", num_layers=1, solver=Solver("rk4", adjoint=True)
+        GraphPDE,
+        16,
+        8,
+        out_channels=7,
+        flow="heat",
+        num_layers=1,
+        solver=Solver("rk4", adjoint=True),
     ),
     "beltrami_guard": partial(
-        BeltramiGuard, 16, 8, 7, solver=Solver("euler", num_steps=1), num_layers=2
+        BeltramiGuard, 16, 8, out_channels=7, solver=Solver("euler", num_steps=1), num_layers=2
     ),
-    "mean": lambda: MeanOverDraws(GCN(16, 8, 7, num_layers=2), draws=2),
+    "mean": lambda: MeanOverDraws(GCN(16, 8, out_channels=7, num_layers=2), draws=2),
     "unweighted": Unweighted,
 }
 
@@ -127,7 +133,7 @@ def test_slopes_are_the_difference_quotients_of_all_targets_margins(name: str) -
 
 def test_slopes_of_the_adaptive_form_see_edges_that_a_guard_prunes() -> None:
     torch.manual_seed(0)
-    model = GNNGuard(16, 8, 7, num_layers=2)
+    model = GNNGuard(16, 8, out_channels=7, num_layers=2)
     own, features, placement = doubled(model)
     other = replace(own, model=adaptive_form(model))
     exact, through = (placement.slopes(form, features) for form in (own, other))
@@ -137,7 +143,7 @@ def test_slopes_of_the_adaptive_form_see_edges_that_a_guard_prunes() -> None:
 
 
 def test_slopes_leave_model_and_gradient_mode_as_they_are() -> None:
-    model = GCN(16, 8, 7)
+    model = GCN(16, 8, out_channels=7)
     tried, features, placement = doubled(model)
     before = state(model)
     for mode in (True, False):

@@ -20,11 +20,11 @@ from tests.drawn import CLASSES, FEATURES, drawn_data
 
 def flow(name: str) -> GraphPDE:
     solver = Solver("rk4", num_steps=2, adjoint=True)
-    return GraphPDE(FEATURES, 4, CLASSES, flow=name, solver=solver, num_layers=2)
+    return GraphPDE(FEATURES, 4, out_channels=CLASSES, flow=name, solver=solver, num_layers=2)
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
-    "gcn": lambda: GCN(FEATURES, 4, CLASSES),
+    "gcn": lambda: GCN(FEATURES, 4, out_channels=CLASSES),
     **{name: partial(flow, name) for name in ("beltrami", "grand", "uniform_modulation", "hang")},
 }
 
@@ -85,7 +85,9 @@ def test_a_model_with_parametrized_weights_is_trained(norm: str) -> None:
 def test_only_edges_at_targets_are_flipped() -> None:
     data, targets = drawn_data(), torch.arange(30)
     meta = MetaGRBCD(num_steps=3, num_epochs=2, block_size=60)
-    found = attack(GCN(FEATURES, 4, CLASSES), data, Budget(edge_ratio=1.0), meta, nodes=targets)
+    found = attack(
+        GCN(FEATURES, 4, out_channels=CLASSES), data, Budget(edge_ratio=1.0), meta, nodes=targets
+    )
     pairs = flipped(data.edge_index, found.edge_index, len(data.x))
     assert pairs.numel()
     assert torch.isin(pairs, targets).any(0).all()
@@ -94,7 +96,7 @@ def test_only_edges_at_targets_are_flipped() -> None:
 def test_edges_are_cut_as_well_as_added() -> None:
     data = drawn_data()
     meta = MetaGRBCD(num_steps=6, num_epochs=3, block_size=50)
-    model = GCN(FEATURES, 4, CLASSES)
+    model = GCN(FEATURES, 4, out_channels=CLASSES)
     found = attack(model, data, Budget(edge_ratio=0.2), meta, nodes=~data.train_mask)
     spent = spent_budget(data, found)
     assert spent.removed_edges > 0

@@ -126,7 +126,8 @@ class AutoInjection(Ensemble):
         >>> from robust_diffusion.models import GCN
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(2, 3), AutoInjection(num_steps=2))
+        >>> model = GCN(8, 8, out_channels=7)
+        >>> graph = attack(model, data, Budget(2, 3), AutoInjection(num_steps=2))
         >>> graph.to_data().num_nodes
         102
     """

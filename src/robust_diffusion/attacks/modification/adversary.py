@@ -39,7 +39,7 @@ class FlipAdversary:
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> result = fit(
-        ...     GCN(8, 8, 7),
+        ...     GCN(8, 8, out_channels=7),
         ...     data,
         ...     max_epochs=2,
         ...     accelerator="cpu",

@@ -69,9 +69,8 @@ class AutoModification(Ensemble):
         >>> from robust_diffusion.models import GCN
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(
-        ...     GCN(8, 8, 7), data, Budget(edge_ratio=0.2), AutoModification(num_steps=1)
-        ... )
+        >>> model = GCN(8, 8, out_channels=7)
+        >>> graph = attack(model, data, Budget(edge_ratio=0.2), AutoModification(num_steps=1))
         >>> bool(graph.to_data().injected_mask.any())
         False
     """
