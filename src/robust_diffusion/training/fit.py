@@ -117,7 +117,9 @@ class BestWeights(pl.Callback):
                 self.state = deepcopy(pl_module.state_dict())
 
 
-def _write_checkpoint(module: NodeClassification, epoch: int, folder: Path, stem: str) -> Path:
+def _write_checkpoint(
+    module: NodeClassification, epoch: int, folder: Path, description: str
+) -> Path:
     """Write a checkpoint that Lightning loads, to a name that no other fit has taken."""
     checkpoint = {
         "state_dict": module.state_dict(),
@@ -126,6 +128,7 @@ def _write_checkpoint(module: NodeClassification, epoch: int, folder: Path, stem
         "pytorch-lightning_version": version("pytorch-lightning"),
     }
     torch.save(checkpoint, file := io.BytesIO())
+    stem = "-".join([*re.findall(r"[\w.+-]+", description), "best"])
     for number in count():
         path = folder / (f"{stem}-v{number}.ckpt" if number else f"{stem}.ckpt")
         with suppress(FileExistsError):
@@ -256,11 +259,10 @@ class Fit:
             "val_loss", patience=self.patience, min_delta=self.min_delta, check_finite=False
         )
         bar = [EpochProgressBar(description)] if self.progress_bar else []
+        callbacks = [best, stopping, *bar, *callbacks]
         with quiet_lightning():
             trainer = self._build_trainer(
-                max_epochs=self.max_epochs,
-                logger=logger,
-                callbacks=[best, stopping, *bar, *callbacks],
+                max_epochs=self.max_epochs, logger=logger, callbacks=callbacks
             )
             start = time.perf_counter()
             try:
@@ -271,8 +273,14 @@ class Fit:
                 if best.epoch:
                     module.load_state_dict(best.state)
                     if directory is not None:
-                        stem = "-".join([*re.findall(r"[\w.+-]+", description), "best"])
-                        path = _write_checkpoint(module, best.epoch, directory, stem)
+                        path = _write_checkpoint(module, best.epoch, directory, description)
+        self._check_validated(best)
+        message = "%s: %d epochs (best %d) in %.1f s, best validation accuracy %.2f %%"
+        epochs = trainer.current_epoch
+        log.info(message, description, epochs, best.epoch, seconds, 100 * best.accuracy)
+        return FitResult(module.eval(), epochs, seconds, best.accuracy, path, best.epoch)
+
+    def _check_validated(self, best: BestWeights) -> None:
         if not best.epoch:
             raise TrainingError(
                 "no epoch was trained and validated, so there is no model; the options of trainer "
@@ -283,10 +291,6 @@ class Fit:
                 "the loss of the validation nodes is NaN after every epoch; lower "
                 f"{self.key}.learning_rate={self.learning_rate} or check the features"
             )
-        message = "%s: %d epochs (best %d) in %.1f s, best validation accuracy %.2f %%"
-        epochs = trainer.current_epoch
-        log.info(message, description, epochs, best.epoch, seconds, 100 * best.accuracy)
-        return FitResult(module.eval(), epochs, seconds, best.accuracy, path, best.epoch)
 
     def trainer(self) -> pl.Trainer:
         """Build a trainer for tests, on the device of the training."""
