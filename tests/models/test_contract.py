@@ -16,8 +16,9 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion import models
+from robust_diffusion import flows, models
 from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows.base import ModulatedFlow
 from robust_diffusion.models.stack import takes_features
 from robust_diffusion.operators import SparseFeatures, sparse_features
@@ -25,7 +26,7 @@ from robust_diffusion.system.lazy import typed_imports
 from robust_diffusion.training import NodeClassification
 from tests import oracles, tutorials
 from tests.configs import composed
-from tests.graphs import CHANNELS, CLUSTERS, clustered_edges, random_signal
+from tests.graphs import CHANNELS, CLUSTERS, clustered_edges, random_signal, without_type_checks
 
 Case = tuple[str, ...]
 
@@ -224,6 +225,21 @@ def test_an_edge_listed_twice_counts_by_total_weight(
     if option(case) not in ("beltrami_guard", "gnn_guard") and not modulated:
         total = weight.index_add(0, twice, weight[twice])
         torch.testing.assert_close(doubled, model(x, edge_index, total))
+
+
+@pytest.mark.parametrize("package", [models, flows])
+def test_every_constructor_checks_its_arguments(package: Any) -> None:
+    classes = [getattr(package, name) for name in typed_imports(package.__name__)]
+    key = "in_channels" if package is models else "channels"
+    widths = {"hidden_channels": 4, "out_channels": 3} if package is models else {}
+    checked = 0
+    for cls in classes:
+        is_abstract = not isinstance(cls, type) or inspect.isabstract(cls)
+        if not is_abstract and next(iter(inspect.signature(cls).parameters), "") == key:
+            with without_type_checks(), pytest.raises(ConfigError, match=f"{key}=x: must be"):
+                cls("x", **widths)
+            checked += 1
+    assert checked > 10
 
 
 def test_the_third_position_of_a_model_is_free() -> None:

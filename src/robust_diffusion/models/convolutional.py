@@ -127,6 +127,7 @@ class GINConv(pyg.GINConv):  # type: ignore[misc]
         return (1 + self.eps) * x + spmm(graph.full_weight, x, graph)  # type: ignore[no-any-return]
 
 
+@validated("model")
 class GCN(NormalizedStack):
     """Graph convolutional network: relu(D^{-1/2} (A + I) D^{-1/2} X W) per layer.
 
@@ -171,6 +172,7 @@ def gcn_convs(widths: Sequence[int]) -> list[GCNConv]:
     return convs
 
 
+@validated("model")
 class GAT(LayerStack):
     """Graph attention network: additive attention, concatenated heads, one head in the last layer.
 
@@ -215,6 +217,7 @@ class GAT(LayerStack):
         return lambda conv, x: conv(x, graph)
 
 
+@validated("model")
 class GIN(LayerStack):
     """Graph isomorphism network: MLP((1 + eps) x + sum of neighbours), then an MLP for the classes.
 
@@ -287,6 +290,7 @@ _Variant = Literal["original", "grb"]
 """Root term of a layer: `original` uses x, `grb` uses relu(P x), as for neighbours."""
 
 
+@validated("model")
 class GraphSAGE(NormalizedStack):
     """GraphSAGE with pooling: W x + W' pool over the neighbourhood of relu(P x), on unit features.
 

@@ -9,7 +9,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from robust_diffusion.checks import Count, Layers, Positive, Probability, Share, Steps, Width
+from robust_diffusion.checks import (
+    Count,
+    Layers,
+    Positive,
+    Probability,
+    Share,
+    Steps,
+    Width,
+    validated,
+)
 from robust_diffusion.models.adaptive import SwitchableGradient
 from robust_diffusion.models.convolutional import gcn_convs
 from robust_diffusion.models.guard import Guard, Threshold
@@ -37,6 +46,7 @@ from robust_diffusion.operators.edges import VALUES_AT_A_TIME
 from robust_diffusion.system.tensor_hashes import ByTensor
 
 
+@validated("model")
 class GNNGuard(LayerStack):
     """Graph convolutions along edges that `Guard` has pruned and re-weighted before each layer.
 
@@ -88,6 +98,7 @@ class GNNGuard(LayerStack):
         return apply
 
 
+@validated("model")
 class GCNJaccard(SwitchableGradient, LayerStack):
     """Graph convolutions along edges whose ends share words: sum min / sum max of their counts.
 
@@ -190,6 +201,7 @@ NegativeDegree = Literal["zero", "grb"]
 disconnects the node; `grb` is GRB's code, where one such row turns every logit into NaN."""
 
 
+@validated("model")
 class GCNSVD(SwitchableGradient, LayerStack):
     """Graph convolutions along the best rank-k approximation of the adjacency matrix.
 
@@ -261,6 +273,7 @@ _SMALLEST = 1e-12
 """Keeps the gradient of the distance from the median finite at 0."""
 
 
+@validated("model")
 class SoftMedianGDC(SwitchableGradient, LayerStack):
     """Graph convolutions on a diffused graph that trust neighbours near their median.
 

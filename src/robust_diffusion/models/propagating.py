@@ -20,6 +20,7 @@ from robust_diffusion.checks import (
     Share,
     Steps,
     Width,
+    validated,
 )
 from robust_diffusion.models.adaptive import SwitchableGradient
 from robust_diffusion.models.stack import (
@@ -43,6 +44,7 @@ from robust_diffusion.operators import (
 )
 
 
+@validated("model")
 class MLP(LayerStack):
     """Multi-layer perceptron on each node's features alone: relu(X W + b) per layer.
 
@@ -78,6 +80,7 @@ class MLP(LayerStack):
         return run_layer
 
 
+@validated("model")
 class PropagatingMLP(LayerStack):
     """Base of MLPs whose predictions are propagated along the edges; see `propagated`.
 
@@ -139,6 +142,7 @@ _Variant = Literal["original", "grb"]
 logits first pass ReLU and dropout, and dropped edges stay dropped, without scaling."""
 
 
+@validated("model")
 class APPNP(PropagatingMLP):
     """MLP, then personalised PageRank of its predictions: Z <- (1 - alpha) A Z + alpha H.
 
@@ -221,6 +225,7 @@ class APPNP(PropagatingMLP):
         return (1 - self.teleport) * spmm(weights, z, graph) + self.teleport * restart
 
 
+@validated("model")
 class ElasticGNN(PropagatingMLP):
     """MLP, then steps towards a smooth signal Z near its predictions H.
 
@@ -302,6 +307,7 @@ class ElasticGNN(PropagatingMLP):
         )
 
 
+@validated("model")
 class GPRGNN(PropagatingMLP):
     """MLP, then generalised PageRank of its predictions: sum over k of w_k A^k H, w learned.
 
@@ -359,6 +365,7 @@ _SMALLEST = 0.01
 """Smallest distance of two nodes; shorter distances count as this."""
 
 
+@validated("model")
 class RUNG(SwitchableGradient, PropagatingMLP):
     """MLP, then robust aggregation of its predictions by a minimax concave penalty.
 

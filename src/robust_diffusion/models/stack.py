@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch_geometric.nn.dense import Linear
 
-from robust_diffusion.checks import validated
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.operators import (
     AnyFeatures,
@@ -97,8 +96,8 @@ class LayerStack(nn.Module, ABC):
     """Base of models with LayerNorm, layer, activation and dropout; the last has no activation.
 
     A subclass computes `layer_widths`, builds layers between them, passes these to `stack`, and
-    defines in `along` how a layer is applied to a graph. Its constructor names every argument; a
-    value that does not fit its annotation raises a `ConfigError`.
+    defines in `along` how a layer is applied to a graph. Its constructor names every argument, and
+    `@validated("model")` has a value that does not fit its annotation raise a `ConfigError`.
 
     Args:
         widths: Number of features before, between and after the layers.
@@ -109,11 +108,6 @@ class LayerStack(nn.Module, ABC):
     normalizes_by_degree = False
     takes_features = True
     activation: Callable[[Tensor], Tensor] = staticmethod(torch.relu)
-
-    def __init_subclass__(cls, **options: Any) -> None:  # keywords of the class statement
-        """Validate the constructor arguments of every model against their annotations."""
-        super().__init_subclass__(**options)
-        validated("model")(cls)
 
     def __init__(self, widths: Sequence[int], *, layer_norm: bool, dropout: float) -> None:
         super().__init__()
