@@ -101,7 +101,7 @@ def _softmax_over_weight(scores: Tensor, graph: Graph) -> Tensor:
     peak = row_max(scores if weight is None else scores.masked_fill(weight == 0, -torch.inf), graph)
     exponential = (scores - gather_dst(peak, graph)).clamp_max_(MAX_EXPONENT).exp_()
     total = row_sum(exponential if weight is None else weight * exponential, graph)
-    scale = (total != 0) / total.clamp_min(torch.finfo(total.dtype).tiny)
+    scale = (total > 0) / total.clamp_min(torch.finfo(total.dtype).tiny)
     return exponential * gather_dst(scale, graph)
 
 
@@ -120,8 +120,7 @@ class _EdgeDot(torch.autograd.Function):
     def forward(ctx: Any, key: Tensor, query: Tensor, graph: Graph) -> Tensor:
         ctx.save_for_backward(key, query)
         ctx.graph = graph
-        ends = zip(_by_head(key), _by_head(query), strict=True)
-        return _together([_dots(x, y, graph) for x, y in ends])
+        return _dots(key, query, graph)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -144,14 +143,19 @@ def _together(heads: list[Tensor]) -> Tensor:
     return heads[0][:, None] if len(heads) == 1 else torch.stack(heads, 1)  # stacking copies
 
 
-def _dots(x: Tensor, y: Tensor, graph: Graph) -> Tensor:
-    """Return <x_u, y_v> of every edge v -> u, without autograd."""
-    if kernels := kernels_for(x, y):
-        return kernels.dots(x, y, graph)
+def _dots(key: Tensor, query: Tensor, graph: Graph) -> Tensor:
+    """Return <key_u, query_v> of every edge v -> u and head, without autograd."""
+    kernels = kernels_for(key, query)
     # sampled_addmm takes no more entries than the matrix has places; duplicate edges can exceed it.
-    fits = graph.num_edges <= graph.num_nodes**2
-    if not (fits and _is_plain(x) and x.dtype == y.dtype):
-        return (gather_dst(x, graph) * gather_src(y, graph)).sum(1)
+    fits = graph.num_edges <= graph.num_nodes**2 and key.dtype == query.dtype
+    if kernels is None and not (fits and _is_plain(key)):
+        return (gather_dst(key, graph) * gather_src(query, graph)).sum(-1)
+    dots = _sampled if kernels is None else kernels.dots
+    ends = zip(_by_head(key), _by_head(query), strict=True)
+    return _together([dots(x, y, graph) for x, y in ends])
+
+
+def _sampled(x: Tensor, y: Tensor, graph: Graph) -> Tensor:
     # On narrow features that are not a multiple of 8, sampled_addmm is several times slower.
     if padding := -x.size(1) % 8:
         x, y = F.pad(x, (0, padding)), F.pad(y, (0, padding))
