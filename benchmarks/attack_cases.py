@@ -7,11 +7,11 @@ from unittest.mock import patch
 import torch
 from measure import by_turns, summary
 from networks import ONE_STEP, epoch_of, load, network
-from torch_geometric.data import Data
 
-from robust_diffusion.attacks import SPEIT, AutoInjection, Budget, GradientInjection
+from robust_diffusion.attacks import SPEIT, AutoInjection, Budget, GradientInjection, Task
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN
+from robust_diffusion.models.victim import Victim
 from robust_diffusion.operators import set_backend
 
 BACKENDS = ("torch", "compiled")
@@ -26,12 +26,14 @@ def white_box(repeat: int) -> dict[str, Any]:
     """Measure white-box SPEIT through Beltrami on Cora, 100 steps, 50 nodes x 50 edges."""
     datamodule = load("cora")
     graph, targets = datamodule.graph, datamodule.target_nodes
-    known = Data(x=graph.x, edge_index=graph.edge_index)
+    truth = Task(graph, targets, graph.y)
     attack = SPEIT(num_steps=100)
 
     def run(model: torch.nn.Module, backend: str) -> None:
         set_backend(backend)
-        attack(model, known, targets, BUDGET, torch.Generator().manual_seed(0))
+        victim = Victim(model, graph.x, graph.edge_index)
+        task = truth.attacker_view(victim, knows_labels=False)
+        attack(victim, task, BUDGET, torch.Generator().manual_seed(0))
 
     small = network(datamodule, ONE_STEP).eval()
     large = network(datamodule, TWO_STEPS, hidden_channels=128, num_layers=4).eval()
@@ -54,16 +56,16 @@ def auto(repeat: int) -> dict[str, Any]:
     for _ in range(EPOCHS):
         epoch()
     graph, targets = datamodule.graph, datamodule.target_nodes
-    known = Data(x=graph.x, edge_index=graph.edge_index, y=graph.y)
+    truth = Task(graph, targets, graph.y)
     attacks = {"auto": AutoInjection(), "gradient_injection": GradientInjection()}
     accuracy: dict[str, float] = {}
 
     def run(name: str) -> None:
         generator = torch.Generator().manual_seed(0)
-        attacked = attacks[name](model, known, targets, BUDGET, generator)
-        with torch.no_grad():
-            predicted = model(attacked.x, attacked.edge_index).argmax(1)[targets]
-        accuracy[name] = float((predicted == graph.y[targets]).double().mean())
+        victim = Victim(model, graph.x, graph.edge_index)
+        task = truth.attacker_view(victim, knows_labels=True)
+        attacked = attacks[name](victim, task, BUDGET, generator)
+        accuracy[name] = truth.accuracy(victim.predict(attacked))
 
     runs = {name: partial(run, name) for name in attacks}
     seconds = by_turns(runs, repeat=max(1, repeat // 5), warm_up=0)
@@ -76,13 +78,15 @@ def rows(repeat: int) -> dict[str, Any]:
     """Measure SPEIT on Coauthor, 20 steps: fixed rows separate, or concatenated in each step."""
     datamodule = load("coauthor")
     graph, targets = datamodule.graph, datamodule.target_nodes
-    known = Data(x=graph.x, edge_index=graph.edge_index)
+    truth = Task(graph, targets, graph.y)
     budget, attack = Budget(100, 200, (-0.04, 1.0)), SPEIT(num_steps=20)
     torch.manual_seed(0)
     model = GCN(datamodule.num_features, 64, out_channels=datamodule.num_classes).eval()
 
     def run() -> None:
-        attack(model, known, targets, budget, torch.Generator().manual_seed(0))
+        victim = Victim(model, graph.x, graph.edge_index)
+        task = truth.attacker_view(victim, knows_labels=False)
+        attack(victim, task, budget, torch.Generator().manual_seed(0))
 
     def put_together() -> None:
         with patch.object(GCN, "takes_features", new=False):

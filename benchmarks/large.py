@@ -26,10 +26,11 @@ from networks import ONE_STEP, load
 from torch import nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks import SPEIT, Budget
+from robust_diffusion.attacks import SPEIT, Budget, Task
 from robust_diffusion.data import Clusters, GraphDataModule
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.models import GCN, GraphPDE
+from robust_diffusion.models.victim import Victim
 from robust_diffusion.training import Fit
 
 RESULTS = Path(__file__).with_name("results") / "large.json"
@@ -85,9 +86,10 @@ def _measured(datamodule: GraphDataModule, given: argparse.Namespace) -> dict[st
     clock(f"train {given.flow}")
     graph, targets = datamodule.graph, datamodule.target_nodes
     budget = Budget(max(50, targets.numel() // 200), EDGES_PER_NODE).resolve(graph.x)
-    known = Data(x=graph.x, edge_index=graph.edge_index)
+    attacked_model = Victim(surrogate, graph.x, graph.edge_index)
+    task = Task(graph, targets, graph.y).attacker_view(attacked_model, knows_labels=False)
     generator = torch.Generator().manual_seed(0)
-    attacked = SPEIT(num_steps=given.steps)(surrogate, known, targets, budget, generator)
+    attacked = SPEIT(num_steps=given.steps)(attacked_model, task, budget, generator)
     clock(f"SPEIT, {given.steps} steps")
     accuracy = {"clean": _accuracy(model, graph, graph.x, graph.edge_index, targets)}
     accuracy["SPEIT"] = _accuracy(model, graph, attacked.x, attacked.edge_index, targets)

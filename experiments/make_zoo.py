@@ -28,7 +28,7 @@ from robust_diffusion.config import PUBLISHED
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.inventory import open_dataset
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
-from robust_diffusion.evaluation.evaluate_model import subject_of
+from robust_diffusion.evaluation.evaluate_model import probed
 from robust_diffusion.evaluation.load import load_weights
 from robust_diffusion.evaluation.zoo import (
     INDEX,
@@ -208,8 +208,11 @@ def accuracies(
         graph: The attacked graph.
         seed: Seed of a model that samples.
     """
-    subject = subject_of(model, datamodule, "test", None, seed=seed)
-    return subject.accuracy_on(subject.graph), subject.accuracy_on(graph)
+    victim, task, _ = probed(model, datamodule, "test", None, seed=seed)
+    with victim:
+        graphs = task.graph, graph
+        clean, attacked = (task.accuracy(victim.predict(one, seed)) for one in graphs)
+    return clean, attacked
 
 
 def write_zoo(made: Sequence[Made], directory: Path) -> list[Path]:

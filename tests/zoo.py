@@ -10,7 +10,7 @@ from torch import nn
 from robust_diffusion import Budget, fit, open_dataset
 from robust_diffusion.attacks import RandomInjection
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.evaluation.evaluate_model import subject_of
+from robust_diffusion.evaluation.evaluate_model import probed
 from robust_diffusion.evaluation.zoo import Zoo, ZooEntry, build_recorded, write_index
 from robust_diffusion.system.artifact import Artifact, write_artifact
 from robust_diffusion.system.hashes import file_hash
@@ -44,10 +44,10 @@ def small_zoo(folder: Path, **changes: Any) -> Zoo:
     """GCN on the drawn graph, attacked by chance."""
     datamodule = open_dataset("synthetic")
     model = trained(datamodule)
-    subject = subject_of(model, datamodule, "test", None)
+    victim, task, _ = probed(model, datamodule, "test", None)
     generator = torch.Generator().manual_seed(0)
-    graph = RandomInjection()(model, subject.graph, subject.targets, BUDGET, generator)
-    n = subject.graph.num_nodes
+    graph = RandomInjection()(victim, task, BUDGET, generator)
+    n = task.graph.num_nodes
     no_nodes = torch.zeros(0, dtype=torch.long)
     tensors = {
         "injected_x": graph.x[n:],
@@ -73,10 +73,10 @@ def small_zoo(folder: Path, **changes: Any) -> Zoo:
         config=CONFIG,
         in_channels=datamodule.num_features,
         out_channels=datamodule.num_classes,
-        clean_accuracy=subject.accuracy_on(subject.graph),
-        worst_accuracy=subject.accuracy_on(graph),
+        clean_accuracy=task.accuracy(victim.predict(task.graph)),
+        worst_accuracy=task.accuracy(victim.predict(graph)),
         attack="random",
-        target_nodes=tensor_hash(subject.targets),
+        target_nodes=tensor_hash(task.targets),
     )
     write_index(folder, [replace(entry, **changes)])
     return Zoo.open(folder)

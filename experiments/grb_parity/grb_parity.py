@@ -44,6 +44,7 @@ from robust_diffusion.attacks import (
     Budget,
     PerturbedGraph,
     RandomInjection,
+    Task,
     spent_budget,
 )
 from robust_diffusion.attacks.audit import audit, read_perturbed
@@ -51,6 +52,7 @@ from robust_diffusion.attacks.losses import LossName
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.models import APPNP, GCN, GIN, GRBModel
+from robust_diffusion.models.victim import Victim
 from robust_diffusion.system.files import write_whole
 
 State = Mapping[str, Tensor]
@@ -310,11 +312,12 @@ def by_grb(known: Known, attack: Callable[[dict[str, Any]], Any]) -> dict[str, A
 def by_ours(known: Known, attack: Attack) -> dict[str, Any]:
     """Our attack on GRB's model."""
     graph = known.datamodule.graph
-    clean = Data(x=graph.x, edge_index=graph.edge_index)
     generator = torch.Generator().manual_seed(known.seed)
     started = time.perf_counter()
-    targets = known.datamodule.target_nodes
-    perturbed = attack(known.judge, clean, targets, known.budget, generator)
+    victim = Victim(known.judge, graph.x, graph.edge_index)
+    truth = Task(graph, known.datamodule.target_nodes, graph.y)
+    task = truth.attacker_view(victim, knows_labels=False)
+    perturbed = attack(victim, task, known.budget, generator)
     return outcome(known, perturbed, time.perf_counter() - started)
 
 

@@ -14,9 +14,10 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
 from robust_diffusion.attacks.audit import Violation, audit
-from robust_diffusion.attacks.base import Classifier, Problem
+from robust_diffusion.attacks.task import Task
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.models import GCN
+from robust_diffusion.models.victim import Victim
 from tests import tutorials
 from tests.attacks.graphs import small_graph, trained_gcn
 from tests.configs import composed
@@ -75,28 +76,41 @@ def clean(graph: Data) -> Data:
 BUDGET = Budget(6, 10, (-0.94, 0.94), node_ratio=0.2, edge_ratio=0.3)
 
 
+def victim_and_task(
+    model: Any = None, data: Data | None = None, targets: Tensor | None = None
+) -> tuple[Victim, Task]:
+    """The GCN, a function or a victim, and what its attacker knows.
+
+    These are the classes of the graph if it has some; the model, which is not probed, predicts the
+    others.
+    """
+    data = clean(graph()) if data is None else data
+    model = trained() if model is None else model
+    victim = model if isinstance(model, Victim) else Victim(model, data.x, data.edge_index)
+    predicted = victim.clean_logits.argmax(1)
+    labels = predicted if data.y is None else torch.where(data.y >= 0, data.y, predicted)
+    return victim, Task(data, graph().index_test if targets is None else targets, labels)
+
+
+def right(perturbed: PerturbedGraph, model: Any = None) -> int:
+    """Number of test nodes that the GCN, or another model, still classifies as before."""
+    victim, task = victim_and_task(model)
+    with torch.no_grad():
+        return task.right(victim(perturbed.x, perturbed.edge_index))
+
+
 def run(
     attack: Attack,
     *,
-    model: Classifier | None = None,
+    model: Any = None,
     data: Data | None = None,
     targets: Tensor | None = None,
     budget: Budget = BUDGET,
     seed: int = 0,
 ) -> PerturbedGraph:
     """The attack on the GCN at the test nodes, unless said otherwise."""
-    return attack(
-        trained() if model is None else model,
-        clean(graph()) if data is None else data,
-        graph().index_test if targets is None else targets,
-        budget,
-        torch.Generator().manual_seed(seed),
-    )
-
-
-def problem(model: Classifier | None = None) -> Problem:
-    """What an attack on it at the test nodes looks at."""
-    return Problem("any", model or trained(), clean(graph()), graph().index_test)
+    victim, task = victim_and_task(model, data, targets)
+    return attack(victim, task, budget, torch.Generator().manual_seed(seed))
 
 
 def same(a: PerturbedGraph, b: PerturbedGraph) -> bool:

@@ -23,12 +23,12 @@ from tests.attacks.contract import (
     make,
     names,
     options,
-    problem,
     random_states,
     run,
     same,
     state,
     trained,
+    victim_and_task,
 )
 from tests.attacks.graphs import mean_of_neighbours, nan_gradient, without_gradient
 from tests.graphs import without_type_checks
@@ -198,10 +198,10 @@ def test_fewer_targets_than_edges_get_one_edge_each_of_a_new_node(name: str) -> 
 
 def harm(attack: Attack, budget: Budget) -> tuple[float, float]:
     """Loss and share of errors against the model's own clean predictions."""
-    perturbed, tried = run(attack, budget=budget), problem()
-    logits = trained()(perturbed.x, perturbed.edge_index)[tried.targets]
-    errors = (logits.argmax(1) != tried.labels).double().mean()
-    return F.cross_entropy(logits, tried.labels).item(), errors.item()
+    perturbed, (_, task) = run(attack, budget=budget), victim_and_task()
+    logits = trained()(perturbed.x, perturbed.edge_index)[task.targets]
+    errors = (logits.argmax(1) != task.labels).double().mean()
+    return F.cross_entropy(logits, task.labels).item(), errors.item()
 
 
 @pytest.mark.parametrize("name", BY_FEATURES)
@@ -227,11 +227,11 @@ def test_similarity_to_the_neighbours_is_raised_by_homophily(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["fgsm", "speit"])
 def test_the_loss_that_is_named_is_the_one_that_rises(name: str) -> None:
-    tried, reached = problem(), []
+    (_, task), reached = victim_and_task(), []
     for loss in ("cross_entropy", "own_logit"):
         made = run(make(name, loss=loss))
-        logits = trained()(made.x, made.edge_index)[tried.targets]
-        reached.append(logits.gather(1, tried.labels[:, None]).mean())
+        logits = trained()(made.x, made.edge_index)[task.targets]
+        reached.append(logits.gather(1, task.labels[:, None]).mean())
     assert reached[1] < reached[0]
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 import torch
@@ -28,8 +27,9 @@ from robust_diffusion.attacks.injection import auto
 from robust_diffusion.attacks.injection.edge_placement import Placement
 from robust_diffusion.models import GNNGuard
 from robust_diffusion.models.adaptive import SwitchableGradient
+from robust_diffusion.models.victim import Victim
 from robust_diffusion.system.artifact import Artifact
-from tests.attacks.contract import clean, graph, make, names, problem, run, same, trained
+from tests.attacks.contract import clean, graph, make, names, run, same, trained, victim_and_task
 from tests.attacks.graphs import nan_gradient, rounded, without_gradient
 
 STEPS = 3
@@ -38,7 +38,9 @@ MODIFIED = Budget(0, 0, (-0.94, 0.94), node_ratio=0.2, edge_ratio=0.2, epsilon=0
 
 
 def accuracy(model: Callable[..., Tensor], perturbed: PerturbedGraph) -> float:
-    return problem(model).right(perturbed.x, perturbed.edge_index) / 60
+    _, task = victim_and_task(model)
+    with torch.no_grad():
+        return task.accuracy(model(perturbed.x, perturbed.edge_index))
 
 
 @cache
@@ -166,8 +168,6 @@ def test_a_form_without_gradient_leaves_few_edges_to_the_other(
 class Noisy(nn.Module):
     """Samples in each pass, its labels too."""
 
-    samples = True
-
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return trained()(x, edge_index) + 0.5 * torch.randn(x.size(0), 7)
 
@@ -175,7 +175,7 @@ class Noisy(nn.Module):
 def test_a_model_that_samples_is_judged_by_its_mean() -> None:
     """Noise alone flips the targets of a single pass; of the mean, the attack has to."""
     torch.manual_seed(0)
-    noisy = Noisy().forward  # which does not say that it samples
+    noisy = Victim.probe(Noisy(), graph().x, graph().edge_index)
     perturbed = run(AutoInjection(num_steps=8), model=noisy, budget=INJECTED)
     assert any(name.startswith("adaptive") for name in perturbed.part_accuracy)
     assert accuracy(trained(), perturbed) < 0.85
@@ -253,26 +253,9 @@ def resumable(
     attack: Ensemble = INJECTION,
     budget: Budget = INJECTED,
 ) -> PerturbedGraph:
-    generator = torch.Generator().manual_seed(0)
-    given = (model, clean(graph()), graph().index_test, budget, generator)
+    given = (*victim_and_task(model), budget, torch.Generator().manual_seed(0))
     with seeded(0):
-        return attack(*given) if keep is None else attack.run(*given, keep=keep)
-
-
-class Counting(AutoInjection):
-    """Overrides `run`."""
-
-    calls = 0
-
-    def run(self, *args: Any, **named: Any) -> PerturbedGraph:
-        self.calls += 1
-        return super().run(*args, **named)
-
-
-def test_a_run_of_a_subclass_is_the_one_that_is_called() -> None:
-    attack = Counting(num_steps=0)
-    assert same(resumable(trained(), attack=attack), resumable(trained(), Memory(), attack))
-    assert attack.calls == 2
+        return attack(*given) if keep is None else attack(*given, keep=keep)
 
 
 def test_the_ascents_go_on_where_a_search_leaves_next_to_nothing(

@@ -12,19 +12,21 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import (
     DICE,
+    PGD,
     Attack,
     Budget,
     PerturbedGraph,
     PGDModification,
     RandomInjection,
+    Task,
     spent_budget,
 )
 from robust_diffusion.evaluation import flags
 from robust_diffusion.evaluation.flag_codes import CODES
-from robust_diffusion.evaluation.flags import Task
 from robust_diffusion.flows import Dragon, Frond, Grand, Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import MLP, GNNGuard, GraphPDE
+from robust_diffusion.models.victim import Victim
 from tests.attacks import contract
 
 BUDGET = Budget(max_injected_nodes=5, max_edges_per_injected_node=6, feature_limits=(-1.0, 1.0))
@@ -52,6 +54,33 @@ def injected() -> PerturbedGraph:
     return contract.run(RandomInjection(), budget=BUDGET)
 
 
+def victim(model: Any) -> Victim:
+    return Victim(model, contract.graph().x, contract.graph().edge_index)
+
+
+def result_of(
+    task: Task,
+    attack: Attack,
+    perturbed: PerturbedGraph,
+    model: Any = None,
+    budget: Budget = BUDGET,
+) -> flags.AttackResult:
+    """An attack's result on a model, by default the GCN."""
+    attacked = victim(contract.trained() if model is None else model)
+    return flags.AttackResult(
+        name=attack.name,
+        attack=attack,
+        budget=budget,
+        victim=attacked,
+        graph=perturbed,
+        labels=task.labels,
+        before=attacked.predict(task.graph)[task.targets],
+        after=attacked.predict(perturbed)[task.targets],
+        spent=spent_budget(task.graph, perturbed),
+        effort={},
+    )
+
+
 def codes(found: Iterable[flags.Flag]) -> list[str]:
     return [flag.code for flag in found]
 
@@ -62,11 +91,10 @@ def test_only_a_model_without_edges_is_blind(
     sizes, classes = (graph.num_features, 8), graph.num_classes
     pruned = replace(injected, x=injected.x.clone())
     pruned.x[graph.num_nodes :] = 0  # like nothing, so that every new edge is pruned
-    assert flags.is_blind_to_edges(MLP(*sizes, out_channels=classes).eval(), task, injected)
-    assert not flags.is_blind_to_edges(contract.trained(), task, injected)
-    assert not flags.is_blind_to_edges(
-        GNNGuard(*sizes, out_channels=classes, threshold=0.5).eval(), task, pruned
-    )
+    assert flags.is_blind(victim(MLP(*sizes, out_channels=classes).eval()), task, injected)
+    assert not flags.is_blind(victim(contract.trained()), task, injected)
+    guard = GNNGuard(*sizes, out_channels=classes, threshold=0.5).eval()
+    assert not flags.is_blind(victim(guard), task, pruned)
 
 
 @pytest.mark.parametrize(
@@ -85,15 +113,16 @@ def test_only_a_model_without_edges_is_blind(
 def test_a_gradient_that_misleads_is_caught(
     task: Task, injected: PerturbedGraph, fake: Any, expected: list[str]
 ) -> None:
-    model = fake(contract.trained())
-    assert codes(flags.gradient_flags(model, task, injected)) == expected
+    given = result_of(task, PGD(), injected, fake(contract.trained()))
+    assert codes(flags.gradient_flags(given.victim, task, given)) == expected
 
 
 def test_an_injected_node_without_an_edge_is_none_without_a_gradient(
     task: Task, injected: PerturbedGraph
 ) -> None:
     isolated = replace(injected, x=torch.cat([injected.x, injected.x[-6:]]))
-    assert codes(flags.gradient_flags(contract.trained(), task, isolated)) == []
+    given = result_of(task, PGD(), isolated)
+    assert codes(flags.gradient_flags(given.victim, task, given)) == []
 
 
 @pytest.mark.parametrize(
@@ -110,9 +139,9 @@ def test_a_budget_allows_nothing_if_no_limit_does(
     task: Task, graph: Data, attack: Attack, budget: Budget, *, raised: bool
 ) -> None:
     unchanged = PerturbedGraph(graph.x, graph.edge_index, graph.num_nodes)
-    model = contract.trained()
-    attempt = flags.Attempt(task, model, attack, budget, None, unchanged, {}, "", reused=False)
-    assert codes(flags.budget_allows_nothing(attempt)) == ["budget_allows_nothing"] * raised
+    given = result_of(task, attack, unchanged, budget=budget)
+    found = flags.budget_allows_nothing(given.victim, task, given)
+    assert codes(found) == ["budget_allows_nothing"] * raised
 
 
 def part_flags(parts: list[float]) -> Iterable[flags.Flag]:
@@ -179,17 +208,19 @@ def pde(flow: type, t_end: float, graph: Data, solver: Solver | None = None) -> 
 
 @pytest.fixture(scope="module")
 def task(graph: Data) -> Task:
-    return Task(graph, graph.index_test, torch.device("cpu"))
+    return Task(graph, graph.index_test, graph.y)
 
 
 # One Euler step of 200 on dZ/dt = (A - I) Z leaves the stable region.
 @pytest.mark.parametrize(("flow", "t_end"), [(Heat, 200.0), (Grand, 0.01)])
 def test_a_coarse_solver_is_told(task: Task, flow: type, t_end: float) -> None:
-    victim = pde(flow, t_end, task.graph)
-    logits = task.logits_of(victim, task.graph)
-    found = list(flags.prediction_flags(victim, task, task.graph, logits))
+    model = victim(pde(flow, t_end, task.graph))
+    logits = model.predict(task.graph)[task.targets]
+    found = list(flags.prediction_flags(model, task, task.graph, logits))
     assert codes(found) == ["solvers_disagree"] * (flow is Heat)
-    broken = list(flags.prediction_flags(MLP(3, 3, out_channels=3), task, task.graph, logits / 0))
+    broken = list(
+        flags.prediction_flags(victim(MLP(3, 3, out_channels=3)), task, task.graph, logits / 0)
+    )
     assert codes(broken) == ["logits_not_finite"]
 
 
@@ -205,16 +236,16 @@ def test_the_flag_names_the_solver_that_was_compared(
     task: Task, flow: type, solver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flags, "_POINT", -1.0)  # every difference is flagged
-    victim = pde(flow, 1.0, task.graph)
-    logits = task.logits_of(victim, task.graph)
-    (flag,) = flags.prediction_flags(victim, task, task.graph, logits)
+    model = victim(pde(flow, 1.0, task.graph))
+    logits = model.predict(task.graph)[task.targets]
+    (flag,) = flags.prediction_flags(model, task, task.graph, logits)
     assert f"%, {solver} " in flag.detail
 
 
 def test_an_adaptive_solver_agrees_with_itself_at_tighter_tolerances(task: Task) -> None:
-    victim = pde(Heat, 10.0, task.graph, Solver("dopri5"))  # four steps of RK4 are unstable
-    logits = task.logits_of(victim, task.graph)
-    assert codes(flags.prediction_flags(victim, task, task.graph, logits)) == []
+    model = victim(pde(Heat, 10.0, task.graph, Solver("dopri5")))  # four steps of RK4 are unstable
+    logits = model.predict(task.graph)[task.targets]
+    assert codes(flags.prediction_flags(model, task, task.graph, logits)) == []
 
 
 def test_a_random_model_and_a_budget_left_are_told(
@@ -222,7 +253,8 @@ def test_a_random_model_and_a_budget_left_are_told(
 ) -> None:
     gcn = contract.trained()
     for model, expected in ((gcn, []), (RandomLogits(gcn), ["stochastic"])):
-        assert codes(flags.stochastic(model, task)) == expected
+        probed = Victim.probe(model, graph.x, graph.edge_index)
+        assert codes(flags.random_flags(probed)) == expected
     spent = spent_budget(graph, injected)
     for allowed, expected in ((5, []), (6, ["budget_unspent"])):
         budget = replace(BUDGET, max_injected_nodes=allowed)

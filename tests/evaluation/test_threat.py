@@ -15,6 +15,7 @@ from robust_diffusion.flows import Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GAT, GCNSVD, GNNGuard, GraphPDE
 from robust_diffusion.models.edge_values import OnEdgeValues
+from robust_diffusion.models.victim import Victim
 from robust_diffusion.records.store import ArtifactStore
 from tests.backends import backend
 from tests.graphs import without_type_checks
@@ -43,35 +44,32 @@ def test_a_threat_that_cannot_be(make_fit: Make, surrogates: Any, options: Any, 
         BlackBox(surrogates, make_fit(), **options)
 
 
-def never(*_: Any) -> TrainedModel:
-    raise AssertionError("a white-box attacker trains nothing")
+X, EDGES = torch.rand(3, 4), torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
 
 
 @pytest.mark.parametrize("adjoint", [True, False])
 def test_white_box_differentiates_the_solver_either_way(*, adjoint: bool) -> None:
     solver = Solver("rk4", num_steps=8, adjoint=not adjoint)
-    victim = trained(GraphPDE(4, 8, out_channels=3, flow=Heat, solver=solver))
-    (attacked,) = WhiteBox(adjoint=adjoint).attacked_models(victim, never).values()
-    assert all(layer.solver.adjoint is adjoint for layer in attacked.model.layers)
-    assert all(layer.solver.adjoint is not adjoint for layer in victim.model.layers)
+    victim = Victim(GraphPDE(4, 8, out_channels=3, flow=Heat, solver=solver), X, EDGES)
+    attacked = WhiteBox(adjoint=adjoint).form(victim)
+    assert all(layer.solver.adjoint is adjoint for layer in attacked.module.layers)
+    assert all(layer.solver.adjoint is not adjoint for layer in victim.module.layers)
 
 
 @pytest.mark.parametrize("cls", [GNNGuard, GCNSVD])
 def test_an_adaptive_attacker_differentiates_the_defence(cls: type[nn.Module]) -> None:
     torch.manual_seed(0)  # of others, the guard may prune every edge
-    victim = trained(cls(4, 8, out_channels=3, gradient="detached"))
-    threat = WhiteBox(name="adaptive", gradient="exact")
-    (attacked,) = threat.attacked_models(victim, never).values()
-    assert attacked.state == victim.state
-    edge_index = torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
+    victim = Victim(cls(4, 8, out_channels=3, gradient="detached"), X, EDGES)
+    attacked = WhiteBox(name="adaptive", gradient="exact").form(victim)
+    assert attacked.weights == victim.weights
     weight = torch.full((6,), 0.7, requires_grad=True)
-    (gradient,) = torch.autograd.grad(
-        attacked.model(torch.rand(3, 4), edge_index, weight).sum(), weight
-    )
+    with attacked:
+        logits = attacked(torch.rand(3, 4), EDGES, weight)
+    (gradient,) = torch.autograd.grad(logits.sum(), weight)
     assert gradient.abs().sum() > 0
     if cls is GNNGuard:  # declares a form of its own
-        (adaptive,) = WhiteBox(gradient="adaptive").attacked_models(victim, never).values()
-        forms = [of.model.guard.gradient for of in (adaptive, victim)]
+        adaptive = WhiteBox(gradient="adaptive").form(victim)
+        forms = [of.module.guard.gradient for of in (adaptive, victim)]
         assert forms == ["straight_through", "detached"]
 
 

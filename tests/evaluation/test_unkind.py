@@ -4,6 +4,7 @@ import copy
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -24,12 +25,13 @@ from robust_diffusion.attacks import (
     GradientInjection,
     PerturbedGraph,
     PGDModification,
+    Task,
 )
 from robust_diffusion.attacks.injection.base import InjectionAttack
 from robust_diffusion.attacks.modification.base import ModificationAttack
 from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.models import GCN, MLP
-from robust_diffusion.models.checked import sorted_row
+from robust_diffusion.models.victim import Victim, sorted_row
 from tests.attacks.contract import make
 from tests.drawn import CLASSES, FEATURES, drawn_data
 from tests.evaluation.test_evaluate_model import MODELS, trained
@@ -92,11 +94,12 @@ def test_a_model_that_writes_in_place_is_evaluated_as_on_a_copy(build: Any) -> N
 class Writing(PGD):
     """Writes on its input."""
 
-    def __call__(self, model: Any, data: Data, target_nodes: Tensor, *rest: Any) -> PerturbedGraph:
-        made = super().__call__(model, data.clone(), target_nodes.clone(), *rest)
-        data.x[target_nodes] += 5
-        target_nodes.zero_()
-        model.train()
+    def __call__(self, victim: Victim, task: Task, *rest: Any) -> PerturbedGraph:
+        own = replace(task, graph=task.graph.clone(), targets=task.targets.clone())
+        made = super().__call__(victim, own, *rest)
+        task.x[task.targets] += 5
+        task.targets.zero_()
+        victim.module.train()
         return made
 
 
@@ -129,8 +132,8 @@ class Returning(Attack):
     def __init__(self, make: Callable[..., Any]) -> None:
         self.make = make
 
-    def __call__(self, model: Any, data: Data, target_nodes: Tensor, *_: Any) -> PerturbedGraph:
-        return self.make(model, data.x, data.edge_index, target_nodes)  # type: ignore[no-any-return]
+    def __call__(self, victim: Victim, task: Task, *_: Any) -> PerturbedGraph:
+        return self.make(victim.model, task.x, task.edge_index, task.targets)  # type: ignore[no-any-return]
 
 
 def trains_it(model: Any, x: Tensor, edges: Tensor, _: Tensor) -> PerturbedGraph:
@@ -171,7 +174,7 @@ def test_an_attack_that_returns_no_pair_is_told_what_to_return(base: Any, return
     if base is not Attack:
         del made["perturb"]
     attack = type("Mine", (base,), {"name": "mine", "kind": "injection", **made})()
-    told = r"^Mine: returns [^\n]+; it must return a pair of tensors, features and edges$"
+    told = r"^attack=mine: returns [^\n]+; it must return a pair of tensors, features and edges$"
     with without_type_checks(), pytest.raises(AttackError, match=told):
         run(gcn(), attack)
 

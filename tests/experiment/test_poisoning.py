@@ -91,8 +91,8 @@ class Changing(ModificationAttack):
     needs = frozenset()
     name = "changing"
 
-    def modify(self, problem, budget, generator):  # type: ignore[no-untyped-def]
-        return -problem.x, problem.edge_index
+    def modify(self, victim, task, budget, generator):  # type: ignore[no-untyped-def]
+        return -task.x, task.edge_index
 
 
 def test_a_broken_budget_is_told_and_an_injection_refused(run: Callable[..., RunResult]) -> None:

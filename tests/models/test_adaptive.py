@@ -8,29 +8,22 @@ import pytest
 import torch
 from hydra.utils import instantiate
 from torch import Tensor, nn
-from torch_geometric.nn import LayerNorm
-from torch_geometric.nn.models import GCN, LINKX
 
-from robust_diffusion.attacks import Budget, GradientInjection
-from robust_diffusion.attacks.base import Problem
+from robust_diffusion.attacks import Budget, GradientInjection, Task
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.data.sources import citation_like_graph
-from robust_diffusion.errors import ConfigError
 from robust_diffusion.models import GRBModel
-from robust_diffusion.models.adaptive import MeanOverDraws, adaptive_form
-from robust_diffusion.models.checked import check_model, sort_inputs, sorted_by, sorted_row
+from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.models.raw_features import RawFeatures
+from robust_diffusion.models.victim import Victim
 from robust_diffusion.training.fit_model import fit
 from tests import (
     oracles,
     tutorials,  # noqa: F401  # the reader's modules
 )
-from tests.attacks.contract import clean
 from tests.attacks.graphs import small_graph, train
 from tests.configs import composed
-from tests.drawn import FEATURES, drawn_data
-from tests.drawn import NODES as DRAWN
 from tests.graphs import CHANNELS, NODES, random_edges, random_signal
 
 GRAPH = small_graph()
@@ -51,25 +44,25 @@ def build(overrides: list[str]) -> nn.Module:
     return instantiate(cfg.model)(in_channels=16, out_channels=7).eval()
 
 
-def accuracy_under_attack(victim: nn.Module, seen: nn.Module) -> float:
+def accuracy_under_attack(judge: Victim, seen: Victim) -> float:
     """Accuracy of a victim on graphs that were made by the gradients of one of its forms."""
     attack = GradientInjection(start="uniform", loss="masked", num_steps=30)
-    data, budget = clean(GRAPH), Budget(10, 10, (-0.94, 0.94))
+    truth, budget = Task(GRAPH, GRAPH.index_test, GRAPH.y), Budget(10, 10, (-0.94, 0.94))
+    view = truth.attacker_view(seen, knows_labels=False)
     torch.manual_seed(0)
-    made = attack(seen, data, GRAPH.index_test, budget, torch.Generator().manual_seed(0))
-    data.y = GRAPH.y
-    problem = Problem("any", victim, data, GRAPH.index_test)
-    return problem.right(made.x, made.edge_index) / GRAPH.index_test.numel()
+    made = attack(seen, view, budget, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        return truth.accuracy(judge(made.x, made.edge_index))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("overrides", OTHER[::2], ids=" ".join)
 def test_adaptive_is_never_weaker_than_white_box(overrides: list[str]) -> None:
-    victim = train(build(overrides).train(), GRAPH, GRAPH.index_train, epochs=30)
-    adaptive = adaptive_form(victim)
-    judge = MeanOverDraws(victim, 50) if isinstance(adaptive, MeanOverDraws) else victim
+    model = train(build(overrides).train(), GRAPH, GRAPH.index_train, epochs=30)
+    victim = Victim.probe(model, GRAPH.x, GRAPH.edge_index)
+    judge = victim.form(model, draws=50 if victim.traits.is_random else 1)
     white_box = accuracy_under_attack(judge, victim)
-    assert accuracy_under_attack(judge, adaptive) <= white_box + 0.01
+    assert accuracy_under_attack(judge, victim.adaptive()) <= white_box + 0.01
 
 
 @pytest.mark.parametrize("overrides", OTHER, ids=" ".join)
@@ -77,122 +70,13 @@ def test_outputs_and_the_model_stay_the_same(overrides: list[str]) -> None:
     model = build(overrides)
     before = copy.deepcopy(model)
     adaptive = adaptive_form(model)
-    draws = range(8 if isinstance(adaptive, MeanOverDraws) else 1)
     for other in (before, adaptive):
         torch.manual_seed(1)
-        expected = torch.stack([model(GRAPH.x, GRAPH.edge_index) for _ in draws]).mean(0)
+        expected = model(GRAPH.x, GRAPH.edge_index)
         torch.manual_seed(1)
-        found = torch.stack([other(GRAPH.x, GRAPH.edge_index) for _ in draws]).mean(0)
-        tolerance = 1.0 if isinstance(other, MeanOverDraws) else 1e-5
-        torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
+        torch.testing.assert_close(other(GRAPH.x, GRAPH.edge_index), expected, rtol=0, atol=1e-5)
     weights = {key: value.tolist() for key, value in before.state_dict().items()}
     assert {key: value.tolist() for key, value in model.state_dict().items()} == weights
-
-
-def test_a_mean_over_draws_passes_arguments_by_position_and_by_name() -> None:
-    mean = MeanOverDraws(build(["model=robust_gcn", "model.sample_at_test=true"]), draws=2)
-    weight, degree = torch.rand(GRAPH.num_edges), 1 + torch.rand(GRAPH.num_nodes)
-    calls: list[tuple[tuple[Tensor, ...], dict[str, Tensor]]] = [
-        ((GRAPH.x, GRAPH.edge_index, weight, degree), {}),
-        ((GRAPH.x, GRAPH.edge_index), {"edge_weight": weight, "degree": degree}),
-        ((), {"x": GRAPH.x, "edge_index": GRAPH.edge_index, "edge_weight": weight}),
-        ((GRAPH.x, GRAPH.edge_index, weight), {}),
-    ]
-    logits = []
-    for args, named in calls:
-        torch.manual_seed(0)
-        logits.append(mean(*args, **named))
-    assert torch.equal(logits[0], logits[1])
-    assert torch.equal(logits[2], logits[3])
-    assert not torch.equal(logits[0], logits[2])
-
-
-DATA = drawn_data()
-
-
-class Wrong(nn.Module):
-    def __init__(self, result: Callable[..., Any]) -> None:
-        super().__init__()
-        self.result = result
-        self.kept: Any = None
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
-        return self.result(x)
-
-
-class KeepsFirst(Wrong):
-    """Its first graph is the only one that it sees."""
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
-        self.kept = edge_index if self.kept is None else self.kept
-        return self.result(x, self.kept)
-
-
-class KeepsSums(Wrong):
-    """Neighbours' features are summed up once, as in SGC."""
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
-        self.kept = self.result(x, edge_index) if self.kept is None else self.kept
-        return self.kept[: x.size(0)]
-
-
-def neighbours(x: Tensor, edge_index: Tensor) -> Tensor:
-    return x.index_add(0, edge_index[1], x[edge_index[0]])
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        GCN,
-        GCN(FEATURES, 8, 2, 7, cached=True),
-        GCN(FEATURES + 1, 8, 2, 7),
-        nn.Linear(FEATURES, 7),
-        *[
-            Wrong(result)
-            for result in (
-                lambda x: (x, x),
-                lambda x: x[1:],
-                lambda x: x.long(),
-                lambda x: x[:, :3],
-                lambda x: x / 0,
-            )
-        ],
-        KeepsFirst(neighbours),
-        KeepsSums(neighbours),
-        LINKX(DRAWN, FEATURES, 8, 7, 2),
-        Wrong(lambda x: x * torch.ones(DRAWN, 1)),
-    ],
-)
-def test_what_is_no_classifier_of_the_graph_is_refused_in_one_line(model: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^surrogates\[a\]: [^\n]*$"):
-        check_model(model, DATA.x, DATA.edge_index, 7, name="surrogates[a]")
-
-
-def test_a_model_of_one_class_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^model: expected two logits"):
-        check_model(Wrong(lambda x: x[:, :1]), DATA.x, DATA.edge_index, 1)
-
-
-def test_what_a_model_does_is_seen() -> None:
-    ring = torch.stack([torch.arange(DRAWN), torch.arange(DRAWN).roll(1)])
-    ring = torch.cat([ring, ring.flip(0)], 1)  # on which other edges are the same
-    for edges in (DATA.edge_index, ring):
-        tried = check_model(GCN(FEATURES, 8, 2, 7), DATA.x, edges, 7)
-        assert tried.sees_edges
-        assert not tried.writes_in_place
-        assert not tried.gives_probabilities
-    assert check_model(Wrong(lambda x: x), DATA.x, DATA.edge_index, 7).sees_edges is False
-    assert check_model(Wrong(lambda x: x.softmax(1)), DATA.x, ring, 7).gives_probabilities
-    before = DATA.x.clone()
-    assert check_model(Wrong(lambda x: x.relu_()), DATA.x, ring, 7).writes_in_place
-    assert torch.equal(DATA.x, before)
-
-
-@pytest.mark.parametrize(
-    "norm", [LayerNorm(FEATURES), nn.BatchNorm1d(FEATURES, track_running_stats=False)]
-)
-def test_a_norm_over_all_nodes_is_no_graph_that_is_kept(norm: nn.Module) -> None:
-    assert check_model(Wrong(norm), DATA.x, DATA.edge_index, 7).sees_edges is False
 
 
 CLASSES = 3
@@ -305,33 +189,3 @@ def test_the_adaptive_form_of_the_tutorial_predicts_the_same(module: str, name: 
             form(x, edge_index, weight.requires_grad_()).square().sum(), weight
         )
         assert (gradient[similarity < 0.3].abs() > 0).any() == follows
-
-
-BY_SOURCE = torch.tensor([[0, 0, 1, 2], [1, 2, 0, 0]])
-MIXED = BY_SOURCE[:, [3, 0, 2, 1]]
-
-
-@pytest.mark.parametrize(
-    ("edges", "row"), [(BY_SOURCE, 0), (BY_SOURCE.flip(0), 1), (MIXED, None), (MIXED[:, :0], 0)]
-)
-def test_the_row_that_sorts_edges_is_found(edges: Tensor, row: int | None) -> None:
-    assert sorted_row(edges) == row
-
-
-class Echo(nn.Module):
-    def forward(self, _: Tensor, *edges: Tensor) -> tuple[Tensor, ...]:
-        return edges
-
-
-@pytest.mark.parametrize(
-    ("row", "expected"), [(0, BY_SOURCE), (1, BY_SOURCE.flip(0)), (None, MIXED)]
-)
-def test_a_model_gets_sorted_edges_and_their_weights(row: int | None, expected: Tensor) -> None:
-    model, weight = Echo(), MIXED[0] * 10 + MIXED[1]
-    handle = sort_inputs(model, row)
-    edges, arranged = model(weight, MIXED, weight)
-    assert torch.equal(edges, expected)
-    assert torch.equal(arranged, expected[0] * 10 + expected[1])
-    assert torch.equal(sorted_by(row, MIXED)[0], expected)
-    handle.remove()
-    assert torch.equal(model(weight, MIXED)[0], MIXED)

@@ -23,6 +23,7 @@ from robust_diffusion.models import GCN, GCNSVD, BeltramiGuard, RobustGCN
 from robust_diffusion.models.adaptive import with_gradient, with_solver
 from robust_diffusion.models.edge_values import EdgeNumbers, OnEdgeValues
 from robust_diffusion.models.stack import HasHiddenStep
+from robust_diffusion.models.victim import Victim
 from robust_diffusion.training import NodeClassification
 from tests.graphs import NODES, random_edges, random_signal
 from tests.models.small import HIDDEN, build_model, edges
@@ -129,18 +130,22 @@ DEFENCES = {
 }
 
 
+GIVEN = random_signal(), random_edges()[0]
+
+
 @pytest.mark.parametrize("name", DEFENCES)
 def test_a_threat_sets_the_gradient_of_every_defence(name: str) -> None:
     gradients = ["exact", "detached", "straight_through"][: 2 if name == "RUNG" else 3]
     for before, gradient in product(gradients, gradients):
-        target = WhiteBox(gradient=gradient).seen(build_model(DEFENCES[name], gradient=before))
+        victim = Victim(build_model(DEFENCES[name], gradient=before), *GIVEN)
+        target = WhiteBox(gradient=gradient).form(victim).module
         expected = by_weights(build_model(DEFENCES[name], gradient=gradient))
         torch.testing.assert_close(by_weights(target), expected)
 
 
 def test_a_gradient_that_a_defence_lacks_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"threat\.gradient: RUNG expected exact or detached"):
-        WhiteBox(gradient="straight_through").check(build_model(models.RUNG))
+        WhiteBox(gradient="straight_through").form(Victim(build_model(models.RUNG), *GIVEN))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Attacks: pure calls (model, data, target nodes, budget, generator) -> perturbed graph."""
+"""Attacks: pure calls (victim, task, budget, generator) -> perturbed graph."""
 
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from robust_diffusion.attacks.modification.random_flip import RandomFlip as RandomFlip
     from robust_diffusion.attacks.named import attack_names as attack_names
     from robust_diffusion.attacks.named import build_attack as build_attack
-    from robust_diffusion.models.checked import seeded as seeded
+    from robust_diffusion.attacks.task import Task as Task
+    from robust_diffusion.models.modules import seeded as seeded
     # isort: on
 
 __all__ = list(typed_imports(__name__))

@@ -7,21 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
-from jaxtyping import Int
-from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch import Tensor
 
-from robust_diffusion.attacks.base import (
-    Attack,
-    Classifier,
-    FeaturesAndEdges,
-    PerturbedGraph,
-    Problem,
-    frozen,
-)
+from robust_diffusion.attacks.base import Attack, FeaturesAndEdges, PerturbedGraph, Task, Victim
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.errors import AttackError
-from robust_diffusion.models.adaptive import MeanOverDraws, adaptive_form
 from robust_diffusion.system.artifact import Artifact
 
 log = logging.getLogger(__name__)
@@ -34,17 +24,16 @@ class Ensemble(Attack):
     """An attack of several parts, which returns the graph of the most harmful one.
 
     A part is either complete or not run at all. An interrupted run resumes with the first part
-    that is missing, and ends at the same graph bit for bit; see `run`.
+    that is missing, and ends at the same graph bit for bit.
     """
 
     is_worst_case = True
     version = 7
 
-    def run(
+    def __call__(
         self,
-        model: Classifier,
-        data: Data,
-        target_nodes: Int[Tensor, " t"],
+        victim: Victim,
+        task: Task,
         budget: Budget,
         generator: torch.Generator,
         keep: Keep = lambda _, compute: compute(),
@@ -54,32 +43,20 @@ class Ensemble(Attack):
         Parts are requested in order. The name of each starts with its number, so that no two parts
         share a cache entry.
         """
-        budget = budget.within(target_nodes.numel())
-        with frozen(model):
-            problem = Problem(self.name, model, data, target_nodes)
-            clean = PerturbedGraph(problem.x, problem.edge_index, problem.x.size(0))
-            if not self.has_budget(problem, budget):
-                return clean
-            parts = Parts(problem, budget, generator, keep)
+        budget = budget.within(task.targets.numel())
+        clean = PerturbedGraph(task.x, task.edge_index, task.x.size(0))
+        if not self.has_budget(task, budget):
+            return clean
+        with victim, self.named_errors():
+            parts = Parts(victim, task, budget, generator, keep)
             self.run_parts(parts)
         if parts.graph is None:
             return replace(clean, given_up=parts.given_up)
         (x, edge_index), n = parts.graph, clean.num_original_nodes
         return PerturbedGraph(x, edge_index, n, parts.accuracy, parts.best, parts.given_up)
 
-    def __call__(
-        self,
-        model: Classifier,
-        data: Data,
-        target_nodes: Int[Tensor, " t"],
-        budget: Budget,
-        generator: torch.Generator,
-    ) -> PerturbedGraph:
-        """Call `run` without a cache."""
-        return self.run(model, data, target_nodes, budget, generator)
-
     @abstractmethod
-    def has_budget(self, problem: Problem, budget: Budget) -> bool:
+    def has_budget(self, task: Task, budget: Budget) -> bool:
         """Return whether the budget allows any change."""
 
     @abstractmethod
@@ -91,7 +68,8 @@ class Ensemble(Attack):
 class Parts:
     """Runs the parts of an ensemble one after the other, and remembers the most harmful graph."""
 
-    problem: Problem  # the attacked model and its targets
+    victim: Victim  # the attacked model
+    task: Task  # what the attacker knows
     budget: Budget  # limits of the attack
     generator: torch.Generator  # CPU generator
     keep: Keep  # cache of parts
@@ -103,9 +81,15 @@ class Parts:
     given_up: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Determine the forms of the model."""
-        self.forms, self.judge = _forms(self.problem)
-        _ = self.judge.labels  # computed now: a model that samples uses random numbers for them
+        """Determine the differentiable forms of the model, and the one that judges graphs.
+
+        A model that samples is judged and differentiated through its mean.
+        """
+        self.judge, adaptive = self.victim.averaged(), self.victim.adaptive()
+        self.forms = {"white box": self.victim}
+        if adaptive is not self.victim:
+            self.forms["adaptive"] = adaptive
+        _ = self.judge.clean_logits  # computed now, since a model that samples draws for them
         self._count = 0
 
     @property
@@ -121,7 +105,7 @@ class Parts:
     def run(
         self,
         name: str,
-        problem: Problem,
+        form: Victim,
         compute: Callable[[], Artifact],
         graph: Callable[[Artifact], FeaturesAndEdges],
     ) -> Artifact | None:
@@ -135,16 +119,17 @@ class Parts:
                 artifact = compute()
             except AttackError as error:
                 return Artifact(random_state(self.generator, device), {"given_up": str(error)})
-            accuracy = self.judge.right(*graph(artifact)) / self.judge.targets.numel()
+            with torch.no_grad():
+                accuracy = self.task.accuracy(self.judge(*graph(artifact)))
             return Artifact(
                 artifact.tensors | random_state(self.generator, device),
                 artifact.metadata | {"accuracy": accuracy},
             )
 
-        device = self.problem.x.device
+        device = self.victim.device
         self._count += 1
         try:
-            _ = problem.labels  # computed here whether the part is run or loaded from the cache
+            _ = form.clean_logits  # computed here whether the part is run or loaded from the cache
         except AttackError as error:
             self._give_up(name, str(error))
             return None
@@ -163,26 +148,6 @@ class Parts:
     def _give_up(self, name: str, reason: str) -> None:
         log.warning("%s: dropped: %s", name, reason)
         self.given_up[name] = reason
-
-
-def _forms(problem: Problem) -> tuple[dict[str, Problem], Problem]:
-    """Return the differentiable forms of the model by name, and the problem that judges graphs.
-
-    The forms are the model as it is, and its adaptive form if that differs. A model whose
-    predictions differ from pass to pass is judged and differentiated through its mean.
-    """
-    forms, judge, model = {"white box": problem}, problem, problem.model
-    once = problem.clean_logits
-    adaptive = adaptive_form(model) if isinstance(model, nn.Module) else model
-    with torch.no_grad():
-        again = model(problem.x, problem.edge_index)
-    if not torch.equal(again, once):
-        judge = replace(problem, model=MeanOverDraws(model))
-        if not isinstance(adaptive, MeanOverDraws):
-            adaptive = MeanOverDraws(adaptive)
-    if adaptive is not model:
-        forms["adaptive"] = replace(problem, model=adaptive)
-    return forms, judge
 
 
 def random_state(generator: torch.Generator, device: torch.device) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.base import Problem, Variable, check_finite, gradient
+from robust_diffusion.attacks.base import Task, Variable, Victim, check_finite, gradient
 from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.operators import AnyFeatures
@@ -101,8 +101,8 @@ class Ascent:
     """Gradient ascent on features or edge weights, to raise `objective`.
 
     `rule` builds a step rule from the variable that it moves, and `project` maps the variable back
-    into its range after each step. `attack` and `variable` are names for messages. `is_flat` is
-    true as long as every gradient was 0.
+    into its range after each step. `variable` is a name for messages. `is_flat` is true as long as
+    every gradient was 0.
     """
 
     def __init__(
@@ -112,14 +112,12 @@ class Ascent:
         rule: Callable[[Tensor], Rule],
         project: Callable[[Tensor], Tensor] = lambda free: free,
         *,
-        attack: str,
         variable: Variable = "features",
     ) -> None:
         self._free = start.detach().clone()
         self._objective = objective
         self._rule = rule(self._free)
         self._project = project
-        self._attack = attack
         self._variable = variable
         # The sign of a NaN is 0, so the steps themselves do not show it. Each gradient is checked,
         # and the result is read once after several steps, to sync with a GPU only once.
@@ -132,13 +130,13 @@ class Ascent:
         for _ in range(num_steps):
             free = self._free.detach().requires_grad_()
             value = self._objective(free)
-            slope = gradient(value, free, attack=self._attack, wrt=self._variable)
+            slope = gradient(value, free, self._variable)
             self._finite &= torch.isfinite(slope).all()
             self._flat &= ~slope.any()
             self._rule(slope, value)
             self._free.copy_(self._project(self._free))
         finite, self.is_flat = torch.stack([self._finite, self._flat]).tolist()
-        check_finite(finite, attack=self._attack, wrt=self._variable)
+        check_finite(finite, self._variable)
         return self._free
 
 
@@ -171,7 +169,8 @@ class Found:
 
 
 def climb(
-    problem: Problem,
+    victim: Victim,
+    task: Task,
     place: Callable[[Tensor], AnyFeatures],
     edge_index: Int[Tensor, "2 e"],
     start: Float[Tensor, "k f"],
@@ -181,15 +180,15 @@ def climb(
 ) -> Found:
     """Take up to `num_steps` steps and return the most harmful features, the start included.
 
-    `place` builds the features of the whole graph from those that the steps move. `problem` holds
-    the form of the model that is differentiated.
+    `place` builds the features of the whole graph from those that the steps move. `victim` is the
+    form of the model that is differentiated.
     """
-    labels = problem.labels  # first, so that a model that does not fit the graph raises here
+    labels = task.labels
     best: list[Found] = []
 
     def harm(free: Tensor) -> Tensor:
         new = allowed.exact(free)
-        logits = problem.logits(place(new), edge_index)
+        logits = victim(place(new), edge_index)[task.targets]
         loss = LOSSES[steps.loss](logits, labels).mean()
         right = (logits.argmax(1) == labels).sum()
         # Read together, to sync with a GPU once.
@@ -200,7 +199,7 @@ def climb(
         return loss
 
     rule = partial(steps.of, unit=allowed.unit)
-    ascent = Ascent(allowed.clip(start), harm, rule, allowed.clip, attack=problem.attack)
+    ascent = Ascent(allowed.clip(start), harm, rule, allowed.clip)
     for _ in range(num_steps):
         end = ascent.advance(1)
         if best[0].right == 0 or ascent.is_flat:

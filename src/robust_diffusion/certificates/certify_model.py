@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks import Attack, Budget
+from robust_diffusion.attacks import Attack, Budget, Task
 from robust_diffusion.attacks.modification.base import edges_at
 from robust_diffusion.certificates.base import ClassBounds, Smoothing, class_bounds
 from robust_diffusion.certificates.bi_smoothing import BiSmoothing
@@ -25,15 +25,15 @@ from robust_diffusion.certificates.sparse import SparseSmoothing
 from robust_diffusion.checks import Count, Natural, Seed, check_choice, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.evaluate_model import Subject, attacks_of, evaluate, subject_of
+from robust_diffusion.evaluation.evaluate_model import attacks_of, evaluate, probed
 from robust_diffusion.evaluation.flags import graph_hash
 from robust_diffusion.evaluation.report import RobustnessReport
-from robust_diffusion.models.adaptive import DRAWS
-from robust_diffusion.models.checked import own_context
+from robust_diffusion.models.modules import device_of, own_context
+from robust_diffusion.models.victim import DRAWS, Victim
 from robust_diffusion.records.content import object_key
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.progress import Progress
-from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
+from robust_diffusion.system.tensor_hashes import tensor_hash
 
 SCHEMES: Mapping[str, type[Smoothing]] = {cls.name: cls for cls in (SparseSmoothing, BiSmoothing)}
 
@@ -52,7 +52,7 @@ class SmoothedAttacks:
     def __call__(
         self,
         count: VoteCounter,
-        subject: Subject,
+        task: Task,
         bounds: ClassBounds,
         votes: Int[Tensor, "t c"],
     ) -> tuple[list[Attacked], list[RobustnessReport]]:
@@ -61,13 +61,14 @@ class SmoothedAttacks:
         The attacker knows the true classes, and differentiates the adaptive form of the classifier
         through the noise of separate draws. The clean graph is within every budget.
         """
+        device = device_of(count.model)
         smoothed = SmoothedModel(
             count.model, count.scheme, draws=self.draws, seed=count.seed, per_pass=count.per_pass
         ).eval()
         positions = torch.split(torch.arange(len(votes)), 1 if self.local else len(votes))
-        parts = [replace(subject, targets=subject.targets[at]) for at in positions]
+        parts = [replace(task, targets=task.targets[at]) for at in positions]
         accuracies = (
-            part.accuracy(votes[at].double()) for at, part in zip(positions, parts, strict=True)
+            part.share(votes[at].double()) for at, part in zip(positions, parts, strict=True)
         )
         least = [(accuracy, "") for accuracy in accuracies]
         predicted, attacked, reports = torch.from_numpy(bounds.predicted), [], []
@@ -94,11 +95,12 @@ class SmoothedAttacks:
                     )
                     counter, of_attacks = replace(count, targets=part.targets), []
                     for name in self.attacks:
-                        graph = subject.placed(report[name].graph)
-                        after = counter("attacked", count.scheme.samples, *graph)
+                        graph = report[name].graph
+                        x, edges = graph.x.to(device), graph.edge_index.to(device)
+                        after = counter("attacked", count.scheme.samples, x, edges)
                         turned = sure[at] & (after.argmax(1) != predicted[at])
                         of_attacks.append(int(turned.sum()))
-                        here = part.accuracy(after.double()), name
+                        here = part.share(after.double()), name
                         least[i] = min(least[i], here, key=itemgetter(0))
                     broken += max(of_attacks)
                     tell(1)
@@ -108,13 +110,12 @@ class SmoothedAttacks:
                 attacked.append(Attacked(total, mean, names, broken))
         return attacked, reports
 
-    def _budget(self, total: int, scheme: Smoothing, subject: Subject) -> Budget:
+    def _budget(self, total: int, scheme: Smoothing, task: Task) -> Budget:
         """Return the budget of an attack that stays within that of the certificate."""
-        targets, limits = subject.targets, self.feature_limits
+        targets, limits = task.targets, self.feature_limits
         if isinstance(scheme, BiSmoothing):
             return Budget(total, min(scheme.edges[0], targets.numel()), limits)
-        x, edge_index = subject.placed(subject.graph)
-        edges = edges_at(targets.to(x.device), edge_index, x.size(0)).size(1)
+        edges = edges_at(targets, task.edge_index, len(task.x)).size(1)
         if total > edges and not self.local:
             raise ConfigError(
                 f"certificate.budgets={total}: the target nodes have {edges} edges in all, and "
@@ -187,7 +188,7 @@ def certify(
         DataError: `data` is not a valid graph, or `nodes` are not nodes of it.
         AttackError: An attack cannot run on the smoothed classifier.
     """
-    subject = subject_of(model, data, nodes, device, seed=seed)
+    victim, task, source = probed(model, data, nodes, device, seed=seed)
     if isinstance(certificate, str):
         certificate = SCHEMES[check_choice("certificate", certificate, SCHEMES)]()
     if not isinstance(certificate, Smoothing):
@@ -197,32 +198,37 @@ def certify(
         )
     by_name = attacks_of_kind(attacks, certificate)
     if local:
-        sample = local_sample(subject.graph, subject.targets, local, seed)
-        subject = replace(subject, targets=sample)
+        task = replace(task, targets=local_sample(task.graph, task.targets, local, seed))
     cache = None if store is None else ArtifactStore(store, option="store")
     attack = SmoothedAttacks(data, by_name, feature_limits, attack_draws, store, local > 0)
-    with subject.tried.ready():
-        return _certified(subject, certificate, attack, cache, progress=progress)
+    with victim:
+        return _certified(
+            *(victim, task, certificate, attack, cache),
+            dataset=source.dataset,
+            progress=progress,
+        )
 
 
 def _certified(
-    subject: Subject,
+    victim: Victim,
+    task: Task,
     scheme: Smoothing,
     attack: SmoothedAttacks,
     cache: ArtifactStore | None,
     *,
+    dataset: str,
     progress: bool,
 ) -> CertificateReport:
     """Count the votes of a prepared model, attack its smoothed form, and report both."""
-    start, model = time.perf_counter(), subject.model
-    x, edge_index = subject.placed(subject.graph)
-    weights, clean = state_hash(model.state_dict()), subject.logits(subject.graph)
+    start, model = time.perf_counter(), victim.module
+    x, edge_index, weights = victim.x, victim.edge_index, victim.weights
+    clean = victim.clean_predictions(task.seed)[task.targets]
     locality = check_locality(model, x, edge_index, scheme)
     count = VoteCounter(
         model,
         scheme,
-        subject.targets,
-        subject.seed,
+        task.targets,
+        task.seed,
         cache,
         {"model": object_key(model), "weights": weights, "logits": tensor_hash(clean)},
         per_pass=graphs_per_pass(x, edge_index, scheme, locality),
@@ -234,30 +240,28 @@ def _certified(
     collective = None
     if isinstance(scheme, BiSmoothing) and locality.separate and not attack.local:
         collective = Collective.of(
-            *(scheme, edge_index, len(x), subject.targets, subject.labels.numpy()),
+            *(scheme, edge_index, len(x), task.targets, task.labels.numpy()),
             *(selection, votes),
         )
     counted = time.perf_counter()
-    attacked, reports = attack(count, subject, bounds, votes) if attack.attacks else ([], [])
+    attacked, reports = attack(count, task, bounds, votes) if attack.attacks else ([], [])
     return CertificateReport(
         model=type(model).__name__,
         scheme=scheme,
         bounds=bounds,
         votes=votes,
-        labels=subject.labels.numpy(),
-        nodes=subject.targets,
+        labels=task.labels.numpy(),
+        nodes=task.targets,
         num_edges=edge_index.size(1) // 2,
-        sees_no_edge=float(
-            1 - scheme.survival(_degrees(subject.graph)[subject.targets].numpy()).mean()
-        ),
-        plain_accuracy=subject.accuracy(clean),
-        clean_accuracy=subject.accuracy(votes.double()),
+        sees_no_edge=float(1 - scheme.survival(_degrees(task.graph)[task.targets].numpy()).mean()),
+        plain_accuracy=task.share(clean),
+        clean_accuracy=task.share(votes.double()),
         local=attack.local,
         locality=locality,
         attacked=attacked,
-        seed=subject.seed,
-        dataset=subject.dataset,
-        clean_graph=graph_hash(subject.graph, subject.targets),
+        seed=task.seed,
+        dataset=dataset,
+        clean_graph=graph_hash(task.graph, task.targets),
         weights=weights,
         seconds={"votes": counted - start, "attacks": time.perf_counter() - counted},
         attacks=tuple(reports),

@@ -15,12 +15,12 @@ from pydantic_core import from_json
 from torch import Tensor
 
 from robust_diffusion import __version__
+from robust_diffusion.attacks.task import accuracy
 from robust_diffusion.certificates.base import MOST_SEARCHED, ClassBounds, Smoothing
 from robust_diffusion.certificates.collective import Collective
 from robust_diffusion.certificates.locality import ISOLATION, Locality
 from robust_diffusion.checks import Natural, check_value
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.evaluation.flags import accuracy
 from robust_diffusion.evaluation.report import LARGEST, RobustnessReport
 from robust_diffusion.records.schema import Schema, UnitShare, misfit
 from robust_diffusion.system.files import read_limited, write_whole

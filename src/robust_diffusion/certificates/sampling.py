@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from robust_diffusion.certificates.base import Noise, Purpose, Smoothing
 from robust_diffusion.certificates.locality import Locality, no_numbers
-from robust_diffusion.models.adaptive import DRAWS
-from robust_diffusion.models.checked import seeded
+from robust_diffusion.models.modules import seeded
+from robust_diffusion.models.victim import DRAWS
 from robust_diffusion.records.content import by_content, computed_by, object_key
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import Artifact

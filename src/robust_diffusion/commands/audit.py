@@ -159,7 +159,7 @@ def _print_accuracies(folder: Path, report: "RobustnessReport", chosen: argparse
 def _miscounted(folder: Path, report: "RobustnessReport") -> Iterator[str]:
     """Yield the entries of `report.json` that its graphs, or its other entries, contradict."""
     from robust_diffusion.attacks import spent_budget
-    from robust_diffusion.evaluation.perturbed import BASELINES
+    from robust_diffusion.evaluation.flags import CONTROLS
     from robust_diffusion.evaluation.report import REPORT
     from robust_diffusion.system.artifact import read_artifact
 
@@ -169,7 +169,7 @@ def _miscounted(folder: Path, report: "RobustnessReport") -> Iterator[str]:
     for entry, expected, got in _differences(counted, written):
         yield f"{entry}: expected {expected}, got {got}"
     for kind in dict.fromkeys(row.kind for row in report.attacks):
-        name = BASELINES[kind].name
+        name = CONTROLS[kind].name
         if name not in report or not report[name].is_control:
             yield f"attacks.{name}: expected as a control of each {kind}, got none"
     for path in sorted({*folder.glob("graph-*.safetensors")} - {*_graphs(folder)}):

@@ -1,49 +1,34 @@
 """Robustness of any model on any graph, in one call."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
-from robust_diffusion.attacks.base import clean_graph
+from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, Task
 from robust_diffusion.attacks.named import build_attack
 from robust_diffusion.checks import Count, Seed, check_name, validated
 from robust_diffusion.data.validate import Served, checked_graph, node_index
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.flags import Flag, Task, graph_hash
-from robust_diffusion.evaluation.perturbed import (
-    BASELINES,
-    Attacker,
-    AttackRun,
+from robust_diffusion.evaluation.flags import AttackResult, Flag, control_of, graph_hash
+from robust_diffusion.evaluation.measure import (
+    Bench,
     Evaluation,
+    controls_of,
     evaluate_on,
-    runs_on,
+    measure,
+    victim_flags,
 )
 from robust_diffusion.evaluation.report import AttackReport, RobustnessReport
 from robust_diffusion.evaluation.threat import OWN_NAMES, Labels
-from robust_diffusion.models.adaptive import adaptive_form
-from robust_diffusion.models.checked import (
-    TriedModel,
-    check_dropped_edges,
-    check_model,
-    copy_of,
-    device_of,
-    dtype_of,
-    has_own_layers,
-    is_random,
-    own_context,
-    sees_edges,
-    sorted_by,
-    sorted_row,
-)
+from robust_diffusion.models.modules import copy_of, device_of, dtype_of, own_context
+from robust_diffusion.models.victim import Victim, sorted_by, sorted_row
 from robust_diffusion.records.content import object_key
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
@@ -53,42 +38,25 @@ Threat = Literal["white_box", "adaptive", "black_box"]
 PROBABILITIES = "the model returns probabilities, attacked through their logarithm; return logits"
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Subject(Task):
-    """A model that was tried on a graph, and its target nodes."""
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Where the graph of a task comes from, for the graphs that users get."""
 
-    tried: TriedModel  # the model as it was passed, or a copy on another device
     original: Data  # the graph as it was passed, with its masks
-    grows: bool = True  # whether nodes may be added to the graph
     dataset: str = ""  # name of the datamodule's dataset
 
-    @property
-    def model(self) -> nn.Module:
-        """The model."""
-        return self.tried.model
-
-    def logits(self, graph: Data | PerturbedGraph) -> Float[Tensor, "t c"]:
-        """Return the model's logits of the targets, on the CPU."""
-        return self.logits_of(self.model, graph)
-
-    def accuracy_on(self, graph: Data | PerturbedGraph) -> float:
-        """Return the model's accuracy at the targets of a graph, in 0..1."""
-        return self.accuracy(self.logits(graph))
-
-    @property
-    def clean(self) -> Data:
-        """The graph as the model sees it, with its targets and the tensors passed with it."""
+    def clean(self, task: Task) -> Data:
+        """Return the graph as models see it, with its targets and the tensors passed with it."""
         passed = self.original.to_dict().items()
         tensors = {k: v for k, v in passed if isinstance(v, Tensor) and v.layout == torch.strided}
-        seen = {key: self.graph[key] for key in ("x", "edge_index", "y")}
-        return Data(**{**tensors, **seen, "target_nodes": self.targets})
+        seen = {key: task.graph[key] for key in ("x", "edge_index", "y")}
+        return Data(**{**tensors, **seen, "target_nodes": task.targets})
 
-    def returned(self, graph: PerturbedGraph) -> PerturbedGraph:
+    def returned(self, task: Task, graph: PerturbedGraph) -> PerturbedGraph:
         """Return the attacked graph that users get, edges in the order of the clean graph."""
-        row = sorted_row(clean_graph(self.graph)[1])
-        (edges,) = sorted_by(row, graph.edge_index)
+        (edges,) = sorted_by(sorted_row(task.edge_index), graph.edge_index)
         clean = copy.copy(self.original)
-        clean.x = self.graph.x  # a copy of its own, which the caller cannot change
+        clean.x = task.x  # a copy of its own, which the caller cannot change
         return replace(graph, edge_index=edges, clean=clean)
 
 
@@ -159,19 +127,26 @@ def evaluate(
         AttackError: An attack cannot run on a model, for example for lack of a gradient.
     """
     by_name = attacks_of(attacks)
-    subject = subject_of(model, data, nodes, device, seed=seed, grows=_injects(by_name))
-    cache = None if store is None else ArtifactStore(store, option="store")
-    allowed = budget_of(budget, subject, by_name)
-    attacker = Attacker(subject, allowed, cache, labels == "true", progress, falls_back=True)
-    others = surrogates_of(surrogates, subject)
+    grows = _injects(by_name)
+    victim, task, source = probed(model, data, nodes, device, seed=seed, grows=grows)
+    bench = Bench(
+        budget=budget_of(budget, task, by_name),
+        cache=None if store is None else ArtifactStore(store, option="store"),
+        knows_labels=labels == "true",
+        shows_progress=progress,
+        falls_back=True,
+    )
+    others = surrogates_of(surrogates, victim, task, grows=grows)
     if threat == "black_box" and not others:
         raise ConfigError("surrogates: none; threat=black_box attacks those, and not the model")
     with ExitStack() as stack:
-        for tried in (subject.tried, *others.values()):
-            stack.enter_context(tried.ready())
-        seen = {name: tried.model for name, tried in others.items()}
-        subjects = (subject, *(replace(subject, seed=seed + i) for i in range(1, seeds)))
-        reports = [_evaluated(attacker, task, by_name, seen, threat, labels) for task in subjects]
+        for each in (victim, *others.values()):
+            stack.enter_context(each)
+        attacked = {} if threat == "black_box" else {"": _form(victim, threat)}
+        tasks = [replace(task, seed=seed + i) for i in range(seeds)]
+        reports = [
+            _report(victim, one, source, bench, by_name, attacked | others, threat) for one in tasks
+        ]
     return reports[0] if seeds == 1 else _by_seed(reports)
 
 
@@ -182,40 +157,71 @@ def _by_seed(reports: Sequence[RobustnessReport]) -> RobustnessReport:
     return replace(first, attacks=[replace(row, by_seed=accuracies[row.name]) for row in first])
 
 
-def _evaluated(
-    attacker: Attacker,
-    subject: Subject,
+def _report(
+    victim: Victim,
+    task: Task,
+    source: Source,
+    bench: Bench,
     attacks: Mapping[str, Attack],
-    surrogates: Mapping[str, nn.Module],
+    attacked: Mapping[str, Victim],
     threat: Threat,
-    labels: Labels,
 ) -> RobustnessReport:
-    """Run attacks on models that are ready, controls first, and report them."""
-    attacker = replace(attacker, task=subject)
-    controls, model = _controls(attacks), subject.model
-    rest = {name: attack for name, attack in attacks.items() if name not in controls}
-    seen = {} if threat == "black_box" else {"": _form(model, threat)}
-    runs = _runs(attacker, {"": model}, controls) + _runs(attacker, seen | {**surrogates}, rest)
-    known = [Flag("probabilities", PROBABILITIES)] * subject.tried.gives_probabilities
-    measured = evaluate_on(attacker, model, runs, own_flags=known)
-    graphs = [outcome.graph for outcome in measured.outcomes.values()]
-    sees = subject.tried.sees_edges or _sees_edges(subject, graphs)
+    """Run attacks on victims within their context, controls first, and report them."""
+    known = [Flag("probabilities", PROBABILITIES)] * victim.traits.probabilities
+    own = victim_flags(victim, known)
+    results = list(_results(victim, task, bench, attacks, attacked))
+    measured = evaluate_on(victim, task, results, own)
+    labels: Labels = "true" if bench.knows_labels else "predicted"
     return RobustnessReport(
-        model=type(model).__name__,
+        model=type(victim.model).__name__,
         clean_accuracy=measured.accuracy["clean"],
-        attacks=[_report(run, measured, subject, labels) for run in runs],
-        budget=attacker.budget,
-        num_targets=subject.targets.numel(),
+        attacks=[_row(result, measured, task, source, labels) for result in results],
+        budget=bench.budget,
+        num_targets=task.targets.numel(),
         threat=threat,
         labels=labels,
-        seed=subject.seed,
+        seed=task.seed,
         flags=measured.flags.get("victim", ()),
-        dataset=subject.dataset,
-        clean_graph=graph_hash(subject.graph, subject.targets),
-        weights=state_hash(model.state_dict()),
-        clean=subject.clean,
-        notes=() if sees else ("the model sees no edge",),
+        dataset=source.dataset,
+        clean_graph=graph_hash(task.graph, task.targets),
+        weights=victim.weights,
+        clean=source.clean(task),
+        notes=() if _reads_edges(victim, task, results) else ("the model sees no edge",),
     )
+
+
+def _results(
+    victim: Victim,
+    task: Task,
+    bench: Bench,
+    attacks: Mapping[str, Attack],
+    attacked: Mapping[str, Victim],
+) -> Iterator[AttackResult]:
+    """Yield the random controls on the victim, and then every attack on every attacked model."""
+
+    def key(attack: Attack, model: Victim) -> dict[str, Any]:
+        if bench.cache is None:
+            return {}
+        # The logits cover properties of a model that its key cannot express.
+        logits = model.clean_predictions(task.seed)[task.targets]
+        known = {"model": object_key(model.model), "logits": tensor_hash(logits)}
+        return {"attack": object_key(attack), **known}
+
+    own = {}
+    for name, attack in _controls(attacks).items():
+        own[attack.kind] = measure(victim, task, attack, bench, name=name, key=key(attack, victim))
+    yield from own.values()
+    rest = {name: attack for name, attack in attacks.items() if name not in _controls(attacks)}
+    for on, model in attacked.items():
+        controls = own if model is victim else controls_of(model, task, rest, bench)
+        for name, attack in rest.items():
+            yield measure(
+                *(model, task, attack, bench),
+                name=f"{name}/{on}" if on else name,
+                surrogate=on,
+                control=controls[attack.kind],
+                key=key(attack, model),
+            )
 
 
 @validated("")
@@ -260,80 +266,66 @@ def attack(
         102
     """
     by_name = attacks_of([name])
-    subject = subject_of(model, data, nodes, device, seed=seed, grows=_injects(by_name))
-    allowed = budget_of(budget, subject, by_name)
-    attacker = Attacker(subject, allowed, None, labels == "true", falls_back=True)
-    with subject.tried.ready():
-        (run,) = _runs(attacker, {"": _form(subject.model, threat)}, by_name)
-        return subject.returned(attacker(run).graph)
+    victim, task, source = probed(model, data, nodes, device, seed=seed, grows=_injects(by_name))
+    bench = Bench(
+        budget=budget_of(budget, task, by_name), knows_labels=labels == "true", falls_back=True
+    )
+    with victim:
+        form, (one,) = _form(victim, threat), by_name.values()
+        control = None
+        if type(one) is not type(control_of(one)):
+            control = controls_of(form, task, by_name, bench)[one.kind]
+        result = measure(form, task, one, bench, control=control)
+    return source.returned(task, result.graph)
 
 
 def _injects(attacks: Mapping[str, Attack]) -> bool:
     return any(attack.kind == "injection" for attack in attacks.values())
 
 
-def _runs(
-    attacker: Attacker, models: Mapping[str, nn.Module], attacks: Mapping[str, Attack]
-) -> list[AttackRun]:
-    """Return every attack on every model, by the name of the surrogate or ""."""
-
-    def key(name: str, on: str) -> dict[str, Any]:
-        if attacker.cache is None:
-            return {}
-        # The logits cover properties of a model that its key cannot express.
-        logits = attacker.task.logits_of(models[on], attacker.task.graph)
-        known = {"model": object_key(models[on]), "logits": tensor_hash(logits)}
-        return {"attack": object_key(attacks[name]), **known}
-
-    seen = {on: (model, state_hash(model.state_dict())) for on, model in models.items()}
-    return runs_on(seen, attacks, key)
-
-
-def _report(run: AttackRun, measured: Evaluation, subject: Subject, labels: str) -> AttackReport:
+def _row(
+    result: AttackResult, measured: Evaluation, task: Task, source: Source, labels: Labels
+) -> AttackReport:
     """Return the report of one attack."""
-    outcome = measured.outcomes[run.label]
     return AttackReport(
-        name=run.label,
-        kind=run.attack.kind,
-        accuracy=measured.accuracy[run.label],
-        is_control=run.is_control,
-        made_on=run.made_on,
-        flags=measured.flags.get(run.label, ()),
-        spent=outcome.spent,
-        effort=outcome.effort,
-        reused=outcome.reused,
-        graph=subject.returned(outcome.graph),
-        labels="true" if run.attack.is_worst_case else labels,
+        name=result.name,
+        kind=result.attack.kind,
+        accuracy=measured.accuracy[result.name],
+        is_control=result.is_control,
+        made_on=result.surrogate,
+        flags=measured.flags.get(result.name, ()),
+        spent=result.spent,
+        effort=result.effort,
+        reused=result.reused,
+        graph=source.returned(task, result.graph),
+        labels="true" if result.attack.is_worst_case else labels,
     )
 
 
-def _sees_edges(subject: Subject, graphs: Sequence[PerturbedGraph]) -> bool:
+def _reads_edges(victim: Victim, task: Task, results: Sequence[AttackResult]) -> bool:
     """Return whether the model's logits on some graph change with its edges.
 
     A filter may drop every clean edge but let those of an attack through.
     """
-    clean, model = subject.graph.edge_index, subject.model
-    if subject.tried.sees_edges is None:
-        injected = (graph for graph in graphs if graph.num_injected_nodes > 0)
-        before = subject.logits(subject.graph)
-        if any(not torch.equal(subject.logits(graph), before) for graph in injected):
-            return True  # original nodes keep their features
-        if sees_edges(model, *subject.placed(subject.graph), subject.tried.logits):
-            return True
-    return any(
-        not torch.equal(subject.logits(graph), subject.logits(replace(graph, edge_index=clean)))
-        for graph in graphs
+    # Original nodes keep their features if others are injected.
+    own = [result for result in results if result.victim is victim and result.grew]
+    if victim.traits.in_package and any(not torch.equal(r.before, r.after) for r in own):
+        return True
+    graphs = [result.graph for result in results]
+    return victim.reads_edges or any(
+        not torch.equal(*(victim.predict(g, task.seed)[task.targets] for g in pair))
+        for pair in ((graph, replace(graph, edge_index=task.edge_index)) for graph in graphs)
     )
 
 
-def _form(model: nn.Module, threat: str) -> nn.Module:
-    """Return the model as the attacker differentiates it."""
-    return adaptive_form(model) if threat == "adaptive" else model
+def _form(victim: Victim, threat: str) -> Victim:
+    """Return the victim as the attacker differentiates it."""
+    return victim.adaptive() if threat == "adaptive" else victim
 
 
 def _controls(attacks: Mapping[str, Attack]) -> dict[str, Attack]:
     """Return the random control for each kind of attack, by name."""
-    controls = {BASELINES[attack.kind].name: BASELINES[attack.kind] for attack in attacks.values()}
+    controls = {control_of(attack).name: control_of(attack) for attack in attacks.values()}
     for name in controls.keys() & attacks.keys():
         if object_key(attacks[name]) != object_key(controls[name]):
             raise ConfigError(
@@ -343,7 +335,7 @@ def _controls(attacks: Mapping[str, Attack]) -> dict[str, Attack]:
     return controls
 
 
-def subject_of(
+def probed(
     model: nn.Module,
     data: Data | Served,
     nodes: Any,
@@ -351,7 +343,7 @@ def subject_of(
     *,
     seed: int = 0,
     grows: bool = True,
-) -> Subject:
+) -> tuple[Victim, Task, Source]:
     """Check a model, a graph and the nodes under attack; see `evaluate` for the arguments.
 
     Set `grows` to false if no nodes will be added to the graph.
@@ -368,28 +360,13 @@ def subject_of(
         from robust_diffusion.training import NodeClassification
 
         model = model.model if isinstance(model, NodeClassification) else model
-    place = device_of(model) if device is None else _device(device)
-    assert graph.x is not None
     # A copy, since the model may write to it.
-    graph.x = graph.x.to(dtype_of(model, graph.x.dtype), copy=True)
-    task = Task(graph, targets, place)
-    tried = _try(model, task, "model", grows=grows)
-    x, edge_index = task.placed(graph)
-    check_dropped_edges(tried.model, x, original.edge_index.to(edge_index), edge_index)
-    subject = Subject(
-        *(graph, targets, place),
-        seed=seed,
-        tried=tried,
-        original=original,
-        grows=grows,
-        dataset=name,
-    )
-    logits = tried.logits.cpu()
-    subject.once("another pass", tried.model, lambda: logits)
-    known = has_own_layers(tried.model) and not is_random(tried.model)
-    if known and not tried.gives_probabilities:
-        subject._logits[graph] = {id(tried.model): (tried.model, logits)}
-    return subject
+    graph.x = graph["x"].to(dtype_of(model, graph["x"].dtype), copy=True)
+    task = Task(graph, targets, graph["y"], seed)
+    place = device_of(model) if device is None else _device(device)
+    victim = _probe(model, task, "model", place, grows=grows)
+    victim.check_dropped_edges(original["edge_index"].to(victim.device))
+    return victim, task, Source(original, name)
 
 
 def attacks_of(attacks: Any) -> dict[str, Attack]:
@@ -427,8 +404,7 @@ def budget_of(budget: Any, task: Task, attacks: Mapping[str, Attack]) -> Budget:
         )
     for name, attack in attacks.items():
         _check_allows(budget, name, attack)
-    assert task.graph.x is not None
-    return budget.within(task.targets.numel()).resolve(task.graph.x)
+    return budget.within(task.targets.numel()).resolve(task.x)
 
 
 def _check_allows(budget: Budget, name: str, attack: Attack) -> None:
@@ -446,7 +422,7 @@ def _check_allows(budget: Budget, name: str, attack: Attack) -> None:
         )
 
 
-def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
+def surrogates_of(surrogates: Any, victim: Victim, task: Task, *, grows: bool) -> dict[str, Victim]:
     """Return surrogates by name, from a mapping, or from a list with class names as names."""
     if isinstance(surrogates, nn.Module) or not isinstance(surrogates, Mapping | list | tuple):
         raise ConfigError(
@@ -462,7 +438,9 @@ def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
     names = [check_name("surrogates", str(name), OWN_NAMES) for name in surrogates]
     if len(set(names)) < len(names):
         raise ConfigError(f"surrogates: two share a name of {', '.join(names)}; give each its own")
-    weights = state_hash(subject.model.state_dict()) if list(subject.model.parameters()) else ""
+    own = victim.model
+    assert isinstance(own, nn.Module)
+    weights = victim.weights if list(own.parameters()) else ""
     for name, model in surrogates.items():
         if isinstance(model, nn.Module) and state_hash(model.state_dict()) == weights:
             raise ConfigError(
@@ -470,17 +448,21 @@ def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
                 "train another"
             )
     return {
-        str(name): _try(model, subject, f"surrogates[{name}]", grows=subject.grows)
+        str(name): _probe(model, task, f"surrogates[{name}]", victim.device, grows=grows)
         for name, model in surrogates.items()
     }
 
 
-def _try(model: Any, task: Task, name: str, *, grows: bool) -> TriedModel:
-    """Try a model on the graph; a model on another device is copied."""
-    if isinstance(model, nn.Module) and device_of(model) != task.device:
-        model = copy_of(model).to(task.device)
-    classes = int(task.labels.max()) + 1
-    return check_model(model, *task.placed(task.graph), classes, name=name, grows=grows)
+def _probe(model: Any, task: Task, name: str, device: torch.device, *, grows: bool) -> Victim:
+    """Probe a model on the graph; a model on another device is copied."""
+    if isinstance(model, nn.Module) and device_of(model) != device:
+        model = copy_of(model).to(device)
+    x, edge_index, classes = (
+        task.x.to(device),
+        task.edge_index.to(device),
+        int(task.labels.max()) + 1,
+    )
+    return Victim.probe(model, x, edge_index, classes, name=name, grows=grows)
 
 
 def _device(device: str | torch.device) -> torch.device:

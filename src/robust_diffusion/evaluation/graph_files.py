@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.utils import coalesce
 
-from robust_diffusion.attacks import PerturbedGraph
+from robust_diffusion.attacks import PerturbedGraph, Task
 from robust_diffusion.attacks.audit.check import Violation, audit
 from robust_diffusion.attacks.audit.files import ReadGraph, perturbed_files, read_perturbed
 from robust_diffusion.attacks.base import clean_graph, undirected_edge_numbers
@@ -18,8 +18,7 @@ from robust_diffusion.attacks.modification.base import flip, numbers_of
 from robust_diffusion.data.files import read_npz, reading
 from robust_diffusion.data.validate import check_edge_index
 from robust_diffusion.errors import DataError
-from robust_diffusion.evaluation.evaluate_model import Subject
-from robust_diffusion.evaluation.perturbed import BASELINES
+from robust_diffusion.evaluation.flags import CONTROLS
 
 FLIPS = re.compile(r"([^/]+)/perturbations/evasion/([^/]+)/split_(\d+)/(.+)")
 SPLIT = re.compile(r"(?P<name>[^/]+)/splits/(?P<split>\d+)/test")
@@ -39,29 +38,29 @@ KnownGraph = tuple[str, str, float, PerturbedGraph]
 """Model that a graph was crafted on, attack, accuracy of that model (NaN if unknown), and graph."""
 
 
-def graphs_in(path: Path, subject: Subject) -> Iterator[KnownGraph]:
+def graphs_in(path: Path, task: Task) -> Iterator[KnownGraph]:
     """Yield the perturbed graphs of a file or a folder.
 
     The path is either `unit_test.npz` of arXiv:2301.13694, of which only the split with the
-    subject's targets as test nodes is read; or adjacencies in the formats of `read_perturbed`, as
+    task's targets as test nodes is read; or adjacencies in the formats of `read_perturbed`, as
     written by GRB and DeepRobust. No code in a file is executed.
 
     Raises:
         DataError: A file cannot be read, or belongs to another clean graph or split.
     """
     if path.suffix == ".npz" and "adj" not in path.stem:
-        yield from _flipped(path, subject)
+        yield from _flipped(path, task)
         return
     for file in perturbed_files(path):
-        graph = read_perturbed(file, subject.graph)
-        if graph.attack in {attack.name for attack in BASELINES.values()}:
+        graph = read_perturbed(file, task.graph)
+        if graph.attack in {attack.name for attack in CONTROLS.values()}:
             continue  # the random control is no attack
-        n = subject.graph.num_nodes
-        for violation in [*graph.violations, *_foreign(graph, subject)]:
+        n = task.graph.num_nodes
+        for violation in [*graph.violations, *_foreign(graph, task)]:
             if violation.code != "duplicate_edge":  # GRB draws some edges twice; each counts once
                 raise DataError(f"{file}: {violation.message}")
         if graph.labels is not None and not torch.equal(
-            graph.labels[:n].cpu(), subject.graph["y"].cpu()
+            graph.labels[:n].cpu(), task.graph["y"].cpu()
         ):
             raise DataError(
                 f"{file}: expected the labels of the clean graph, got others; name the dataset "
@@ -70,19 +69,19 @@ def graphs_in(path: Path, subject: Subject) -> Iterator[KnownGraph]:
         yield file.name, graph.kind, nan, PerturbedGraph(graph.x, coalesce(graph.edge_index), n)
 
 
-def _foreign(graph: ReadGraph, subject: Subject) -> Iterator[Violation]:
+def _foreign(graph: ReadGraph, task: Task) -> Iterator[Violation]:
     """Yield the violations by which a graph was made from another clean graph."""
     # With no flip allowed, a graph that shares fewer than half of the edges is reported.
     found = audit(
-        subject.graph, graph, kind=graph.kind, edge_ratio=0.0, target_nodes=subject.targets.cpu()
+        task.graph, graph, kind=graph.kind, edge_ratio=0.0, target_nodes=task.targets.cpu()
     )
     yield from (violation for violation in found if violation.code in FOREIGN)
 
 
-def _flipped(path: Path, subject: Subject) -> Iterator[KnownGraph]:
-    """Yield the graphs of the subject's split, fewest flips first."""
-    arrays, (x, edge_index) = read_npz(path), clean_graph(subject.graph)
-    place = _place(arrays, subject, path)
+def _flipped(path: Path, task: Task) -> Iterator[KnownGraph]:
+    """Yield the graphs of the task's split, fewest flips first."""
+    arrays, (x, edge_index) = read_npz(path), clean_graph(task.graph)
+    place = _place(arrays, task, path)
     keys = [
         match for key in arrays if (match := FLIPS.fullmatch(key)) and match.group(1, 3) == place
     ]
@@ -94,11 +93,11 @@ def _flipped(path: Path, subject: Subject) -> Iterator[KnownGraph]:
         yield key[2], key[4].replace("_", " "), nan, PerturbedGraph(x, attacked, len(x))
 
 
-def _place(arrays: Mapping[str, NDArray[Any]], subject: Subject, path: Path) -> tuple[str, str]:
-    """Find the name of the subject's graph in the file, and its split."""
-    n, (_, edge_index) = int(subject.graph.num_nodes or 0), clean_graph(subject.graph)
+def _place(arrays: Mapping[str, NDArray[Any]], task: Task, path: Path) -> tuple[str, str]:
+    """Find the name of the task's graph in the file, and its split."""
+    n, (_, edge_index) = int(task.graph.num_nodes or 0), clean_graph(task.graph)
     clean_edges = undirected_edge_numbers(edge_index.cpu(), n)
-    targets = subject.targets.cpu().sort().values
+    targets = task.targets.cpu().sort().values
     for key in arrays:
         match = SPLIT.fullmatch(key)
         edges = arrays.get(f"{match['name']}/dataset/adjacency") if match else None

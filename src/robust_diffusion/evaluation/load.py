@@ -19,12 +19,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from robust_diffusion.attacks.base import clean_graph
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.files import read_torch
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation.threat import TrainedModel
-from robust_diffusion.models.checked import has_own_layers, sort_inputs, sorted_row
 from robust_diffusion.models.edge_values import with_edge_values
 from robust_diffusion.operators import set_backend
 from robust_diffusion.records.content import by_content, computed_by, leaves_of
@@ -65,10 +63,7 @@ class ModelTraining:
     def untrained(self, build: Callable[..., nn.Module]) -> nn.Module:
         """Build an untrained model for the graph's features and classes, from the seed."""
         pl.seed_everything(self.seed, workers=True, verbose=False)
-        model = build_sized(build, self.datamodule)
-        if not has_own_layers(model):
-            sort_inputs(model, sorted_row(clean_graph(self.datamodule.graph)[1]))
-        return with_edge_values(model, self.datamodule)
+        return with_edge_values(build_sized(build, self.datamodule), self.datamodule)
 
     def __call__(
         self,

@@ -20,7 +20,7 @@ from robust_diffusion.data.validate import checked_graph, node_index
 from robust_diffusion.errors import ConfigError, DataError, needs_extra
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
 from robust_diffusion.evaluation.flags import Flag, graph_hash
-from robust_diffusion.evaluation.perturbed import unfit
+from robust_diffusion.evaluation.measure import unfit
 from robust_diffusion.evaluation.threat import Labels
 from robust_diffusion.records.schema import Schema, UnitShare, first_problem
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact

@@ -1,21 +1,19 @@
 """Accuracies and flags of a saved report, measured again on its model."""
 
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from dataclasses import replace
 
 import pandas as pd
 from torch import nn
 
-from robust_diffusion.attacks import Attack, PerturbedGraph
+from robust_diffusion.attacks import Attack
 from robust_diffusion.attacks.named import build_attack
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.evaluate_model import PROBABILITIES, subject_of
-from robust_diffusion.evaluation.flags import Flag
-from robust_diffusion.evaluation.perturbed import BASELINES, Attacker, AttackRun, evaluate_on
+from robust_diffusion.evaluation.evaluate_model import PROBABILITIES, probed
+from robust_diffusion.evaluation.flag_codes import OF_THE_GRAPH
+from robust_diffusion.evaluation.flags import CONTROLS, AttackResult, Flag, control_of
+from robust_diffusion.evaluation.measure import evaluate_on, judge, victim_flags
 from robust_diffusion.evaluation.report import AttackReport, RobustnessReport
-from robust_diffusion.models.adaptive import adaptive_form
-from robust_diffusion.system.tensor_hashes import state_hash
 
 _UNSAVED = frozenset(["budget_overspent", "parts_given_up"])
 """Flags that are not compared: violations are printed anyway, and older reports lack reasons."""
@@ -29,12 +27,8 @@ _OF_THE_ATTACK = frozenset(
 """Flags that depend on the class of an attack, which the name of a user's does not reveal."""
 
 
-class _SavedGraphs(Attacker):
-    """Attacker that returns the graphs of a report instead of crafting new ones."""
-
-    def _crafted(self, run: AttackRun) -> tuple[PerturbedGraph, Mapping[str, Any], str, bool]:
-        row: AttackReport = run.cache_key["saved"]
-        return row.graph, row.effort, "", True
+_OF_TRANSFERS = OF_THE_GRAPH | {"one_class"}
+"""Flags of transferred graphs that are measured on the tested model."""
 
 
 def measured_again(report: RobustnessReport, model: nn.Module) -> tuple[pd.DataFrame, list[str]]:
@@ -43,21 +37,25 @@ def measured_again(report: RobustnessReport, model: nn.Module) -> tuple[pd.DataF
     Flags of transferred graphs that were measured on their surrogate are not in a report.
     """
     nodes = report.clean.target_nodes
-    subject = subject_of(model, report.clean, nodes, None, seed=report.seed)
-    with subject.tried.ready():
-        form = adaptive_form(subject.model) if report.threat == "adaptive" else subject.model
-        state = state_hash(subject.model.state_dict())
-        runs, known = list[AttackRun](), set[str]()
+    victim, task, _ = probed(model, report.clean, nodes, None, seed=report.seed)
+    with victim:
+        form = victim.adaptive() if report.threat == "adaptive" else victim
+        results, known = list[AttackResult](), set[str]()
         for row in report.attacks:
             attack, is_known = _attack_of(row, report)
             known |= {row.name} if is_known else set()
-            seen, at = (subject.model, "") if row.made_on else (form, state)
-            seen = subject.model if row.is_control else seen
-            key = {"saved": row}
-            runs.append(AttackRun(row.name, attack, seen, at, key, row.made_on, row.name))
-        own = [Flag("probabilities", PROBABILITIES)] * subject.tried.gives_probabilities
-        attacker = _SavedGraphs(subject, report.budget)
-        measured = evaluate_on(attacker, subject.model, runs, own_flags=own)
+            seen = victim if row.made_on or row.is_control else form
+            control = next((r for r in results if r.attack is control_of(attack)), None)
+            if control is not None and seen is not victim:
+                control = judge(seen, task, control.attack, report.budget, control.graph, {})
+            of_row = seen, task, attack, report.budget, row.graph, row.effort
+            result = judge(*of_row, control=control)
+            if row.made_on:  # flags of an attack on a surrogate belong to that
+                own_flags = [flag for flag in result.flags if flag.code in _OF_TRANSFERS]
+                result = replace(result, flags=own_flags, surrogate=row.made_on)
+            results.append(replace(result, name=row.name))
+        own = [Flag("probabilities", PROBABILITIES)] * victim.traits.probabilities
+        measured = evaluate_on(victim, task, results, victim_flags(victim, own))
     reported = {"clean": report.clean_accuracy} | {row.name: row.accuracy for row in report.attacks}
     rows = {name: (reported[name], accuracy) for name, accuracy in measured.accuracy.items()}
     frame = 100 * pd.DataFrame.from_dict(rows, orient="index", columns=["reported", "measured"])
@@ -75,7 +73,7 @@ def measured_again(report: RobustnessReport, model: nn.Module) -> tuple[pd.DataF
 def _attack_of(row: AttackReport, report: RobustnessReport) -> tuple[Attack, bool]:
     """Return the attack of a graph for its checks, and whether its class is known by its name."""
     if row.is_control:
-        return BASELINES[row.kind], True
+        return CONTROLS[row.kind], True
     with suppress(ConfigError):
         attack = build_attack(row.name.split("/")[0])
         if attack.kind == row.kind:

@@ -9,17 +9,17 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
-from robust_diffusion.attacks import Budget, seeded
-from robust_diffusion.attacks.base import Kind, Problem
+from robust_diffusion.attacks import Budget, Task, seeded
+from robust_diffusion.attacks.base import Kind, finite_gradient
 from robust_diffusion.attacks.feature_set import FeatureSet, feature_set
 from robust_diffusion.attacks.losses import margins
 from robust_diffusion.attacks.modification.base import flip
 from robust_diffusion.checks import Count, Seed, SomeSteps, check_value, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.evaluate_model import budget_of, subject_of
-from robust_diffusion.models.adaptive import adaptive_form
-from robust_diffusion.models.checked import own_context
+from robust_diffusion.evaluation.evaluate_model import budget_of, probed
+from robust_diffusion.models.modules import own_context
+from robust_diffusion.models.victim import Victim
 from robust_diffusion.system.progress import Progress
 
 TRIED = 4
@@ -83,16 +83,15 @@ def attack_each(
         >>> list(frame.columns)
         ['label', 'degree', 'margin', 'edges', 'max_edges']
     """
-    subject = subject_of(model, data, nodes, device, seed=seed, grows=kind == "injection")
-    budget = budget_of(Budget(max_edges, 1, feature_limits), subject, {})
-    graph = subject.graph.clone().to(subject.device)
-    with subject.tried.ready(), seeded(seed):
-        attacked = adaptive_form(subject.model) if threat == "adaptive" else subject.model
-        one = _OneByOne(Problem("each", attacked, graph, subject.targets.to(subject.device)))
+    victim, task, _ = probed(model, data, nodes, device, seed=seed, grows=kind == "injection")
+    budget = budget_of(Budget(max_edges, 1, feature_limits), task, {})
+    with victim, seeded(seed):
+        form = victim.adaptive() if threat == "adaptive" else victim
+        one = _OneByOne(form, task.attacker_view(form, knows_labels=True))
         if kind == "modification":
-            one.problem.check_edge_weights()
+            form.check_edge_gradient()
         with torch.no_grad():
-            clean = margins(one.problem.clean_logits[one.problem.targets], one.problem.labels)
+            clean = margins(form.clean_logits[one.task.targets], one.task.labels)
         edges = []
         flips, allowed = kind == "modification", feature_set(budget)
         with Progress(f"{kind} of each", len(clean), "targets", shown=progress) as tell:
@@ -101,17 +100,16 @@ def attack_each(
                 edges.append(count)
                 lost = sum(count is not None for count in edges)
                 tell(1, note=f"{lost} lost")
-    assert graph.edge_index is not None
     clean = clean.float() if clean.element_size() < 4 else clean  # NumPy has no bfloat16
-    neighbours = degree(graph.edge_index[0], graph.num_nodes)[one.problem.targets]
+    neighbours = degree(task.edge_index[0], len(task.x))[task.targets]
     columns = {
-        "label": subject.labels,
-        "degree": neighbours.int().cpu(),
+        "label": task.labels,
+        "degree": neighbours.int(),
         "margin": -clean.cpu(),
         "edges": pd.array(edges, dtype="Int64"),
         "max_edges": max_edges,
     }
-    return pd.DataFrame(columns, index=pd.Index(subject.targets.numpy(), name="node"))
+    return pd.DataFrame(columns, index=pd.Index(task.targets.numpy(), name="node"))
 
 
 @validated("")
@@ -157,19 +155,19 @@ def right_by_edges(
 
 
 class _OneByOne:
-    """Attacks on one target of a problem at a time, identified by its position i."""
+    """Attacks on one target of a task at a time, identified by its position i."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, victim: Victim, task: Task) -> None:
+        self.victim, self.task = victim, task
 
     def flips(self, i: int, most: int) -> int | None:
         """Count flips at the target until it is misclassified; `None` if `most` do not suffice."""
-        x, edges = self.problem.x, self.problem.edge_index
+        x, edges = self.task.x, self.task.edge_index
         if self.margin(i, x, edges) > 0:
             return 0
         for count in range(1, most + 1 if len(x) > 1 else 1):  # a single node has no pair to flip
             best = self.gains(i, edges).topk(min(TRIED, x.size(0) - 1)).indices
-            pairs = torch.stack([self.problem.targets[i].expand_as(best), best])
+            pairs = torch.stack([self.task.targets[i].expand_as(best), best])
             tried = [flip(edges, pair[:, None], x.size(0)) for pair in pairs.T]
             reached = [self.margin(i, x, graph) for graph in tried]
             edges = tried[max(range(len(tried)), key=reached.__getitem__)]
@@ -179,7 +177,7 @@ class _OneByOne:
 
     def gains(self, i: int, edges: Int[Tensor, "2 e"]) -> Float[Tensor, " n"]:
         """Compute the slope of the target's margin along the flip of its pair with each node."""
-        target, n = self.problem.targets[i], self.problem.x.size(0)
+        target, n = self.task.targets[i], self.task.x.size(0)
         mine = (edges == target).any(0)
         ends = torch.where(edges[0] == target, edges[1], edges[0])
         joined = torch.zeros(n, dtype=torch.bool, device=edges.device)
@@ -187,12 +185,12 @@ class _OneByOne:
         others = (~joined).nonzero()[:, 0]
         new = torch.stack([target.expand_as(others), others])
         index = torch.cat([edges, new, new.flip(0)], 1)
-        weight = self.problem.x.new_zeros(index.size(1))
+        weight = self.task.x.new_zeros(index.size(1))
         weight[: edges.size(1)] = 1
         weight.requires_grad_()
-        logits = self.problem.logits(self.problem.x, index, weight)
-        margin = margins(logits, self.problem.labels)[i]
-        slope = self.problem.slope(margin, weight, "edge weights")
+        logits = self.victim(self.task.x, index, weight)[self.task.targets]
+        margin = margins(logits, self.task.labels)[i]
+        slope = finite_gradient(margin, weight, "edge weights")
         gains = slope.new_zeros(n)
         gains.index_add_(0, ends[mine], -slope[: edges.size(1)][mine])
         gains.index_add_(0, others.repeat(2), slope[edges.size(1) :])
@@ -201,10 +199,10 @@ class _OneByOne:
 
     def injections(self, i: int, most: int, allowed: FeatureSet) -> int | None:
         """Count new nodes at the target until it is misclassified; `None` if `most` is too few."""
-        problem = self.problem
-        target, n, edges = problem.targets[i], problem.x.size(0), problem.edge_index
-        features = problem.x.new_empty(0, problem.x.size(1))
-        if self.margin(i, problem.x, edges) > 0:
+        victim, task = self.victim, self.task
+        target, n, edges = task.targets[i], task.x.size(0), task.edge_index
+        features = task.x.new_empty(0, task.x.size(1))
+        if self.margin(i, task.x, edges) > 0:
             return 0
         start = self.toward_the_nearest_class(i, allowed)
         for count in range(1, most + 1):
@@ -213,24 +211,24 @@ class _OneByOne:
             features = torch.cat([features, start[None]])
             for _ in range(STEPS + 1):
                 features.requires_grad_()
-                logits = problem.logits(problem.with_rows(allowed.exact(features)), edges)
-                margin = margins(logits, problem.labels)[i]
+                logits = victim(victim.with_rows(allowed.exact(features)), edges)[task.targets]
+                margin = margins(logits, task.labels)[i]
                 if margin > 0:
                     return count
-                slope = problem.slope(margin, features, "features")
+                slope = finite_gradient(margin, features, "features")
                 step = LENGTH * (allowed.high - allowed.low) * slope.sign()
                 features = allowed.clip(features.detach() + step)
         return None
 
     def toward_the_nearest_class(self, i: int, allowed: FeatureSet) -> Float[Tensor, " f"]:
         """Return features at the limits, along the mean difference of the two nearest classes."""
-        problem = self.problem
-        logits, predicted = problem.clean_logits, problem.clean_logits.argmax(1)
-        top, other = logits[problem.targets[i]].topk(2).indices
-        mean = {c: problem.x[predicted == c].mean(0).nan_to_num() for c in (int(top), int(other))}
+        logits, task = self.victim.clean_logits, self.task
+        predicted = logits.argmax(1)
+        top, other = logits[task.targets[i]].topk(2).indices
+        mean = {c: task.x[predicted == c].mean(0).nan_to_num() for c in (int(top), int(other))}
         return allowed.extreme((mean[int(other)] - mean[int(top)])[None])[0]
 
     def margin(self, i: int, x: Float[Tensor, "m f"], edges: Int[Tensor, "2 e"]) -> float:
         """Compute the margin of the target, which is misclassified if it is above 0."""
         with torch.no_grad():
-            return float(margins(self.problem.logits(x, edges), self.problem.labels)[i])
+            return float(margins(self.victim(x, edges)[self.task.targets], self.task.labels)[i])

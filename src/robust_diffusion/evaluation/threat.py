@@ -1,7 +1,7 @@
 """Threat models: which model the attacker sees, and what the attacker knows about it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -9,8 +9,9 @@ from torch import nn
 
 from robust_diffusion.checks import check_name, validated
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.models.adaptive import adaptive_form, with_adjoint, with_gradient
+from robust_diffusion.models.adaptive import with_adjoint, with_gradient
 from robust_diffusion.models.guard import Gradient
+from robust_diffusion.models.victim import Victim
 
 Labels = Literal["predicted", "true"]
 
@@ -53,13 +54,14 @@ class ThreatModel(Protocol):
     name: str
     labels: Labels
 
-    def check(self, model: nn.Module) -> None:
-        """Raise a `ConfigError` if the attacker cannot attack this untrained victim."""
+    def form(self, victim: Victim) -> Victim:
+        """Return the victim as the attacker differentiates it; a `ConfigError` if that cannot be.
 
-    def attacked_models(
-        self, victim: TrainedModel, train: TrainSurrogate
-    ) -> dict[str, TrainedModel]:
-        """Return the models that attacks are crafted on, by name; `train` trains surrogates."""
+        It is unused if there are surrogates.
+        """
+
+    def surrogates(self, train: TrainSurrogate) -> dict[str, TrainedModel]:
+        """Return the trained models that attacks are crafted on instead of the victim, by name."""
 
 
 @validated("threat")
@@ -74,13 +76,16 @@ class WhiteBox:
             `None` for the victim's configuration.
         gradient: Gradient of a defence; see
             `models.adaptive.with_gradient`. `adaptive` for the form that each model declares; see
-            `adaptive_form` there. `None` for the victim's configuration.
+            `Victim.adaptive`. `None` for the victim's configuration.
 
     Examples:
+        >>> import torch
         >>> from robust_diffusion.evaluation import WhiteBox
         >>> from robust_diffusion.models import GNNGuard
-        >>> seen = WhiteBox(gradient="adaptive").seen(GNNGuard(5, 8, out_channels=3))
-        >>> seen.guard.gradient
+        >>> from robust_diffusion.models.victim import Victim
+        >>> x, edge_index = torch.rand(2, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> victim = Victim.probe(GNNGuard(5, 8, out_channels=3), x, edge_index)
+        >>> WhiteBox(gradient="adaptive").form(victim).module.guard.gradient
         'straight_through'
     """
 
@@ -97,25 +102,20 @@ class WhiteBox:
         self._adjoint = adjoint
         self._gradient = gradient
 
-    def check(self, model: nn.Module) -> None:
-        """Raise a `ConfigError` if the victim lacks the configured derivative."""
-        self.seen(model)
-
-    def attacked_models(
-        self, victim: TrainedModel, train: TrainSurrogate
-    ) -> dict[str, TrainedModel]:
-        """Return the victim itself, or a copy with another derivative."""
-        return {"victim": replace(victim, model=self.seen(victim.model))}
-
-    def seen(self, model: nn.Module) -> nn.Module:
-        """Return the model itself, or a copy with the derivative that the attacker uses."""
+    def form(self, victim: Victim) -> Victim:
+        """Return the victim itself, or a form with the derivative that the attacker uses."""
         if self._gradient == "adaptive":
-            model = adaptive_form(model)
+            victim = victim.adaptive()
         elif self._gradient is not None:
-            model = with_gradient(model, self._gradient)
+            victim = victim.form(with_gradient(victim.module, self._gradient))
         if self._adjoint is not None:
-            model = with_adjoint(model, adjoint=self._adjoint)
-        return model
+            adjoint = with_adjoint(victim.module, adjoint=self._adjoint)
+            victim = victim.form(adjoint, draws=victim.draws)
+        return victim
+
+    def surrogates(self, train: TrainSurrogate) -> dict[str, TrainedModel]:
+        """Return none, since the victim itself is attacked."""
+        return {}
 
 
 def named_labels(labels: GivenLabels) -> Labels:
@@ -175,12 +175,11 @@ class BlackBox:
         self._fit = fit
         self._seeding = seeding
 
-    def check(self, model: nn.Module) -> None:
-        """Accept any victim, since the attacker does not see it."""
+    def form(self, victim: Victim) -> Victim:
+        """Return the victim itself, which the attacker does not see."""
+        return victim
 
-    def attacked_models(
-        self, victim: TrainedModel, train: TrainSurrogate
-    ) -> dict[str, TrainedModel]:
+    def surrogates(self, train: TrainSurrogate) -> dict[str, TrainedModel]:
         """Train the surrogates, without using the victim."""
         return {
             name: train(name, build, self._fit, self._seeding)

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 from torch import nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks import PerturbedGraph, seeded
+from robust_diffusion.attacks import PerturbedGraph, Task, seeded
 from robust_diffusion.attacks.audit import read_perturbed
 from robust_diffusion.attacks.audit.check import GraphLike
 from robust_diffusion.attacks.base import clean_graph, spent_budget, undirected_edge_numbers
@@ -24,10 +24,10 @@ from robust_diffusion.checks import Seed, named_path, validated
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.evaluation.evaluate_model import Subject, subject_of
+from robust_diffusion.evaluation.evaluate_model import probed
 from robust_diffusion.evaluation.graph_files import KnownGraph, graphs_in
 from robust_diffusion.evaluation.load import build_model, load_weights
-from robust_diffusion.models.checked import own_context
+from robust_diffusion.models.modules import own_context
 from robust_diffusion.records.schema import Schema, UnitShare, first_problem
 from robust_diffusion.system.artifact import read_artifact
 from robust_diffusion.system.files import write_whole
@@ -283,42 +283,43 @@ def unit_test(
         >>> from robust_diffusion.evaluation import unit_test
         >>> frame = unit_test(load_model("gcn"), open_dataset("cora"))  # doctest: +SKIP
     """
-    subject = subject_of(model, data, nodes, device, seed=seed)
+    victim, task, _ = probed(model, data, nodes, device, seed=seed)
     if graphs is None:
-        known = _graphs_of_zoo(Zoo.open(directory), dataset, subject)
+        known = _graphs_of_zoo(Zoo.open(directory), dataset, task)
     else:
-        known = graphs_in(named_path("graphs", graphs), subject)
-    with subject.tried.ready():
-        rows: list[tuple[Any, ...]] = [("", "clean", np.nan, subject.accuracy_on(subject.graph), 0)]
+        known = graphs_in(named_path("graphs", graphs), task)
+    with victim:
+        clean = task.accuracy(victim.clean_predictions(seed))
+        rows: list[tuple[Any, ...]] = [("", "clean", np.nan, clean, 0)]
         for *origin, graph in known:
-            spent = spent_budget(subject.graph, graph)
+            spent = spent_budget(task.graph, graph)
             flips = spent.added_edges + spent.removed_edges + spent.injected_edges
-            rows.append((*origin, subject.accuracy_on(graph), flips))
+            rows.append((*origin, task.accuracy(victim.predict(graph, seed)), flips))
     frame = pd.DataFrame(rows, columns=["made_on", "attack", "own_accuracy", "accuracy", "flips"])
     attacked = frame[1:].sort_values("accuracy", kind="stable")
     frame = pd.concat([frame[:1], attacked], ignore_index=True).dropna(axis=1, how="all")
     return UnitTestFrame(frame)
 
 
-def _graphs_of_zoo(zoo: Zoo, dataset: str, subject: Subject) -> Iterator[KnownGraph]:
+def _graphs_of_zoo(zoo: Zoo, dataset: str, task: Task) -> Iterator[KnownGraph]:
     """Yield the worst graph of each model of the zoo."""
     entries = [entry for entry in zoo.entries if entry.dataset == dataset]
     if not entries:
         known = ", ".join(sorted({entry.dataset for entry in zoo.entries}))
         raise ConfigError(f"unit_test: no graph of dataset={dataset}; there are {known or 'none'}")
     for entry in entries:
-        yield entry.name, entry.attack, entry.worst_accuracy, _graph(zoo, entry, subject)
+        yield entry.name, entry.attack, entry.worst_accuracy, _graph(zoo, entry, task)
 
 
-def _graph(zoo: Zoo, entry: ZooEntry, subject: Subject) -> PerturbedGraph:
+def _graph(zoo: Zoo, entry: ZooEntry, task: Task) -> PerturbedGraph:
     """Read the entry's worst graph, checking that it has the same clean graph and target nodes."""
-    if entry.target_nodes != tensor_hash(subject.targets):
+    if entry.target_nodes != tensor_hash(task.targets):
         raise ConfigError(
             f"nodes: expected the target nodes of the zoo's {entry.dataset} graphs, got "
-            f"{len(subject.targets)} others; pass the datamodule open_dataset({entry.dataset!r}) "
+            f"{len(task.targets)} others; pass the datamodule open_dataset({entry.dataset!r}) "
             "as data, or its target_nodes as nodes"
         )
-    graph, (x, edges) = zoo.worst_graph(entry, subject.graph), clean_graph(subject.graph)
+    graph, (x, edges) = zoo.worst_graph(entry, task.graph), clean_graph(task.graph)
     old = graph.edge_index[:, (graph.edge_index < len(x)).all(0)]
     numbers = [undirected_edge_numbers(index, len(x)) for index in (old, edges)]
     if graph.edge_index.max() >= len(graph.x) or not torch.equal(*numbers):

@@ -2,26 +2,27 @@
 
 import copy
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+import torch
 from pytorch_lightning.loggers import Logger
 from torch import nn
 
-from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
+from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, Task, seeded
 from robust_diffusion.checks import Seed, check_name, check_value
-from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.evaluate_model import budget_of
-from robust_diffusion.evaluation.flags import Task, writes_into_inputs
+from robust_diffusion.evaluation.flags import AttackResult, control_of
 from robust_diffusion.evaluation.load import ModelTraining, Recipe
-from robust_diffusion.evaluation.perturbed import (
-    Attacker,
-    AttackRun,
+from robust_diffusion.evaluation.measure import (
+    Bench,
     Evaluation,
+    controls_of,
     evaluate_on,
-    runs_on,
+    measure,
+    victim_flags,
 )
 from robust_diffusion.evaluation.step_ratio import step_flags, step_ratio, warn_of_steps
 from robust_diffusion.evaluation.threat import (
@@ -32,7 +33,7 @@ from robust_diffusion.evaluation.threat import (
     TrainedModel,
 )
 from robust_diffusion.flows import count_evaluations
-from robust_diffusion.models.checked import check_model, has_own_layers
+from robust_diffusion.models.victim import Victim, writes_into_inputs
 from robust_diffusion.operators import current_backend
 from robust_diffusion.records.provenance import processor
 from robust_diffusion.training import Fit
@@ -107,52 +108,64 @@ def evaluate_run(
         TrainingError: A loss is not finite.
         AttackError: An attack's gradient is not finite.
     """
-    task = _checked_task(train, recipe, threat, attacks)
-    budget = budget_of(budget, task, attacks)
-    victim = train("victim", recipe, description=description, logger=logger)
-    seconds = {"train": victim.seconds}
-    runs = _runs(threat, attacks, cache_key, victim, train, seconds) if attacks else []
-    tested = victim.model.to(task.device)
-    with count_evaluations(tested) as evaluations:
-        task.logits_of(tested, task.graph)
+    task, device = _checked_task(train, recipe, threat, attacks)
+    bench = Bench(
+        budget=budget_of(budget, task, attacks),
+        cache=train.store,
+        knows_labels=threat.labels == "true",
+        shows_progress=recipe.fit.progress_bar,
+    )
+    trained = train("victim", recipe, description=description, logger=logger)
+    seconds = {"train": trained.seconds}
+    victim = _probed(trained.model, task, device)
+    with count_evaluations(victim.module) as evaluations:
+        victim.predict(task.graph, task.seed)
     with seeded(task.seed):
-        ratio = step_ratio(tested, copy.copy(task.graph).to(task.device))
+        ratio = step_ratio(victim.module, copy.copy(task.graph).to(device))
+    own = victim_flags(victim, list(step_flags(ratio)))
+    surrogates = _surrogates(threat, cache_key, train, seconds) if attacks else {}
+    attacked = {name: _probed(one.model, task, device) for name, one in surrogates.items()}
+    rows: dict[str, str] = {}  # of a table, by the name of the attacked graph
+    results: list[AttackResult] = []
+    with victim:
+        for row, result in _results(
+            attacked or {"": threat.form(victim)}, task, attacks, bench, cache_key
+        ):
+            rows[result.name] = row
+            results.append(result)
 
-    def retrain(label: str, graph: PerturbedGraph) -> nn.Module:
+    def retrain(label: str, graph: PerturbedGraph) -> Victim:
         on_it = replace(train, datamodule=train.datamodule.poisoned(graph.x, graph.edge_index))
         name = f"victim on {label}"
         retrained = on_it(name, recipe, description=name)
         seconds[name] = retrained.seconds
-        return retrained.model.to(task.device)
+        return _probed(retrained.model, task, device)
 
-    knows, shows = threat.labels == "true", recipe.fit.progress_bar
-    measured = evaluate_on(
-        Attacker(task, budget, train.store, knows_labels=knows, shows_progress=shows),
-        tested,
-        runs,
-        own_flags=list(step_flags(ratio)),
-        retrain=retrain if task.poisons else None,
-    )
-    seconds |= {run.label: measured.outcomes[run.label].effort["seconds"] for run in runs}
+    again = {r.name: retrain(r.name, r.graph) for r in results} if task.poisons else None
+    with victim:
+        measured = evaluate_on(
+            victim, task, results, own, row=lambda result: rows[result.name], retrained=again
+        )
+    seconds |= {result.name: result.effort["seconds"] for result in results}
     for curves in [logger] if isinstance(logger, Logger) else logger or []:
         curves.log_metrics({f"accuracy/{k}": v for k, v in measured.accuracy.items()}, step=0)
         curves.save()
-    result = RunResult(
-        **_of_attacks(attacks, runs, measured, victim),
-        val_accuracy=victim.val_accuracy,
-        epochs=victim.epochs,
-        best_epoch=victim.best_epoch,
+    run_result = RunResult(
+        **_of_attacks(attacks, results, rows, measured, trained),
+        val_accuracy=trained.val_accuracy,
+        epochs=trained.epochs,
+        best_epoch=trained.best_epoch,
         nfe=evaluations.total,
         step_ratio=ratio,
         seconds=seconds | {"test": measured.seconds},
         split=train.datamodule.split_hash,
         split_drawn=train.datamodule.split_drawn,
-        declared=budget.bounds,
-        backend=current_backend(task.device.type),
-        processor=processor(task.device),
+        declared=bench.budget.bounds,
+        backend=current_backend(device.type),
+        processor=processor(device),
     )
-    _log_end(description, result, victim)
-    return result
+    _log_end(description, run_result, trained)
+    return run_result
 
 
 def _log_end(description: str, result: RunResult, victim: TrainedModel) -> None:
@@ -165,7 +178,8 @@ def _log_end(description: str, result: RunResult, victim: TrainedModel) -> None:
 
 def _of_attacks(
     attacks: Mapping[str, Attack],
-    runs: Sequence[AttackRun],
+    results: Sequence[AttackResult],
+    row_of: Mapping[str, str],
     measured: Evaluation,
     victim: TrainedModel,
 ) -> dict[str, Any]:
@@ -173,24 +187,23 @@ def _of_attacks(
     rows: dict[str, list[float]] = {"clean": [measured.accuracy["clean"]]}
     attacked: dict[str, dict[str, float]] = {}
     spent: dict[str, dict[str, Any]] = {}
-    for run in runs:
-        outcome, on = measured.outcomes[run.label], run.made_on or "victim"
-        rows.setdefault(run.row, []).append(measured.accuracy[run.label])
-        attacked.setdefault(on, {"clean": outcome.clean_accuracy})[run.row] = outcome.accuracy
-        spent.setdefault(run.row, {})[on] = asdict(outcome.spent)
-    same = {run.made_on for run in runs if run.made_on and run.state == victim.state}
+    for result in results:
+        row, on = row_of[result.name], result.surrogate or "victim"
+        rows.setdefault(row, []).append(measured.accuracy[result.name])
+        attacked.setdefault(on, {"clean": result.clean_accuracy})[row] = result.accuracy
+        spent.setdefault(row, {})[on] = asdict(result.spent)
+    same = {r.surrogate for r in results if r.surrogate and r.victim.weights == victim.state}
     for name in sorted(same):
         log.warning("surrogate %s: has the victim's weights, a white box", name)
-    outcomes, flags = measured.outcomes, measured.flags
-    parts = {label: dict(made.graph.part_accuracy) for label, made in outcomes.items()}
-    on_surrogates = {run.label: outcomes[run.label].flags for run in runs if run.made_on}
+    flags, parts = measured.flags, {r.name: dict(r.graph.part_accuracy) for r in results}
+    on_surrogates = {r.name: r.flags for r in results if r.surrogate}
     unbounded = {name: attack.unbounded for name, attack in attacks.items() if attack.unbounded}
     return {
         "accuracy": {name: min(shares) for name, shares in rows.items()},
         "mean_accuracy": {name: sum(shares) / len(shares) for name, shares in rows.items()},
         "attacked": attacked,
         "parts": {label: by_part for label, by_part in parts.items() if by_part},
-        "forwards": {label: made.effort["forwards"] for label, made in outcomes.items()},
+        "forwards": {r.name: r.effort["forwards"] for r in results},
         "spent": spent,
         "attack_versions": {name: attack.version for name, attack in attacks.items()},
         "unbounded": {
@@ -200,15 +213,15 @@ def _of_attacks(
         "warnings": {name: [flag.detail for flag in signs] for name, signs in flags.items()},
         "surrogate_flags": {k: [flag.code for flag in signs] for k, signs in on_surrogates.items()},
         "same_weights": [name for name in attacked if name in same],
-        "reused": ["victim"] * victim.reused + [k for k, made in outcomes.items() if made.reused],
-        "files": {"victim": victim.path.name} | {k: made.file for k, made in outcomes.items()},
+        "reused": ["victim"] * victim.reused + [r.name for r in results if r.reused],
+        "files": {"victim": victim.path.name} | {r.name: r.file for r in results},
     }
 
 
 def _checked_task(
     train: ModelTraining, recipe: Recipe, threat: ThreatModel, attacks: Mapping[str, Attack]
-) -> Task:
-    """Return the task of the run, raising errors before hours of training."""
+) -> tuple[Task, torch.device]:
+    """Return the task of the run and its device, raising errors before hours of training."""
     check_value("seed", train.seed, Seed)
     for name in attacks:
         check_name("attacks", name, OWN_NAMES | {"train", "test"})  # names of phases in `seconds`
@@ -220,55 +233,73 @@ def _checked_task(
             "the graph in place, such as metattack"
         )
     datamodule, untrained = train.datamodule, train.untrained(recipe.build).eval()
-    threat.check(untrained)
-    if not has_own_layers(untrained):  # models of the package are covered by tests
-        _check_custom(untrained, datamodule, grows=bool(injections))
+    clean, classes = datamodule.view("test"), datamodule.num_classes
+    tried = Victim(untrained, clean["x"], clean["edge_index"])
+    if not tried.traits.in_package:  # models of the package are covered by tests
+        grows = bool(injections)
+        tried = Victim.probe(untrained, tried.x, tried.edge_index, classes, grows=grows)
+    if tried.traits.writes_in_place:
+        raise writes_into_inputs(untrained)
+    if tried.traits.probabilities:
+        raise ConfigError(f"model: {type(untrained).__name__} returns probabilities; return logits")
+    threat.form(tried)
     warn_of_steps(untrained, datamodule.view("val"))
     graph, targets = datamodule.graph, datamodule.target_nodes
     device = recipe.fit.trainer().strategy.root_device
-    return Task(graph, targets, device, seed=train.seed, poisons=poisons)
+    return Task(graph, targets, graph["y"], train.seed, poisons), device
 
 
-def _check_custom(model: nn.Module, datamodule: GraphDataModule, *, grows: bool) -> None:
-    """Reject a custom model that would make accuracies meaningless."""
-    clean = datamodule.view("test")
-    tried = check_model(model, clean.x, clean.edge_index, datamodule.num_classes, grows=grows)
-    if tried.writes_in_place:
-        raise writes_into_inputs(model)
-    if tried.gives_probabilities:
-        raise ConfigError(f"model: {type(model).__name__} returns probabilities; return logits")
+def _probed(model: nn.Module, task: Task, device: torch.device) -> Victim:
+    """Return a trained model as a victim; logits that are not finite are flagged, no error."""
+    place = task.x.to(device), task.edge_index.to(device)
+    return Victim.probe(model.to(device), *place, grows=False, finite=False)
 
 
-def _runs(
-    threat: ThreatModel,
-    attacks: Mapping[str, Attack],
-    cache_key: Config,
-    victim: TrainedModel,
-    train: ModelTraining,
-    seconds: dict[str, float],
-) -> list[AttackRun]:
-    """Return every attack on every attacked model; adds the times of trainings to `seconds`."""
-    surrogates = cache_key["threat"].get("surrogates", {})
+def _surrogates(
+    threat: ThreatModel, cache_key: Config, train: ModelTraining, seconds: dict[str, float]
+) -> dict[str, TrainedModel]:
+    """Train the surrogates, if any; adds the times of trainings to `seconds`."""
+    keys = cache_key["threat"].get("surrogates", {})
 
     def train_surrogate(
         name: str, build: Callable[..., nn.Module], fit: Fit, seeding: Seeding
     ) -> TrainedModel:
-        key = {"model": surrogates[name], "fit": cache_key["threat"]["fit"]}
+        key = {"model": keys[name], "fit": cache_key["threat"]["fit"]}
         kind = f"surrogate-{name}"
         trained_by = train.named(kind) if seeding == "name" else train
         surrogate = trained_by(kind, Recipe(build, fit, key), description=f"surrogate {name}")
         seconds[f"surrogate {name}"] = surrogate.seconds
         return surrogate
 
-    models = threat.attacked_models(victim, train_surrogate)
+    return threat.surrogates(train_surrogate)
+
+
+def _results(
+    attacked: Mapping[str, Victim],
+    task: Task,
+    attacks: Mapping[str, Attack],
+    bench: Bench,
+    cache_key: Config,
+) -> Iterator[tuple[str, AttackResult]]:
+    """Yield every attack on every attacked model, with the name of the attack."""
+    keys = cache_key["threat"].get("surrogates", {})
     through = {key: cache_key["threat"].get(key) for key in ("adjoint", "gradient")}
-    return runs_on(
-        {"" if on == "victim" else on: (seen.model, seen.state) for on, seen in models.items()},
-        attacks,
-        lambda name, on: {
-            "attack": cache_key["attacks"][name],
-            "model": surrogates.get(on, cache_key["model"]),
-            "through": through,
-        },
-        by_attack=True,
-    )
+    for on, model in attacked.items():
+        controls = {} if task.poisons else controls_of(model, task, attacks, bench)
+        for name, attack in attacks.items():
+            key = {
+                "attack": cache_key["attacks"][name],
+                "model": keys.get(on, cache_key["model"]),
+                "through": through,
+            }
+            is_random = type(attack) is type(control_of(attack))
+            yield (
+                name,
+                measure(
+                    *(model, task, attack, bench),
+                    name=name if len(attacked) == 1 else f"{name}/{on}",
+                    surrogate=on,
+                    control=None if is_random else controls.get(attack.kind),
+                    key=key,
+                ),
+            )

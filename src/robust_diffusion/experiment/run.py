@@ -22,7 +22,7 @@ from robust_diffusion.evaluation.load import ModelTraining, Recipe, set_up_proce
 from robust_diffusion.experiment.evaluate_run import RunResult, evaluate_run
 from robust_diffusion.experiment.overrides import check_config, compose_all
 from robust_diffusion.experiment.wandb_log import chosen_mode, log_record
-from robust_diffusion.models.checked import own_context
+from robust_diffusion.models.modules import own_context
 from robust_diffusion.operators import set_backend
 from robust_diffusion.records import append_record
 from robust_diffusion.records.content import with_content

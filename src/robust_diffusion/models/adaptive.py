@@ -1,22 +1,16 @@
 """Copies of a trained model with another derivative or solver, for attacks and checks."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.models.checked import copy_of, dtype_of, is_random
 from robust_diffusion.models.guard import Guard
-from robust_diffusion.models.stack import takes_features
+from robust_diffusion.models.modules import copy_of, dtype_of
 from robust_diffusion.operators import Gradient
-
-DRAWS = 8
-"""Number of forward passes over which a model that samples is averaged."""
 
 
 @runtime_checkable
@@ -47,35 +41,11 @@ class SwitchableGradient:
         return before != self.gradient
 
 
-class MeanOverDraws(nn.Module):
-    """Mean logits of several passes of a model that samples from PyTorch's global generator.
-
-    The gradient estimates that of the expectation over draws.
-
-    Reference: expectation over transformation, Athalye et al. 2018, arXiv:1802.00420.
-    """
-
-    def __init__(self, model: Callable[..., Tensor], draws: int = DRAWS) -> None:
-        super().__init__()
-        self.model = model
-        self.draws = draws
-        self.takes_features = takes_features(model)
-
-    def forward(
-        self, x: Tensor, edge_index: Tensor, *rest: Any, **named: Any
-    ) -> Float[Tensor, "n c"]:
-        """Return the mean of the logits; further arguments are passed to the model."""
-        passes = [self.model(x, edge_index, *rest, **named) for _ in range(self.draws)]
-        return torch.stack(passes).mean(0)
-
-
 def adaptive_form(model: nn.Module) -> nn.Module:
     """Return the form of a model that an attack with knowledge of its defence differentiates.
 
-    Each module declares its form in `make_adaptive`. A model is averaged over draws if one of its
-    modules has a true attribute `samples`.
-
-    The result is a copy with the same weights, or the model itself if no module declares a form.
+    Each module declares its form in `make_adaptive`. The result is a copy with the same weights, or
+    the model itself if no module declares a form; see `Victim.adaptive`.
     """
     adapted = copy_of(model)
     changed = [
@@ -83,8 +53,7 @@ def adaptive_form(model: nn.Module) -> nn.Module:
         for module in adapted.modules()
         if isinstance(module, HasAdaptiveForm)
     ]
-    form = adapted if any(changed) else model
-    return MeanOverDraws(form) if is_random(model) else form
+    return adapted if any(changed) else model
 
 
 def with_gradient(model: nn.Module, gradient: Gradient) -> nn.Module:

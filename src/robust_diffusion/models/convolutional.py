@@ -393,11 +393,6 @@ class RobustGCN(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.sample_at_test = sample_at_test
 
-    @property
-    def samples(self) -> bool:
-        """True if two passes in eval mode differ; see `adaptive_form`."""
-        return self.sample_at_test
-
     def forward(
         self,
         x: AnyFeatures,

@@ -12,13 +12,8 @@ from torch_geometric.data import Data
 
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.models.checked import (
-    TriedModel,
-    check_model,
-    device_of,
-    dtype_of,
-    own_context,
-)
+from robust_diffusion.models.modules import device_of, dtype_of, own_context
+from robust_diffusion.models.victim import Victim, writes_into_inputs
 from robust_diffusion.training.fit import Fit, FitResult
 from robust_diffusion.training.module import Adversary
 
@@ -83,7 +78,7 @@ def fit(
         raise ConfigError(
             "transductive=True: the datamodule is inductive; build it with transductive=True"
         )
-    tried = _tried(model, data)
+    _check(model, data)
     trainer = partial(
         pl.Trainer,
         accelerator=accelerator,
@@ -102,11 +97,10 @@ def fit(
         adversary=adversary,
         key="fit",
     )
-    with tried.safe_inputs():
-        return train(model, data, directory=Path(directory) if directory else None)
+    return train(model, data, directory=Path(directory) if directory else None)
 
 
-def _tried(model: nn.Module, datamodule: GraphDataModule) -> TriedModel:
+def _check(model: nn.Module, datamodule: GraphDataModule) -> None:
     """Try the model on the validation view, and check its number of classes."""
     view, classes = datamodule.view("val"), datamodule.num_classes
     if classes < 2:
@@ -118,10 +112,12 @@ def _tried(model: nn.Module, datamodule: GraphDataModule) -> TriedModel:
     if isinstance(model, nn.Module) and any(map(is_lazy, model.parameters())):
         with torch.no_grad(), suppress(Exception):  # an error is reported by the check below
             model.eval()(x, edge_index)  # in train mode, norms would count validation nodes
-    tried = check_model(model, x, edge_index, classes, grows=False)
-    if tried.logits.size(1) != classes:
+    victim = Victim.probe(model, x, edge_index, classes, grows=False)
+    if victim.traits.writes_in_place:
+        raise writes_into_inputs(model)
+    told = victim.clean_logits.size(1)
+    if told != classes:
         raise ConfigError(
-            f"model: {type(model).__name__} tells {tried.logits.size(1)} classes apart, and the "
-            f"labels {classes}; build it with {classes}"
+            f"model: {type(model).__name__} tells {told} classes apart, and the labels {classes}; "
+            f"build it with {classes}"
         )
-    return tried

@@ -15,7 +15,7 @@ from torchmetrics.functional.classification import multiclass_accuracy
 
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import TrainingError
-from robust_diffusion.models.checked import dtype_of
+from robust_diffusion.models.modules import dtype_of
 from robust_diffusion.models.raw_features import RawFeatures
 from robust_diffusion.models.stack import takes_features
 from robust_diffusion.operators import AnyFeatures, sparse_features

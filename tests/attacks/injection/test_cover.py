@@ -1,13 +1,11 @@
 """Covers: edges placed by the targets that each is seen to misclassify."""
 
-from dataclasses import replace
-
 import torch
 
-from robust_diffusion.attacks import Budget, GradientInjection
+from robust_diffusion.attacks import Budget, GradientInjection, PerturbedGraph
 from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.injection.cover import Cover, Reading, best_ends, cover
-from tests.attacks.contract import clean, graph, problem, trained
+from tests.attacks.contract import right, victim_and_task
 
 
 def reading(**lost: set[int]) -> dict[int, Reading]:
@@ -34,14 +32,12 @@ def test_a_cover_chooses_again_what_later_nodes_make_useless() -> None:
 
 
 def test_few_edges_misclassify_more_than_by_gradient_at_random_targets() -> None:
-    tried = replace(problem(), targets=graph().index_test)
+    victim, task = victim_and_task()
     budget = Budget(4, 3, (-0.94, 0.94))
     generator = torch.Generator().manual_seed(0)
-    found = Cover(tried, tried, [3] * 4, feature_set(budget), 24, 4, generator)
+    found = Cover(victim, victim, task, [3] * 4, feature_set(budget), 24, 4, generator)
     placement, best = found.run()
-    x = torch.cat([tried.x, best.features])
     assert placement.chosen.sum(1).tolist() == [3] * 4
-    steps = GradientInjection(edges="equal", num_steps=120)
-    plain = steps(trained(), clean(graph()), tried.targets, budget, generator)
-    covered = tried.right(x, placement.edges(tried.edge_index))
-    assert covered < tried.right(plain.x, plain.edge_index)
+    plain = GradientInjection(edges="equal", num_steps=120)(victim, task, budget, generator)
+    x, edges = torch.cat([task.x, best.features]), placement.edges(task.edge_index)
+    assert right(PerturbedGraph(x, edges, len(task.x))) < right(plain)

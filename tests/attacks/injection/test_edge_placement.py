@@ -13,7 +13,6 @@ from torch_geometric.data import Data
 from torch_geometric.utils import to_dense_adj
 
 from robust_diffusion import GraphPDE, Solver
-from robust_diffusion.attacks.base import Problem
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule
@@ -22,35 +21,38 @@ from robust_diffusion.attacks.injection.base import STARTS
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS
 from robust_diffusion.attacks.injection.edge_placement import Placement, reallocate
 from robust_diffusion.attacks.injection.features import neighbourhood, similarity
+from robust_diffusion.attacks.task import Task
 from robust_diffusion.errors import TrainingError
 from robust_diffusion.models import GAT, GCN, BeltramiGuard, GNNGuard
-from robust_diffusion.models.adaptive import MeanOverDraws, adaptive_form
-from tests.attacks.contract import clean, graph, problem, state, trained
+from robust_diffusion.models.victim import Victim
+from tests.attacks.contract import clean, graph, state, trained, victim_and_task
 from tests.attacks.graphs import mean_of_neighbours, nan_gradient, without_gradient
 from tests.graphs import both_ways
 
+Attacked = tuple[Victim, Task]
 
-def placed() -> tuple[Problem, torch.Tensor, Placement]:
-    tried, generator = problem(), torch.Generator().manual_seed(0)
-    rows = [tried.targets[torch.randperm(60, generator=generator)[:12]] for _ in range(6)]
-    features = torch.where(tried.x[rows[0][:6]] > 0, -9.0, 9.0)
-    return tried, features, Placement.of(tried, rows, [20] * 6, 2)
+
+def placed() -> tuple[Attacked, torch.Tensor, Placement]:
+    (victim, task), generator = victim_and_task(), torch.Generator().manual_seed(0)
+    rows = [task.targets[torch.randperm(60, generator=generator)[:12]] for _ in range(6)]
+    features = torch.where(task.x[rows[0][:6]] > 0, -9.0, 9.0)
+    return (victim, task), features, Placement.of(task, rows, [20] * 6, 2)
 
 
 def test_gains_try_each_node_at_each_open_target() -> None:
     tried, features, placement = placed()
     open_ = torch.arange(60) % 2 == 0
-    before = placement.margins(tried, features)
-    gains = placement.gains(tried, features, open_, before)
+    before = placement.margins(*tried, features)
+    gains = placement.gains(*tried, features, open_, before)
     assert torch.equal(gains.isfinite(), open_ & ~placement.chosen)
 
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_allotted_edges_stay_within_each_nodes_capacity(keep: bool) -> None:
     tried, features, placement = placed()
-    right = placement.margins(tried, features) <= 0
+    right = placement.margins(*tried, features) <= 0
     generator = torch.Generator().manual_seed(0)
-    after = placement.allotted(tried, features, 0.0, generator, keep=keep, by_slopes=keep)
+    after = placement.allotted(*tried, features, 0.0, generator, keep=keep, by_slopes=keep)
     assert (after.chosen.sum(1) <= 20).all()
     assert torch.equal(after.chosen[:, ~right], placement.chosen[:, ~right])
     assert not keep or (after.chosen | ~placement.chosen).all()
@@ -88,38 +90,41 @@ FORMS: dict[str, Callable[[], nn.Module]] = {
     "beltrami_guard": partial(
         BeltramiGuard, 16, 8, out_channels=7, solver=Solver("euler", num_steps=1), num_layers=2
     ),
-    "mean": lambda: MeanOverDraws(GCN(16, 8, out_channels=7, num_layers=2), draws=2),
+    "mean": partial(GCN, 16, 8, out_channels=7, num_layers=2),
     "unweighted": Unweighted,
 }
 
 
-def doubled(model: nn.Module) -> tuple[Problem, Tensor, Placement]:
+def doubled(model: nn.Module, draws: int = 1) -> tuple[Attacked, Tensor, Placement]:
     """A model in double precision, and four nodes with edges, two of which are linked."""
     data = clean(graph())
     data.x = data.x.double()
     targets = graph().index_test[:20]
-    tried = Problem("any", model.double().eval().requires_grad_(requires_grad=False), data, targets)
+    model.double().eval().requires_grad_(requires_grad=False)
+    victim = Victim(model, data.x, data.edge_index, draws=draws)
+    victim, task = victim_and_task(victim, data, targets)
     rows = [targets[:5], targets[3:9], targets[:0], targets[15:]]
-    placement = replace(Placement.of(tried, rows, [6] * 4, 0), links=torch.tensor([[0], [2]]))
-    return tried, data.x[:4] + 0.1 * data.x[4:8], placement
+    placement = replace(Placement.of(task, rows, [6] * 4, 0), links=torch.tensor([[0], [2]]))
+    return (victim, task), data.x[:4] + 0.1 * data.x[4:8], placement
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_slopes_are_the_difference_quotients_of_all_targets_margins(name: str) -> None:
     torch.manual_seed(0)
-    tried, features, placement = doubled(FORMS[name]())
-    slopes = placement.slopes(tried, features)
+    tried, features, placement = doubled(FORMS[name](), draws=1 + (name == "mean"))
+    (victim, task) = tried
+    slopes = placement.slopes(*tried, features)
     assert slopes is not None
     assert slopes.dtype == torch.float64
 
     def total(weight: Tensor) -> float:
         every = replace(placement, chosen=torch.ones_like(placement.chosen))
-        edges = every.edges(tried.edge_index)
-        ones = weight.new_ones(tried.edge_index.size(1))
+        edges = every.edges(task.edge_index)
+        ones = weight.new_ones(task.edge_index.size(1))
         weights = torch.cat([ones, weight.flatten(), weight.flatten(), weight.new_ones(2)])
         with torch.no_grad():
-            logits = tried.logits(torch.cat([tried.x, features]), edges, weights)
-        return edge_placement.margins(logits, tried.labels).tanh().sum().item()
+            logits = victim(torch.cat([task.x, features]), edges, weights)[task.targets]
+        return edge_placement.margins(logits, task.labels).tanh().sum().item()
 
     present, step = placement.chosen.double(), 1e-6
     for i, j in ((0, 0), (0, 12), (1, 4), (2, 7), (3, 19)):  # there or not, of a node without any
@@ -134,9 +139,8 @@ def test_slopes_are_the_difference_quotients_of_all_targets_margins(name: str) -
 def test_slopes_of_the_adaptive_form_see_edges_that_a_guard_prunes() -> None:
     torch.manual_seed(0)
     model = GNNGuard(16, 8, out_channels=7, num_layers=2)
-    own, features, placement = doubled(model)
-    other = replace(own, model=adaptive_form(model))
-    exact, through = (placement.slopes(form, features) for form in (own, other))
+    (own, task), features, placement = doubled(model)
+    exact, through = (placement.slopes(of, task, features) for of in (own, own.adaptive()))
     assert exact is not None
     assert through is not None
     assert (exact == 0).sum() > (through == 0).sum()
@@ -148,7 +152,7 @@ def test_slopes_leave_model_and_gradient_mode_as_they_are() -> None:
     before = state(model)
     for mode in (True, False):
         with torch.set_grad_enabled(mode):
-            assert (placement.slopes(tried, features) is None) != mode
+            assert (placement.slopes(*tried, features) is None) != mode
             assert torch.is_grad_enabled() == mode
     assert state(model) == before
     assert not features.requires_grad
@@ -198,18 +202,19 @@ def diluted(x: Tensor, edges: Tensor, weight: Tensor | None = None) -> Tensor:
     ids=["weightless", "singular", "diluted", "without", "nan", "failing"],
 )
 def test_without_slopes_edges_move_by_measured_gains(model: Callable[..., Tensor]) -> None:
-    tried, (_, features, placement) = problem(model), placed()
-    assert placement.slopes(tried, features) is None
+    tried, (_, features, placement) = victim_and_task(model), placed()
+    assert placement.slopes(*tried, features) is None
     generator = torch.Generator().manual_seed(0)
-    after = placement.allotted(tried, features, 0.0, generator, keep=True, by_slopes=True)
+    after = placement.allotted(*tried, features, 0.0, generator, keep=True, by_slopes=True)
     assert (after.chosen & ~placement.chosen).any()
 
 
 def test_no_edge_goes_where_the_model_diverges() -> None:
     tried, features, placement = placed()
-    (end, *_), *_ = (placement.margins(tried, features) <= 0).nonzero().tolist()
-    node = tried.targets[end]
-    most = (placement.edges(tried.edge_index)[1] == node).sum()
+    (end, *_), *_ = (placement.margins(*tried, features) <= 0).nonzero().tolist()
+    victim, task = tried
+    node = task.targets[end]
+    most = (placement.edges(task.edge_index)[1] == node).sum()
 
     def diverges(x: Tensor, edges: Tensor) -> Tensor:
         logits = trained()(x, edges)
@@ -217,8 +222,9 @@ def test_no_edge_goes_where_the_model_diverges() -> None:
         return logits
 
     generator = torch.Generator().manual_seed(0)
-    tried = replace(tried, model=diverges)
-    after = placement.allotted(tried, features, 0.0, generator, keep=True, by_slopes=True)
+    after = placement.allotted(
+        victim.form(diverges), task, features, 0.0, generator, keep=True, by_slopes=True
+    )
     assert torch.equal(after.chosen[:, end], placement.chosen[:, end])
     assert (after.chosen & ~placement.chosen).any()
 
@@ -238,7 +244,7 @@ def test_a_kind_of_move_is_repeated_as_long_as_it_gains(monkeypatch: pytest.Monk
     monkeypatch.setattr(edge_placement, "climb", lambda *_: next(fits))
     allowed = feature_set(Budget(6, 20, feature_limits=(-9.0, 9.0)))
     steps, generator = StepRule(loss="masked"), torch.Generator()
-    reallocate(tried, placement, found, steps, allowed, 7, 1, generator)
+    reallocate(*tried, placement, found, steps, allowed, 7, 1, generator)
     first, second, third, fourth = edge_placement.MOVES
     assert moves == [first, first, first, second, third, fourth, fourth]
 
@@ -246,9 +252,9 @@ def test_a_kind_of_move_is_repeated_as_long_as_it_gains(monkeypatch: pytest.Monk
 def test_slopes_of_too_many_edges_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     tried, features, placement = placed()
     monkeypatch.setattr(edge_placement, "MOST_SLOPES", 6 * 60)
-    assert placement.slopes(tried, features) is not None
+    assert placement.slopes(*tried, features) is not None
     monkeypatch.setattr(edge_placement, "MOST_SLOPES", 6 * 60 - 1)
-    assert placement.slopes(tried, features) is None
+    assert placement.slopes(*tried, features) is None
 
 
 @pytest.mark.parametrize(("is_weighed", "end"), [(True, 1), (False, 0)])
@@ -270,10 +276,10 @@ def test_an_edge_goes_where_it_harms_most_targets_if_weights_say_so(
         return model(x, edges)
 
     data = Data(x=torch.zeros(4, 1), edge_index=torch.empty(2, 0, dtype=torch.long))
-    tried = Problem("any", model if is_weighed else weightless, data, torch.arange(4))
-    placement = Placement.of(tried, [torch.empty(0, dtype=torch.long)], [1], 0)
+    tried = victim_and_task(model if is_weighed else weightless, data, torch.arange(4))
+    placement = Placement.of(tried[1], [torch.empty(0, dtype=torch.long)], [1], 0)
     features, generator = torch.ones(1, 1), torch.Generator()
-    after = placement.allotted(tried, features, 0.0, generator, keep=True, by_slopes=True)
+    after = placement.allotted(*tried, features, 0.0, generator, keep=True, by_slopes=True)
     assert after.chosen.nonzero().tolist() == [[0, end]]
 
 
@@ -298,9 +304,9 @@ def test_similarity_has_a_bounded_gradient_at_0() -> None:
 
 
 def share(name: str, degrees: list[int], seed: int = 0, *, targets: int = 60) -> list[Tensor]:
-    tried = Problem("any", trained(), clean(graph()), graph().index_test[:targets])
-    state = (tried.x, tried.edge_index)
-    return SHARINGS[name](tried, state, degrees, torch.Generator().manual_seed(seed))
+    victim, task = victim_and_task(targets=graph().index_test[:targets])
+    state = (task.x, task.edge_index)
+    return SHARINGS[name](victim, task, state, degrees, torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("name", SHARINGS)
@@ -327,9 +333,9 @@ def test_sequential_takes_the_targets_nearest_to_being_lost() -> None:
     x = torch.tensor([[9.0, 0], [1.0, 0], [0, 1.0], [2.0, 0], [5.0, 0]])
     y = torch.zeros(5, dtype=torch.long)
     data = Data(x=x, edge_index=torch.empty(2, 0, dtype=torch.long), y=y)
-    problem = Problem("any", lambda x, _: x, data, torch.arange(5))
-    state = (problem.x, problem.edge_index)
-    (row,) = SHARINGS["sequential"](problem, state, [3], torch.Generator())
+    victim, task = victim_and_task(lambda x, _: x, data, torch.arange(5))
+    state = (task.x, task.edge_index)
+    (row,) = SHARINGS["sequential"](victim, task, state, [3], torch.Generator())
     assert sorted(row.tolist()) == [1, 3, 4]
 
 
@@ -339,7 +345,7 @@ RANGE = (-0.5, 0.25)
 def started(name: str, seed: int = 0, nodes: int = 300) -> torch.Tensor:
     rows = [graph().index_test[:5]] * nodes
     return STARTS[name](
-        problem(), rows, Budget(feature_limits=RANGE), torch.Generator().manual_seed(seed)
+        *victim_and_task(), rows, Budget(feature_limits=RANGE), torch.Generator().manual_seed(seed)
     )
 
 
@@ -352,7 +358,10 @@ def test_starts_have_the_shape_and_type_of_features(name: str) -> None:
     assert (name == "zero") == torch.equal(found, started(name, seed=1))
     without_edges = [graph().index_test[:0]] * 3
     found = STARTS[name](
-        problem(), without_edges, Budget(feature_limits=RANGE), torch.Generator().manual_seed(0)
+        *victim_and_task(),
+        without_edges,
+        Budget(feature_limits=RANGE),
+        torch.Generator().manual_seed(0),
     )
     assert found.shape == (3, 16)
 
@@ -361,9 +370,9 @@ def test_runner_up_draws_nodes_of_the_second_best_class() -> None:
     """Targets 0 and 1 take class 0 for best and class 2 for second; node 3 alone is of class 2."""
     x = torch.tensor([[9.0, 0, 5], [9.0, 0, 5], [0, 99.0, 0], [0, 0, 99.0]])
     data = Data(x=x, edge_index=torch.empty(2, 0, dtype=torch.long))
-    tried = Problem("any", lambda x, _: x, data, torch.tensor([0, 1]))
+    tried = victim_and_task(lambda x, _: x, data, torch.tensor([0, 1]))
     rows = [torch.tensor([0, 1])] * 5
     found = STARTS["runner_up"](
-        tried, rows, Budget(feature_limits=(-1.0, 1.0)), torch.Generator().manual_seed(0)
+        *tried, rows, Budget(feature_limits=(-1.0, 1.0)), torch.Generator().manual_seed(0)
     )
     assert torch.equal(found, x[[3] * 5])

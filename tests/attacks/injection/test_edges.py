@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks import AGIA, Budget, MetaGIA
 from robust_diffusion.attacks.injection.edges import Candidates, project
 from tests.attacks import contract
-from tests.attacks.contract import graph, problem
+from tests.attacks.contract import graph, victim_and_task
 
 BUDGET = Budget(8, 4, (-0.94, 0.94))
 run = partial(contract.run, budget=BUDGET)
@@ -39,9 +39,9 @@ def test_edges_go_to_the_one_target_that_can_be_lost(attack: type[MetaGIA | AGIA
 
 @pytest.fixture
 def candidates() -> Candidates:
-    tried = problem()
+    attacked = victim_and_task()
     new = torch.full((3, 16), 0.4)
-    return Candidates(tried, torch.cat([graph().x, new]), graph().edge_index, 3, 4.0)
+    return Candidates(*attacked, torch.cat([graph().x, new]), graph().edge_index, 3, 4.0)
 
 
 def test_slope_is_the_difference_quotient(candidates: Candidates) -> None:

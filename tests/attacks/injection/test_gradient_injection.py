@@ -24,7 +24,8 @@ from robust_diffusion.attacks.injection.base import STARTS
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS
 from robust_diffusion.attacks.injection.edges import Candidates
 from robust_diffusion.attacks.losses import LOSSES
-from tests.attacks.contract import clean, graph, problem, run, trained
+from tests.attacks import contract
+from tests.attacks.contract import clean, graph, run, trained, victim_and_task
 
 BUDGET = Budget(8, 8, (-0.94, 0.94))
 EVERY = [
@@ -38,7 +39,7 @@ EVERY = [
 
 def right(perturbed: PerturbedGraph) -> int:
     """Targets that the model still classifies as on the clean graph."""
-    return problem().right(perturbed.x, perturbed.edge_index)
+    return contract.right(perturbed)
 
 
 def test_nodes_of_zeros_do_no_harm() -> None:
@@ -56,16 +57,17 @@ def test_every_choice_spends_the_budget_and_does_harm(choice: dict[str, Any]) ->
 
 def test_the_best_step_is_kept() -> None:
     """Steps that are far too long end worse than where they have been."""
-    tried = problem()
+    victim, task = victim_and_task()
     rows = [graph().index_test[:20]] * 4
-    edges = Candidates(tried, torch.zeros(204, 16), tried.edge_index, 4, None).all_edges
+    edges = Candidates(victim, task, torch.zeros(204, 16), task.edge_index, 4, None).all_edges
     start = STARTS["uniform"](
-        tried, rows, Budget(feature_limits=(-1.0, 1.0)), torch.Generator().manual_seed(0)
+        victim, task, rows, Budget(feature_limits=(-1.0, 1.0)), torch.Generator().manual_seed(0)
     )
     seen = [
         climb(
-            tried,
-            tried.with_rows,
+            victim,
+            task,
+            victim.with_rows,
             edges,
             start,
             StepRule(step_size=9.0),
@@ -76,8 +78,9 @@ def test_the_best_step_is_kept() -> None:
     ]
     assert [found.right for found in seen] == sorted((f.right for f in seen), reverse=True)
     best = seen[-1]
-    x = torch.cat([tried.x, best.features])
-    assert tried.right(x, edges) == best.right
+    x = torch.cat([task.x, best.features])
+    with torch.no_grad():
+        assert task.right(victim(x, edges)) == best.right
 
 
 attacked = partial(run, budget=Budget(5, 8, (-1.0, 1.0), scale_steps=False))
@@ -115,6 +118,6 @@ def test_an_adaptive_attack_is_an_objective_of_ones_own() -> None:
 
     def right(attack: SPEIT) -> int:
         perturbed = run(attack, model=guarded, budget=Budget(12, 6, (-0.94, 0.94)))
-        return problem(guarded).right(perturbed.x, perturbed.edge_index)
+        return contract.right(perturbed, guarded)
 
     assert right(adaptive(num_steps=40)) < right(SPEIT(num_steps=40))

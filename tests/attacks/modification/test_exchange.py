@@ -3,12 +3,12 @@
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import pytest
 import torch
 
 from robust_diffusion.attacks import AutoModification, Budget
-from robust_diffusion.attacks.base import Classifier
 from robust_diffusion.attacks.modification.base import flip
 from robust_diffusion.attacks.modification.exchange import (
     PROPOSED,
@@ -20,13 +20,13 @@ from robust_diffusion.attacks.modification.exchange import (
     perfect_matchings,
 )
 from robust_diffusion.attacks.regions import Regions, pack
-from tests.attacks.contract import graph, problem, run
+from tests.attacks.contract import graph, right, run, victim_and_task
 from tests.attacks.graphs import mean_of_neighbours
 
 
-def search(model: Classifier | None = None) -> FlipSearch:
-    attacked = problem(model)
-    return FlipSearch(attacked, attacked.x, 20, torch.Generator().manual_seed(0))
+def search(model: Any = None) -> FlipSearch:
+    victim, task = victim_and_task(model)
+    return FlipSearch(victim, task, task.x, 20, torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 8])
@@ -42,10 +42,10 @@ def test_a_tournament_tries_all_pairs_without_an_edge() -> None:
     found = search()
     start = found.judge(graph().edge_index[:, :0])
     measured = found.tournament(start, most_passes=1000)
-    edges, right = graph().edge_index, found.problem.targets[start.margins <= 0]
+    edges, right = graph().edge_index, found.task.targets[start.margins <= 0]
     inside = int(torch.isin(edges, right).all(0).sum()) // 2
     assert measured.pairs.size(1) == right.numel() * (right.numel() - 1) // 2 - inside
-    new = flip(edges, found.problem.targets[measured.pairs], graph().num_nodes)
+    new = flip(edges, found.task.targets[measured.pairs], graph().num_nodes)
     assert new.size(1) == edges.size(1) + 2 * measured.pairs.size(1)
 
 
@@ -88,29 +88,30 @@ def test_helpful_flips_fill_the_room_and_then_replace_the_least_missed() -> None
 def test_flips_in_pairs_beat_the_plan_of_version_6() -> None:
     """That one leaves 45 targets with 15 flips, with these steps and either seed."""
     found = run(AutoModification(num_steps=30), budget=Budget(0, 0, (-0.94, 0.94), edge_ratio=0.1))
-    assert problem().right(found.x, found.edge_index) <= 43
+    assert right(found) <= 43
 
 
 def alone(most: int) -> FlipSearch:
     """A search at one correctly classified target."""
-    attacked = problem()
-    right = attacked.clean_logits[attacked.targets].argmax(1) == attacked.labels
-    attacked = replace(attacked, targets=attacked.targets[right][:1])
-    return FlipSearch(attacked, attacked.x, most, torch.Generator().manual_seed(0), [attacked])
+    victim, task = victim_and_task()
+    correct = victim.clean_logits[task.targets].argmax(1) == task.labels
+    task = replace(task, targets=task.targets[correct][:1])
+    generator = torch.Generator().manual_seed(0)
+    return FlipSearch(victim, task, task.x, most, generator, [victim])
 
 
 def test_flips_of_the_largest_gradient_touch_a_target() -> None:
     found = alone(2)
     start = found.judge(graph().edge_index[:, :0])
-    pairs = by_gradient(found.problem, found.x, start, found.generator)
+    pairs = by_gradient(found.victim, found.task, found.x, start, found.generator)
     assert 0 < pairs.size(1) < PROPOSED
-    assert (pairs == found.problem.targets).any(0).all()
+    assert (pairs == found.task.targets).any(0).all()
 
 
 def test_an_exchange_at_one_target_swaps_flips_of_a_spent_budget() -> None:
     found = alone(2)
     none = found.judge(graph().edge_index[:, :0])
-    flips = at_random(found.problem, found.x, none, found.generator).T
+    flips = at_random(found.task, found.x, none, found.generator).T
     poor = max((found.judge(pair[:, None]) for pair in flips), key=lambda flips: flips.rank)
     found.most = 1
     assert found.exchange(poor, found.tournament(none, 1), patience=9).rank < poor.rank

@@ -1,6 +1,5 @@
 """Adversarial training on nodes that are injected on the fly."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import get_args
 
@@ -8,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks.base import Problem, clean_graph, frozen
+from robust_diffusion.attacks.base import Task, Victim, clean_graph
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.gradient_ascent import Ascent, StepRule
@@ -24,7 +23,7 @@ from robust_diffusion.checks import (
     validated,
 )
 from robust_diffusion.errors import AttackError, TrainingError
-from robust_diffusion.operators import AnyFeatures
+from robust_diffusion.models.victim import sorted_by
 
 _KEY = "adversary"
 
@@ -123,20 +122,18 @@ class InjectionAttacker:
         self._clean: Data | None = None
         self._epochs = 0  # since the last draw
         self._edges: Tensor
-        self._with_rows: Callable[[Tensor], AnyFeatures]
         self._ascent: Ascent
-        self._problem: Problem
+        self._victim: Victim  # of the weights of this epoch
 
     def __call__(self, data: Data) -> Data:
         """Return the attacked view; the scored nodes are those of `data`."""
         again = self._epochs == self._options.epochs_per_draw
-        with frozen(self._model):
+        with Victim(self._model, *clean_graph(data)) as victim:
             try:
                 if again or not self._knows(data):
-                    self._draw(data)
+                    self._draw(data, victim)
                 self._epochs += 1
-                # Anew, since the weights have changed.
-                self._with_rows = self._problem.appending(clean_graph(data)[0])
+                self._victim = victim
                 new = self._ascent.advance(self._options.num_steps)
             except AttackError as error:
                 raise TrainingError(
@@ -152,26 +149,33 @@ class InjectionAttacker:
         known, edges = clean_graph(self._clean)[1], clean_graph(data)[1]
         return known is edges or torch.equal(known, edges)
 
-    def _draw(self, data: Data) -> None:
+    def _draw(self, data: Data, victim: Victim) -> None:
         x, edge_index = clean_graph(data)
         options, generator = self._options, self._generator
-        problem = Problem(_KEY, self._model, data, data.mask.nonzero().squeeze(1))
-        budget = options.budget(problem.targets.numel(), (x.min().item(), x.max().item()))
+        task = scored_task(victim, data)
+        budget = options.budget(task.targets.numel(), (x.min().item(), x.max().item()))
         allowed = feature_set(budget)
-        rows = SHARINGS[options.edges](problem, (x, edge_index), budget.injected_degrees, generator)
-        self._edges = connect(edge_index, rows, x.size(0))
+        rows = SHARINGS[options.edges](
+            victim, task, (x, edge_index), budget.injected_degrees, generator
+        )
+        (self._edges,) = sorted_by(victim.traits.row, connect(edge_index, rows, x.size(0)))
         self._ascent = Ascent(
-            allowed.clip(STARTS[options.start](problem, rows, budget, generator)),
-            lambda new: self._loss(problem, new),
+            allowed.clip(STARTS[options.start](victim, task, rows, budget, generator)),
+            lambda new: self._loss(task, new),
             partial(options.steps.of, unit=allowed.unit),
             allowed.clip,
-            attack=_KEY,
         )
-        self._clean, self._epochs, self._problem = data, 0, problem
+        self._clean, self._epochs = data, 0
 
-    def _loss(self, problem: Problem, new: Tensor) -> Tensor:
-        logits = problem.logits(self._with_rows(new), self._edges)
-        return LOSSES[self._options.steps.loss](logits, problem.labels).mean()
+    def _loss(self, task: Task, new: Tensor) -> Tensor:
+        logits = self._victim(self._victim.with_rows(new), self._edges)[task.targets]
+        return LOSSES[self._options.steps.loss](logits, task.labels).mean()
+
+
+def scored_task(victim: Victim, data: Data) -> Task:
+    """Return the task of an adversary: the scored nodes of a train view, with their classes."""
+    y, predicted = data["y"], victim.clean_logits.argmax(1)
+    return Task(data, data["mask"].nonzero().squeeze(1), torch.where(y >= 0, y, predicted))
 
 
 def _with_nodes(data: Data, new: Tensor, edge_index: Tensor) -> Data:

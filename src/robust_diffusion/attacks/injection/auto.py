@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Kind, Problem
+from robust_diffusion.attacks.base import FeaturesAndEdges, Kind, Task, Victim
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.feature_set import FeatureSet, feature_set
@@ -79,7 +79,8 @@ class Climb:
     """One gradient ascent."""
 
     name: str  # in the record
-    problem: Problem  # the form of the model that is differentiated
+    form: Victim  # the form of the model that is differentiated
+    num_targets: int  # number of targets
     edges: SharingName | Literal["cover"]  # how the new nodes distribute their edges
     steps: StepRule  # loss and steps
     placement: Placement  # edges of the new nodes
@@ -88,7 +89,7 @@ class Climb:
     @property
     def right(self) -> float:
         """Share of the targets, in 0..1, that are correctly classified at its best features."""
-        return self.best.right / self.problem.targets.numel()
+        return self.best.right / self.num_targets
 
 
 class AutoInjection(Ensemble):
@@ -139,7 +140,7 @@ class AutoInjection(Ensemble):
     def __init__(self, *, num_steps: Steps = 120) -> None:
         self.num_steps = num_steps
 
-    def has_budget(self, problem: Problem, budget: Budget) -> bool:
+    def has_budget(self, task: Task, budget: Budget) -> bool:
         """Return whether a node may be injected."""
         return budget.max_injected_nodes > 0
 
@@ -153,9 +154,8 @@ class AutoInjection(Ensemble):
 
     def run_parts(self, parts: Parts) -> None:
         """Run covers if there are few edges; if there are more, ascents and then reallocations."""
-        judge = parts.judge
         edges = sum(parts.budget.injected_degrees)
-        right = int((judge.clean_logits[judge.targets].argmax(1) == judge.labels).sum())
+        right = parts.task.right(parts.judge.clean_logits)
         left = []
         if 0 < edges <= COVERED * right:
             left = [climb for form in parts.forms if (climb := self._cover(parts, form))]
@@ -167,11 +167,7 @@ class AutoInjection(Ensemble):
         for words, sharing, placement in placements:
             if sharing == "apart" and words in SEARCHED and parts.lowest > 0:
                 self._search(parts, f"{sharing}{words}", placement)
-        climbs = [
-            climb
-            for form, problem in parts.forms.items()
-            for climb in _climbs(parts, form, problem, placements)
-        ]
+        climbs = [climb for name in parts.forms for climb in _climbs(parts, name, placements)]
         for share, count in RUNGS:
             climbs = self._rung(parts, _best(climbs, count * len(parts.forms)), share)
         left = _best_of_each_sharing([*climbs, *left], 1.0 if left else BEHIND)
@@ -187,22 +183,23 @@ class AutoInjection(Ensemble):
         """Place edges by what they misclassify; `None` if there is no gradient to continue with."""
         if parts.lowest == 0:
             return None
-        problem, steps = (
-            (parts.judge, 0) if form == "search" else (parts.forms[form], self.num_steps)
-        )
+        judge, task = parts.judge, parts.task
+        victim, steps = (judge, 0) if form == "search" else (parts.forms[form], self.num_steps)
         exchanges = round(EXCHANGE_SHARE * self.num_steps)
         degrees, allowed = parts.budget.injected_degrees, feature_set(parts.budget)
-        cover = Cover(problem, parts.judge, degrees, allowed, steps, exchanges, parts.generator)
-        none = torch.zeros(len(degrees), parts.judge.targets.numel(), dtype=torch.bool)
-        capacity = torch.tensor(degrees, device=parts.judge.x.device)
+        cover = Cover(victim, judge, task, degrees, allowed, steps, exchanges, parts.generator)
+        none = torch.zeros(len(degrees), task.targets.numel(), dtype=torch.bool)
+        capacity = torch.tensor(degrees, device=judge.device)
         name, empty = f"{form}: cover", replace(cover.placement(none), capacity=capacity)
-        fitted = _run(parts, name, problem, empty, cover.run)
+        fitted = _run(parts, name, victim, empty, cover.run)
         if fitted is None or fitted[1].is_flat:
             return None
-        return Climb(name, problem, "cover", StepRule(loss="tanh_margin"), *fitted)
+        count, rule = task.targets.numel(), StepRule(loss="tanh_margin")
+        return Climb(name, victim, count, "cover", rule, *fitted)
 
     def _search(self, parts: Parts, words: str, placement: Placement) -> None:
-        search = _Search(parts.judge, placement, feature_set(parts.budget), parts.generator)
+        allowed = feature_set(parts.budget)
+        search = _Search(parts.judge, parts.task, placement, allowed, parts.generator)
         count = round(SEARCH_SHARE * self.num_steps)
         _run(
             parts,
@@ -217,7 +214,7 @@ class AutoInjection(Ensemble):
     ) -> list[Climb]:
         """Take some more steps of each ascent; return the ascents that can continue."""
         able: list[Climb] = []
-        allowed = feature_set(parts.budget)
+        task, allowed = parts.task, feature_set(parts.budget)
         for now in climbs:
             if parts.lowest == 0:
                 return []
@@ -225,16 +222,15 @@ class AutoInjection(Ensemble):
                 break
 
             def compute(now: Climb = now) -> tuple[Placement, Found]:
-                problem, placement, steps = now.problem, now.placement, now.steps
-                rows, edges = problem.with_rows, placement.edges(problem.edge_index)
+                victim, placement, steps = now.form, now.placement, now.steps
+                rows, edges = victim.with_rows, placement.edges(task.edge_index)
                 start, count = now.best.features, round(share * self.num_steps)
-                best = climb(problem, rows, edges, start, steps, allowed, count)
+                best = climb(victim, task, rows, edges, start, steps, allowed, count)
                 refit = round(REFIT_SHARE * self.num_steps)
-                return reallocate(
-                    problem, placement, best, steps, allowed, reallocations, refit, parts.generator
-                )
+                moves = placement, best, steps, allowed, reallocations, refit, parts.generator
+                return reallocate(victim, task, *moves)
 
-            after = _run(parts, now.name, now.problem, now.placement, compute)
+            after = _run(parts, now.name, now.form, now.placement, compute)
             if after is not None and not after[1].is_flat:
                 able.append(replace(now, placement=after[0], best=after[1]))
         return able
@@ -242,10 +238,10 @@ class AutoInjection(Ensemble):
 
 def _placements(parts: Parts) -> Iterator[tuple[str, SharingName, Placement]]:
     """Yield edges of the new nodes, for every spending of the budget (in words) and sharing."""
-    judge, generator, budget = parts.judge, parts.generator, parts.budget
-    right = judge.clean_logits[judge.targets].argmax(1) == judge.labels
+    judge, task, generator, budget = parts.judge, parts.task, parts.generator, parts.budget
+    right = judge.clean_logits[task.targets].argmax(1) == task.labels
     # If no target is correctly classified, there is nothing to gain, and all targets are used.
-    open_ = replace(judge, targets=judge.targets[right] if right.any() else judge.targets)
+    open_ = replace(task, targets=task.targets[right] if right.any() else task.targets)
     full = budget.injected_degrees
     num_links = min(round(LINKED * full[-1]), len(full) - 1) // 2 * 2
     for edges_per_target, is_linked in SPENDINGS:
@@ -261,8 +257,8 @@ def _placements(parts: Parts) -> Iterator[tuple[str, SharingName, Placement]]:
             degrees = [min(most, few) for most, few in zip(capacity, fewer, strict=True)]
         words = _words(edges_per_target) + (", linked" if is_linked else "")
         for name in _EDGES:
-            rows = SHARINGS[name](open_, (judge.x, judge.edge_index), degrees, generator)
-            yield words, name, Placement.of(judge, rows, capacity, links)
+            rows = SHARINGS[name](judge, open_, (task.x, task.edge_index), degrees, generator)
+            yield words, name, Placement.of(task, rows, capacity, links)
 
 
 def _words(edges_per_target: int | None) -> str:
@@ -272,18 +268,17 @@ def _words(edges_per_target: int | None) -> str:
 
 
 def _climbs(
-    parts: Parts,
-    form: str,
-    problem: Problem,
-    placements: Sequence[tuple[str, SharingName, Placement]],
+    parts: Parts, name: str, placements: Sequence[tuple[str, SharingName, Placement]]
 ) -> Iterator[Climb]:
-    """Yield the ascents through a form of the model, before their first step."""
+    """Yield the ascents through the named form of the model, before their first step."""
+    form, task = parts.forms[name], parts.task
+    num_targets = task.targets.numel()
     for words, edges, placement in placements:
-        start = STARTS["real"](problem, placement.rows, parts.budget, parts.generator)
+        start = STARTS["real"](form, task, placement.rows, parts.budget, parts.generator)
         for loss in _LOSSES:
-            initial = Found(start, problem.targets.numel(), 0.0)
-            name = f"{form}: {edges}, {loss}{words}"
-            yield Climb(name, problem, edges, StepRule(loss=loss), placement, initial)
+            initial, rule = Found(start, num_targets, 0.0), StepRule(loss=loss)
+            title = f"{name}: {edges}, {loss}{words}"
+            yield Climb(title, form, num_targets, edges, rule, placement, initial)
 
 
 def _best(climbs: Sequence[Climb], count: int) -> list[Climb]:
@@ -306,7 +301,7 @@ def _best_of_each_sharing(climbs: Sequence[Climb], behind: float) -> list[Climb]
 def _run(
     parts: Parts,
     name: str,
-    problem: Problem,
+    form: Victim,
     placement: Placement,
     compute: Callable[[], tuple[Placement, Found]],
 ) -> tuple[Placement, Found] | None:
@@ -320,10 +315,10 @@ def _run(
         return replace(placement, chosen=artifact.tensors["chosen"])
 
     def graph(artifact: Artifact) -> FeaturesAndEdges:
-        edges = placed(artifact).edges(parts.judge.edge_index)
-        return torch.cat([parts.judge.x, artifact.tensors["features"]]), edges
+        edges = placed(artifact).edges(parts.task.edge_index)
+        return torch.cat([parts.task.x, artifact.tensors["features"]]), edges
 
-    artifact = parts.run(name, problem, packed, graph)
+    artifact = parts.run(name, form, packed, graph)
     return None if artifact is None else (placed(artifact), Found.unpacked(artifact))
 
 
@@ -341,17 +336,18 @@ class _Search:
     Reference: in the manner of the evolutionary attack EvA, arXiv:2507.08212, for injected nodes.
     """
 
-    problem: Problem  # the attacked model and its targets
+    victim: Victim  # the attacked model
+    task: Task  # what the attacker knows
     placement: Placement  # edges of the injected nodes
     allowed: FeatureSet  # of injected nodes
     generator: torch.Generator  # CPU generator
 
     def __post_init__(self) -> None:
         """Place the edges."""
-        self.edges = self.placement.edges(self.problem.edge_index)
-        self.chosen = self.placement.chosen.to(self.problem.x.dtype)
+        self.edges = self.placement.edges(self.task.edge_index)
+        self.chosen = self.placement.chosen.to(self.task.x.dtype)
         # Less harmful than any candidate.
-        self.best = Found(self.problem.x[:0], self.problem.targets.numel() + 1, 0.0)
+        self.best = Found(self.task.x[:0], self.task.targets.numel() + 1, 0.0)
 
     def run(self, num_steps: int) -> Found:
         """Return the most harmful features of all goals and mutations, at most two passes each."""
@@ -375,9 +371,9 @@ class _Search:
 
     def harm(self, new: Float[Tensor, "k f"]) -> Float[Tensor, " k"]:
         """Return the bounded margin loss summed over each node's own targets."""
-        labels = self.problem.labels
+        labels = self.task.labels
         with torch.no_grad():
-            logits = self.problem.logits(self.problem.with_rows(new), self.edges)
+            logits = self.victim(self.victim.with_rows(new), self.edges)[self.task.targets]
         loss = tanh_margin(logits, labels)
         right = int((logits.argmax(1) == labels).sum())
         candidate = Found(new, right, loss.mean().item())
@@ -387,9 +383,9 @@ class _Search:
 
     def goals(self) -> Iterator[Float[Tensor, "k f"]]:
         """Yield features that drive each node's targets to another class, class by class."""
-        x = self.problem.x
-        predicted, labels = self.problem.clean_logits.argmax(1), self.problem.labels
-        num_classes = self.problem.clean_logits.size(1)
+        x = self.task.x
+        predicted, labels = self.victim.clean_logits.argmax(1), self.task.labels
+        num_classes = self.victim.clean_logits.size(1)
         means = torch.stack(
             [
                 x[predicted == c].mean(0) if (predicted == c).any() else x.mean(0)
@@ -411,7 +407,7 @@ class _Search:
 
     def _drawn(self, *shape: int) -> Tensor:
         drawn = torch.rand(shape, generator=self.generator, dtype=torch.float32)
-        return drawn.to(self.problem.x)
+        return drawn.to(self.task.x)
 
     def _permutation(self, k: int) -> Int[Tensor, " k"]:
-        return torch.randperm(k, generator=self.generator).to(self.problem.x.device)
+        return torch.randperm(k, generator=self.generator).to(self.task.x.device)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import Attack, FeaturesAndEdges, Kind, Need, Problem
+from robust_diffusion.attacks.base import Attack, FeaturesAndEdges, Kind, Need, Task, Victim
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.feature_set import feature_set
 
@@ -21,18 +21,22 @@ class InjectionAttack(Attack):
 
     kind: ClassVar[Kind] = "injection"
 
-    def perturb(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
+    def perturb(
+        self, victim: Victim, task: Task, budget: Budget, generator: Generator
+    ) -> FeaturesAndEdges:
         """Run the attack if a node may be injected; see `Attack`."""
         if not budget.max_injected_nodes:
-            return problem.x, problem.edge_index
-        x, edge_index = self.paired(self.inject(problem, budget, generator))
+            return task.x, task.edge_index
+        x, edge_index = self.paired(self.inject(victim, task, budget, generator))
         if budget.features is None:
             return x, edge_index
-        n = problem.x.size(0)
+        n = task.x.size(0)
         return torch.cat([x[:n], feature_set(budget).nearest(x[n:])]), edge_index
 
     @abstractmethod
-    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
+    def inject(
+        self, victim: Victim, task: Task, budget: Budget, generator: Generator
+    ) -> FeaturesAndEdges:
         """Return features and edges of the graph with its new nodes, at least one."""
 
 
@@ -83,61 +87,69 @@ class RandomInjection(InjectionAttack):
     name = "random"
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
+    def inject(
+        self, victim: Victim, task: Task, budget: Budget, generator: Generator
+    ) -> FeaturesAndEdges:
         """Draw the edges, then the features."""
-        x, (low, high) = problem.x, budget.limits
-        rows = draw_targets(problem.targets, budget.injected_degrees, generator)
+        x, (low, high) = task.x, budget.limits
+        rows = draw_targets(task.targets, budget.injected_degrees, generator)
         drawn = torch.randn(len(rows), x.size(1), generator=generator, dtype=torch.float32).to(x)
         features = (budget.centre + drawn * budget.spread).clamp(low, high)
-        return torch.cat([x, features]), connect(problem.edge_index, rows, x.size(0))
+        return torch.cat([x, features]), connect(task.edge_index, rows, x.size(0))
 
 
 StartName = Literal["zero", "uniform", "small_normal", "real", "runner_up"]
 _Rows = Sequence[Int[Tensor, "_"]]
-Start = Callable[[Problem, _Rows, Budget, Generator], Tensor]
+Start = Callable[[Victim, Task, _Rows, Budget, Generator], Tensor]
 
 
-def zero(problem: Problem, rows: _Rows, budget: Budget, generator: Generator) -> Tensor:
+def zero(victim: Victim, task: Task, rows: _Rows, budget: Budget, generator: Generator) -> Tensor:
     """Return the midpoint of the limits."""
-    return problem.x.new_full((len(rows), problem.x.size(1)), budget.centre)
+    return task.x.new_full((len(rows), task.x.size(1)), budget.centre)
 
 
-def uniform(problem: Problem, rows: _Rows, budget: Budget, generator: Generator) -> Tensor:
+def uniform(
+    victim: Victim, task: Task, rows: _Rows, budget: Budget, generator: Generator
+) -> Tensor:
     """Draw features uniformly between the limits."""
     low, high = budget.limits
-    drawn = torch.rand(len(rows), problem.x.size(1), generator=generator, dtype=torch.float32)
-    return low + (high - low) * drawn.to(problem.x)
+    drawn = torch.rand(len(rows), task.x.size(1), generator=generator, dtype=torch.float32)
+    return low + (high - low) * drawn.to(task.x)
 
 
-def small_normal(problem: Problem, rows: _Rows, budget: Budget, generator: Generator) -> Tensor:
+def small_normal(
+    victim: Victim, task: Task, rows: _Rows, budget: Budget, generator: Generator
+) -> Tensor:
     """Draw normal features around the midpoint; the standard deviation is a tenth of `spread`."""
-    drawn = torch.randn(len(rows), problem.x.size(1), generator=generator, dtype=torch.float32)
-    return budget.centre + drawn.to(problem.x) * budget.spread / 10
+    drawn = torch.randn(len(rows), task.x.size(1), generator=generator, dtype=torch.float32)
+    return budget.centre + drawn.to(task.x) * budget.spread / 10
 
 
-def real(problem: Problem, rows: _Rows, budget: Budget, generator: Generator) -> Tensor:
+def real(victim: Victim, task: Task, rows: _Rows, budget: Budget, generator: Generator) -> Tensor:
     """Copy the features of nodes of the graph, drawn uniformly."""
-    drawn = torch.randint(problem.x.size(0), (len(rows),), generator=generator)
-    return problem.x[drawn.to(problem.x.device)]
+    drawn = torch.randint(task.x.size(0), (len(rows),), generator=generator)
+    return task.x[drawn.to(task.x.device)]
 
 
-def runner_up(problem: Problem, rows: _Rows, budget: Budget, generator: Generator) -> Tensor:
+def runner_up(
+    victim: Victim, task: Task, rows: _Rows, budget: Budget, generator: Generator
+) -> Tensor:
     """Copy the features of nodes of the runner-up class of the new node's targets.
 
     The runner-up has the highest mean probability at the targets, except for their most frequent
     class. The node of the graph is drawn by its probability of that class.
     """
     if not any(row.numel() for row in rows):
-        return real(problem, rows, budget, generator)
-    probability = problem.clean_logits.softmax(1)
+        return real(victim, task, rows, budget, generator)
+    probability = victim.clean_logits.softmax(1)
     classes = []
     for row in rows:
         mean = probability[row].mean(0) if row.numel() else probability.mean(0)
-        mean[problem.all_labels[row].mode().values if row.numel() else 0] = -1
+        mean[task.all_labels[row].mode().values if row.numel() else 0] = -1
         classes.append(mean.argmax())
     weights = probability.T[torch.stack(classes)].double().cpu() + 1e-12
     drawn = torch.multinomial(weights, 1, generator=generator).squeeze(1)
-    return problem.x[drawn.to(problem.x.device)]
+    return task.x[drawn.to(task.x.device)]
 
 
 STARTS: Mapping[str, Start] = {

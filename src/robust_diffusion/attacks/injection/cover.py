@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.base import Problem
+from robust_diffusion.attacks.base import Task, Victim
 from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
 from robust_diffusion.attacks.injection.edge_placement import Placement
@@ -60,8 +60,9 @@ class Cover:
     whole graph, so a model that carries features beyond the regions only costs passes.
     """
 
-    problem: Problem  # the form of the model that is differentiated
-    judge: Problem  # the attacked model and its targets
+    victim: Victim  # the form of the model that is differentiated
+    judge: Victim  # the attacked model, which judges graphs
+    task: Task  # what the attacker knows
     degrees: Sequence[int]  # edges of each injected node
     allowed: FeatureSet  # of injected nodes
     num_steps: int  # gradient steps, of which each fit takes a share; 0 for none
@@ -70,12 +71,12 @@ class Cover:
 
     def run(self) -> tuple[Placement, Found]:
         """Return the edges and the most harmful features."""
-        judge = self.judge
-        clean = margins(judge.clean_logits[judge.targets], judge.labels)
-        regions = Regions(judge.edge_index, judge.targets, judge.x.size(0))
-        around = [regions.around([node], HOPS) for node in judge.targets.tolist()]
-        none = judge.x[:0]
-        start = self.placement(torch.zeros(0, judge.targets.numel(), dtype=torch.bool))
+        judge, task = self.judge, self.task
+        clean = margins(judge.clean_logits[task.targets], task.labels)
+        regions = Regions(task.edge_index, task.targets, task.x.size(0))
+        around = [regions.around([node], HOPS) for node in task.targets.tolist()]
+        none = task.x[:0]
+        start = self.placement(torch.zeros(0, task.targets.numel(), dtype=torch.bool))
         vectors = torch.cat([self._vector(i, clean) for i in range(judge.clean_logits.size(1))])
         readings = [self._read(vector, start, none, around) for vector in vectors]
         nodes = cover(readings, positions(clean > 0), self.degrees)
@@ -86,22 +87,23 @@ class Cover:
 
     def _vector(self, index: int, clean: Tensor) -> Float[Tensor, "1 f"]:
         """Fit features that move targets of other classes to this class, through one edge each."""
-        judge = self.judge
-        x, predicted = judge.x, judge.clean_logits.argmax(1)
-        others = (clean <= 0) & (judge.labels != index)
+        judge, task = self.judge, self.task
+        x, predicted = task.x, judge.clean_logits.argmax(1)
+        others = (clean <= 0) & (task.labels != index)
         ends = others.nonzero()[:, 0].tolist()
         inside = predicted == index
         if not ends or not inside.any():
             return self.allowed.nearest(x.mean(0, keepdim=True))
-        ahead = x[inside].mean(0) - x[judge.targets[others]].mean(0)
+        ahead = x[inside].mean(0) - x[task.targets[others]].mean(0)
         start = self.allowed.extreme(ahead[None])
         nodes = self.placement(self._spread(ends))
-        some = replace(self.problem, targets=judge.targets[others])
+        some = replace(task, targets=task.targets[others])
         k = len(nodes.chosen)
         return climb(
+            self.victim,
             some,
             lambda new: judge.with_rows(new.expand(k, -1)),
-            nodes.edges(judge.edge_index),
+            nodes.edges(task.edge_index),
             start,
             StepRule(loss="tanh_margin"),
             self.allowed,
@@ -188,9 +190,10 @@ class Cover:
             return features.index_copy(0, group, new)
 
         fitted = climb(
-            self.problem,
+            self.victim,
+            self.task,
             lambda new: self.judge.with_rows(whole(new)),
-            placement.edges(self.judge.edge_index),
+            placement.edges(self.task.edge_index),
             features[group],
             StepRule(loss="tanh_margin"),
             self.allowed,
@@ -200,15 +203,15 @@ class Cover:
 
     def _margins(self, placement: Placement, features: Tensor) -> Float[Tensor, " t"]:
         if not len(features):
-            return margins(self.judge.clean_logits[self.judge.targets], self.judge.labels)
-        return placement.margins(self.judge, features)
+            return margins(self.judge.clean_logits[self.task.targets], self.task.labels)
+        return placement.margins(self.judge, self.task, features)
 
     def placement(self, chosen: Bool[Tensor, "k t"]) -> Placement:
         """Return the placement of these edges, without links."""
-        targets = self.judge.targets
+        targets = self.task.targets
         room = torch.full((len(chosen),), max(self.degrees), device=targets.device)
         links = targets.new_empty(2, 0)
-        return Placement(chosen.to(targets.device), targets, links, room, self.judge.x.size(0))
+        return Placement(chosen.to(targets.device), targets, links, room, self.task.x.size(0))
 
     def _spread(self, ends: Sequence[int]) -> Bool[Tensor, "k t"]:
         """Distribute one edge to each end over nodes with as many edges as an injected node has."""
@@ -216,10 +219,10 @@ class Cover:
         return self._chosen([ends[i : i + most] for i in range(0, len(ends), most)])
 
     def _chosen(self, rows: Sequence[Sequence[int]]) -> Bool[Tensor, "k t"]:
-        chosen = torch.zeros(len(rows), self.judge.targets.numel(), dtype=torch.bool)
+        chosen = torch.zeros(len(rows), self.task.targets.numel(), dtype=torch.bool)
         for row, ends in zip(chosen, rows, strict=True):
             row[list(ends)] = True
-        return chosen.to(self.judge.targets.device)
+        return chosen.to(self.task.targets.device)
 
 
 def positions(mask: Bool[Tensor, " t"]) -> frozenset[int]:

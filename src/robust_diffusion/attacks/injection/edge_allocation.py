@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from torch_geometric.utils import degree
 
-from robust_diffusion.attacks.base import Problem
+from robust_diffusion.attacks.base import Task, Victim
 from robust_diffusion.attacks.injection.base import draw_targets
 from robust_diffusion.attacks.losses import margins
 
@@ -22,17 +22,21 @@ Degrees = Sequence[int]
 """Number of edges of each of the next nodes."""
 _Rows = list[Tensor]
 """Distinct targets of each of these nodes."""
-Sharing = Callable[[Problem, _State, Degrees, Generator], _Rows]
+Sharing = Callable[[Victim, Task, _State, Degrees, Generator], _Rows]
 
 
-def drawn(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
+def drawn(
+    victim: Victim, task: Task, graph: _State, degrees: Degrees, generator: Generator
+) -> _Rows:
     """Draw targets uniformly for each node, as SPEIT does."""
-    return draw_targets(problem.targets, degrees, generator)
+    return draw_targets(task.targets, degrees, generator)
 
 
-def equal(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
+def equal(
+    victim: Victim, task: Task, graph: _State, degrees: Degrees, generator: Generator
+) -> _Rows:
     """Draw targets so that each gets the same number of edges, or one more."""
-    targets = problem.targets
+    targets = task.targets
     used = torch.zeros(targets.numel(), dtype=torch.float32)
     rows = []
     for count in degrees:
@@ -43,13 +47,15 @@ def equal(problem: Problem, graph: _State, degrees: Degrees, generator: Generato
     return rows
 
 
-def classes(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
+def classes(
+    victim: Victim, task: Task, graph: _State, degrees: Degrees, generator: Generator
+) -> _Rows:
     """Group targets of one class, so that the features of a node can mislead all its targets.
 
     The targets form a ring, ordered by class and at random within each class. The nodes take
     consecutive stretches of it, with starts spread over the whole ring.
     """
-    targets, labels = problem.targets, problem.labels
+    targets, labels = task.targets, task.labels
     t = targets.numel()
     order = torch.randperm(t, generator=generator).to(targets.device)
     ring = targets[order[labels[order].argsort(stable=True)]]
@@ -60,42 +66,48 @@ def classes(problem: Problem, graph: _State, degrees: Degrees, generator: Genera
     ]
 
 
-def apart(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
+def apart(
+    victim: Victim, task: Task, graph: _State, degrees: Degrees, generator: Generator
+) -> _Rows:
     """Group targets as `classes` does, with separate nodes for the largest class.
 
     A node with targets of the largest class and of others moves all of them to one class. If that
     is the largest class, its targets of this class stay correctly classified.
     """
-    targets, labels = problem.targets, problem.labels
+    targets, labels = task.targets, task.labels
     largest = labels == labels.mode().values
     if len(degrees) < 2 or largest.all():
-        return classes(problem, graph, degrees, generator)
+        return classes(victim, task, graph, degrees, generator)
     count = round(len(degrees) * int(largest.sum()) / targets.numel())
     count = min(max(count, 1), len(degrees) - 1)
     parts = ((largest, degrees[:count]), (~largest, degrees[count:]))
     return [
         row
         for mask, of_part in parts
-        for row in classes(replace(problem, targets=targets[mask]), graph, of_part, generator)
+        for row in classes(victim, replace(task, targets=targets[mask]), graph, of_part, generator)
     ]
 
 
-def tdgia(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
+def tdgia(
+    victim: Victim, task: Task, graph: _State, degrees: Degrees, generator: Generator
+) -> _Rows:
     """Select the targets of the highest defect score on the graph so far, spread over classes."""
     most = max(degrees, default=0)
-    return deal(defect_order(problem, graph, sum(degrees), most, generator), degrees)
+    return deal(defect_order(victim, task, graph, sum(degrees), most, generator), degrees)
 
 
-def sequential(problem: Problem, graph: _State, degrees: Degrees, generator: Generator) -> _Rows:
+def sequential(
+    victim: Victim, task: Task, graph: _State, degrees: Degrees, generator: Generator
+) -> _Rows:
     """Select the correct targets nearest to the decision boundary, grouped by class."""
-    labels = problem.labels
+    labels = task.labels
     with torch.no_grad():
-        margin = margins(problem.logits(*graph), labels)
+        margin = margins(victim(*graph)[task.targets], labels)
     nearest = margin.masked_fill(margin > 0, -torch.inf).argsort(descending=True, stable=True)
     most = max(max(degrees, default=0), int((margin <= 0).sum()))
     chosen = nearest[: min(sum(degrees), most)]
     order = chosen[labels[chosen].argsort(stable=True)]
-    return deal(problem.targets[order], degrees)
+    return deal(task.targets[order], degrees)
 
 
 def deal(order: Int[Tensor, " t"], degrees: Degrees) -> _Rows:
@@ -105,24 +117,25 @@ def deal(order: Int[Tensor, " t"], degrees: Degrees) -> _Rows:
 
 
 def defect_order(
-    problem: Problem,
+    victim: Victim,
+    task: Task,
     graph: _State,
     count: int,
     edges_per_node: int,
     generator: Generator,
 ) -> Int[Tensor, " k"]:
     """Order the targets of the highest defect score, with every class spread evenly."""
-    labels = problem.labels  # first, so that a model that does not fit the graph raises here
+    labels = task.labels
     with torch.no_grad():
-        probability = F.softmax(problem.logits(*graph), 1)
+        probability = F.softmax(victim(*graph)[task.targets], 1)
     score = defect_score(
         2 + probability.gather(1, labels[:, None]).squeeze(1),
-        degree(graph[1][1], graph[0].size(0), dtype=graph[0].dtype)[problem.targets] + 1,
+        degree(graph[1][1], graph[0].size(0), dtype=graph[0].dtype)[task.targets] + 1,
         edges_per_node,
     )
     best = score.argsort(descending=True, stable=True)[:count]
     best = best[torch.randperm(best.numel(), generator=generator).to(best.device)]
-    return problem.targets[spread_over_classes(best, labels[best])]
+    return task.targets[spread_over_classes(best, labels[best])]
 
 
 def defect_score(

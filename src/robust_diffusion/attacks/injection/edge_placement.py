@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from robust_diffusion.attacks.base import Problem
+from robust_diffusion.attacks.base import Task, Victim, finite_gradient
 from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
 from robust_diffusion.attacks.injection.base import connect
@@ -53,16 +53,16 @@ class Placement:
 
     @classmethod
     def of(
-        cls, problem: Problem, rows: Sequence[Tensor], capacity: Sequence[int], num_links: int
+        cls, task: Task, rows: Sequence[Tensor], capacity: Sequence[int], num_links: int
     ) -> "Placement":
         """Place edges to the targets in `rows`, and links to an even number of ring neighbours."""
-        targets = problem.targets
+        targets = task.targets
         chosen = torch.stack([torch.isin(targets, row) for row in rows])
         k = torch.arange(len(rows), device=targets.device)
         ring = [torch.stack([k, (k + i) % len(rows)]) for i in range(1, num_links // 2 + 1)]
         links = torch.cat([targets.new_empty(2, 0), *ring], 1)
         room = torch.tensor(capacity, device=targets.device)
-        return cls(chosen, targets, links, room, problem.x.size(0))
+        return cls(chosen, targets, links, room, task.x.size(0))
 
     @property
     def rows(self) -> list[Int[Tensor, "_"]]:
@@ -74,14 +74,16 @@ class Placement:
         links = self.links + self.first
         return torch.cat([connect(edge_index, self.rows, self.first), links, links.flip(0)], 1)
 
-    def margins(self, problem: Problem, features: Float[Tensor, "k f"]) -> Float[Tensor, " t"]:
+    def margins(
+        self, victim: Victim, task: Task, features: Float[Tensor, "k f"]
+    ) -> Float[Tensor, " t"]:
         """Compute the targets' margins on the graph with these edges; misclassified if above 0."""
-        x = problem.with_rows(features)
+        x = victim.with_rows(features)
         with torch.no_grad():
-            return margins(problem.logits(x, self.edges(problem.edge_index)), problem.labels)
+            return margins(victim(x, self.edges(task.edge_index))[task.targets], task.labels)
 
     def trimmed(
-        self, problem: Problem, features: Float[Tensor, "k f"], generator: torch.Generator
+        self, victim: Victim, task: Task, features: Float[Tensor, "k f"], generator: torch.Generator
     ) -> "Placement":
         """Remove edges that misclassified targets do not need.
 
@@ -89,7 +91,7 @@ class Placement:
         it gets its edge back and is skipped from then on; the others continue.
         """
         placement = self
-        lost = self.margins(problem, features) > 0
+        lost = self.margins(victim, task, features) > 0
         open_ = lost.clone()
         for _ in range(MOST_TRIMMED):
             giving = (open_ & placement.chosen.any(0)).nonzero()[:, 0]
@@ -99,7 +101,7 @@ class Placement:
             edge = drawn.masked_fill(~placement.chosen, -1).argmax(0)
             chosen = placement.chosen.clone()
             chosen[edge[giving], giving] = False
-            back = lost & (replace(self, chosen=chosen).margins(problem, features) <= 0)
+            back = lost & (replace(self, chosen=chosen).margins(victim, task, features) <= 0)
             chosen[:, back] = placement.chosen[:, back]
             open_ &= ~back
             placement = replace(self, chosen=chosen)
@@ -107,7 +109,8 @@ class Placement:
 
     def gains(
         self,
-        problem: Problem,
+        victim: Victim,
+        task: Task,
         features: Float[Tensor, "k f"],
         tried: Bool[Tensor, " t"],
         before: Float[Tensor, " t"],
@@ -125,12 +128,12 @@ class Placement:
             new = tried & ~self.chosen[nodes, places]
             chosen = self.chosen.clone()
             chosen[nodes[new], places[new]] = True
-            after = replace(self, chosen=chosen).margins(problem, features)
+            after = replace(self, chosen=chosen).margins(victim, task, features)
             gains[nodes[new], places[new]] = (after - before)[new]
         return gains
 
     def slopes(
-        self, problem: Problem, features: Float[Tensor, "k f"]
+        self, victim: Victim, task: Task, features: Float[Tensor, "k f"]
     ) -> Float[Tensor, "k t"] | None:
         """Compute the gradient of the summed tanh margins in the weight of each possible edge.
 
@@ -142,24 +145,25 @@ class Placement:
         """
         if self.chosen.numel() > MOST_SLOPES:
             return None
-        weight = self.chosen.flatten().to(problem.x.dtype).requires_grad_()
-        every, old = replace(self, chosen=torch.ones_like(self.chosen)), problem.edge_index
+        weight = self.chosen.flatten().to(task.x.dtype).requires_grad_()
+        every, old = replace(self, chosen=torch.ones_like(self.chosen)), task.edge_index
         linked = weight.new_ones(2 * self.links.size(1))
         weights = torch.cat([weight.new_ones(old.size(1)), weight, weight, linked])
         try:
-            problem.check_edge_weights()
-            if not problem.drops_edges_of_weight_0:
+            victim.check_edge_gradient()
+            if victim.edge_gradient == "rough":
                 return None
-            logits = problem.logits(torch.cat([problem.x, features]), every.edges(old), weights)
-            margin = margins(logits, problem.labels).tanh().sum()
-            slopes = problem.slope(margin, weight, "edge weights").view_as(self.chosen)
+            logits = victim(torch.cat([task.x, features]), every.edges(old), weights)[task.targets]
+            margin = margins(logits, task.labels).tanh().sum()
+            slopes = finite_gradient(margin, weight, "edge weights").view_as(self.chosen)
             return slopes if slopes.abs().max() <= 2 * len(logits) else None
         except RobustDiffusionError:
             return None
 
     def allotted(
         self,
-        problem: Problem,
+        victim: Victim,
+        task: Task,
         features: Float[Tensor, "k f"],
         left_out: float,
         generator: torch.Generator,
@@ -175,14 +179,14 @@ class Placement:
         most of them become misclassified. Targets that do not are assigned another edge, adding up
         the gains, as long as edges are free. A random share `left_out` of the targets gets none.
         """
-        reached = self.margins(problem, features)
+        reached = self.margins(victim, task, features)
         right, free = reached <= 0, self
         if not keep:
             free = replace(self, chosen=self.chosen & ~right)
-            reached = free.margins(problem, features)
-        gains = free.slopes(problem, features) if by_slopes else None
+            reached = free.margins(victim, task, features)
+        gains = free.slopes(victim, task, features) if by_slopes else None
         if gains is None:
-            gains = free.gains(problem, features, right, reached)
+            gains = free.gains(victim, task, features, right, reached)
         gains, chosen = gains.masked_fill(free.chosen | ~right, -torch.inf), free.chosen.clone()
         drawn = _drawn((right.numel(),), generator).to(features.device)
         open_ = right & (drawn >= left_out) & (reached <= 0)
@@ -212,7 +216,8 @@ def _drawn(shape: Sequence[int], generator: torch.Generator) -> Tensor:
 
 
 def reallocate(
-    problem: Problem,
+    victim: Victim,
+    task: Task,
     placement: Placement,
     fitted: Found,
     steps: StepRule,
@@ -234,15 +239,15 @@ def reallocate(
         if best[1].right == 0:
             break
         edges, features = now[0], now[1].features
-        edges = edges.trimmed(problem, features, generator)
+        edges = edges.trimmed(victim, task, features, generator)
         left_out = LEFT_OUT[tries % len(LEFT_OUT)]
         keep, by_slopes = MOVES[idle % len(MOVES)]
         edges = edges.allotted(
-            problem, features, left_out, generator, keep=keep, by_slopes=by_slopes
+            victim, task, features, left_out, generator, keep=keep, by_slopes=by_slopes
         )
-        index = edges.edges(problem.edge_index)
+        index = edges.edges(task.edge_index)
         fits = [
-            climb(problem, problem.with_rows, index, features, rule, allowed, num_steps)
+            climb(victim, task, victim.with_rows, index, features, rule, allowed, num_steps)
             for rule in (replace(steps, loss="tanh_margin"), replace(steps, loss="masked"))
         ]
         new = min(fits, key=lambda fit: fit.right)
@@ -250,7 +255,7 @@ def reallocate(
         tries = 0 if new.right < best[1].right else tries + 1
         if new.right < best[1].right:
             best = edges, new
-        if new.right <= now[1].right + int(NEAR * problem.targets.numel()):
+        if new.right <= now[1].right + int(NEAR * task.targets.numel()):
             now = edges, new
         elif tries % PATIENCE == 0:
             now = best

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Task, Victim, finite_gradient
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.gradient_ascent import Adam, Ascent
@@ -28,7 +28,8 @@ HALVINGS = 40
 class Candidates:
     """All candidate edges from some new nodes to the targets, on the current graph."""
 
-    problem: Problem  # source of the targets and the loss
+    victim: Victim  # the model that is differentiated
+    task: Task  # source of the targets and the loss
     x: Float[Tensor, "m f"]  # features of all nodes, the new ones last
     edge_index: Int[Tensor, "2 e"]  # edges without those of the new nodes
     num_new: int  # number of new nodes k
@@ -37,21 +38,20 @@ class Candidates:
     @cached_property
     def all_edges(self) -> Int[Tensor, "2 e2"]:
         """Edges of the graph, then every candidate in both directions."""
-        rows = [self.problem.targets] * self.num_new
+        rows = [self.task.targets] * self.num_new
         return connect(self.edge_index, rows, self.x.size(0) - self.num_new)
 
     def loss(self, weight: Float[Tensor, "k t"]) -> Float[Tensor, ""]:
         """Compute the loss of the targets if each candidate has this weight; 0 means no edge."""
         weights = weight.flatten()
         ones = weights.new_ones(self.edge_index.size(1))
-        return self.problem.loss(
-            self.x, self.all_edges, torch.cat([ones, weights, weights]), cap=self.loss_cap
-        )
+        logits = self.victim(self.x, self.all_edges, torch.cat([ones, weights, weights]))
+        return self.task.loss(logits, cap=self.loss_cap)
 
     def slope(self, weight: Float[Tensor, "k t"]) -> Float[Tensor, "k t"]:
-        """Compute the gradient of the loss with respect to the weights; see `Problem.slope`."""
+        """Compute the gradient of the loss with respect to the weights."""
         weight = weight.detach().requires_grad_()
-        return self.problem.slope(self.loss(weight), weight, "edge weights")
+        return finite_gradient(self.loss(weight), weight, "edge weights")
 
 
 class EdgeAttack(SignAttack):
@@ -100,11 +100,13 @@ class EdgeAttack(SignAttack):
         """Forward passes of `choose`, roughly."""
         return 3
 
-    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
+    def inject(
+        self, victim: Victim, task: Task, budget: Budget, generator: Generator
+    ) -> FeaturesAndEdges:
         """Inject the nodes batch by batch."""
-        problem.check_edge_weights()
-        x, edge_index, allowed = problem.x, problem.edge_index, feature_set(budget)
-        all_degrees, t = budget.injected_degrees, problem.targets.numel()
+        victim.check_edge_gradient()
+        x, edge_index, allowed = task.x, task.edge_index, feature_set(budget)
+        all_degrees, t = budget.injected_degrees, task.targets.numel()
         batch = self._batch(budget, t)
         for first in range(0, len(all_degrees), batch):
             degrees = all_degrees[first : first + batch]
@@ -113,18 +115,18 @@ class EdgeAttack(SignAttack):
             for row, targets in zip(chosen, drawn, strict=True):
                 row[targets] = True
             chosen = chosen.to(x.device)
-            rows = [problem.targets[row] for row in chosen]
-            new = small_normal(problem, rows, budget, generator)
+            rows = [task.targets[row] for row in chosen]
+            new = small_normal(victim, task, rows, budget, generator)
             edges = connect(edge_index, rows, x.size(0))
-            new = self.fit(problem, new, x, edges, allowed)
+            new = self.fit(victim, task, new, x, edges, allowed)
             for _ in range(self.num_rounds):
                 candidates = Candidates(
-                    problem, torch.cat([x, new]), edge_index, len(degrees), self.loss_cap
+                    victim, task, torch.cat([x, new]), edge_index, len(degrees), self.loss_cap
                 )
                 chosen = self.choose(candidates, chosen)
-                rows = [problem.targets[row] for row in chosen]
+                rows = [task.targets[row] for row in chosen]
                 edges = connect(edge_index, rows, x.size(0))
-                new = self.fit(problem, new, x, edges, allowed)
+                new = self.fit(victim, task, new, x, edges, allowed)
             x, edge_index = torch.cat([x, new]), edges
         return x, edge_index
 
@@ -201,7 +203,6 @@ class AGIA(EdgeAttack):
             candidates.loss,
             lambda weight: Adam(weight, self.learning_rate),
             lambda weight: project(weight, counts),
-            attack=self.name,
             variable="edge weights",
         ).advance(self.num_edge_steps)
         rank = weight.argsort(dim=1, descending=True, stable=True).argsort(dim=1)

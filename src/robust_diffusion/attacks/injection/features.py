@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from torch_geometric.utils import degree
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Task, Victim
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.feature_set import FeatureSet, feature_set
 from robust_diffusion.attacks.gradient_ascent import Adam, Ascent, Rule, Sign
@@ -55,17 +55,20 @@ class FeatureAttack(InjectionAttack):
         self.num_steps = num_steps
         self.homophily = homophily
 
-    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
+    def inject(
+        self, victim: Victim, task: Task, budget: Budget, generator: Generator
+    ) -> FeaturesAndEdges:
         """Draw the edges, then fit the features."""
-        rows = draw_targets(problem.targets, budget.injected_degrees, generator)
-        edges = connect(problem.edge_index, rows, problem.x.size(0))
-        start = STARTS[self.start](problem, rows, budget, generator)
-        new = self.fit(problem, start, problem.x, edges, feature_set(budget))
-        return torch.cat([problem.x, new]), edges
+        rows = draw_targets(task.targets, budget.injected_degrees, generator)
+        edges = connect(task.edge_index, rows, task.x.size(0))
+        start = STARTS[self.start](victim, task, rows, budget, generator)
+        new = self.fit(victim, task, start, task.x, edges, feature_set(budget))
+        return torch.cat([task.x, new]), edges
 
     def fit(
         self,
-        problem: Problem,
+        victim: Victim,
+        task: Task,
         start: Float[Tensor, "k f"],
         x: Float[Tensor, "n f"],
         edge_index: Int[Tensor, "2 e"],
@@ -73,27 +76,26 @@ class FeatureAttack(InjectionAttack):
     ) -> Float[Tensor, "k f"]:
         """Raise the loss by the features of the newest nodes."""
         disguise = self.disguise(x, edge_index, start.size(0))
-        with_rows = problem.appending(x)
+        with_rows = victim.appending(x)
 
         def objective(free: Tensor) -> Tensor:
             new = allowed.exact(free)
-            return self.objective(problem, with_rows(new), edge_index) + disguise(new)
+            return self.objective(victim, task, with_rows(new), edge_index) + disguise(new)
 
         rule = partial(self.rule, unit=allowed.unit)
-        ascent = Ascent(allowed.clip(start), objective, rule, allowed.clip, attack=self.name)
+        ascent = Ascent(allowed.clip(start), objective, rule, allowed.clip)
         return allowed.exact(ascent.advance(self.num_steps))
 
     def objective(
-        self, problem: Problem, x: AnyFeatures, edge_index: Int[Tensor, "2 e"]
+        self, victim: Victim, task: Task, x: AnyFeatures, edge_index: Int[Tensor, "2 e"]
     ) -> Float[Tensor, ""]:
         """Compute the mean loss of the targets on an attacked graph, which the steps raise.
 
         An adaptive attack on a defence overrides it, to add the quantity that the defence checks.
         """
         if self.loss == "cross_entropy":  # PyTorch's mean, since published results have its bits
-            return problem.loss(x, edge_index, cap=self.loss_cap)
-        labels = problem.labels  # first, so that a model that does not fit the graph raises here
-        return LOSSES[self.loss](problem.logits(x, edge_index), labels).mean()
+            return task.loss(victim(x, edge_index), cap=self.loss_cap)
+        return LOSSES[self.loss](victim(x, edge_index)[task.targets], task.labels).mean()
 
     @abstractmethod
     def rule(self, free: Tensor, unit: float = 1.0) -> Rule:

@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Task, Victim
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.gradient_ascent import RuleName, StepRule, climb
@@ -75,35 +75,46 @@ class GradientInjection(InjectionAttack):
         batches = min(BATCHES.get(self.edges, 1), budget.max_injected_nodes)
         return self.restarts * batches * self.num_steps or None
 
-    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
+    def inject(
+        self, victim: Victim, task: Task, budget: Budget, generator: Generator
+    ) -> FeaturesAndEdges:
         """Return the most harmful graph of all restarts."""
-        made = [self._once(problem, budget, generator) for _ in range(self.restarts)]
-        return min(made, key=lambda graph: problem.right(*graph))
 
-    def _once(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
-        x, edge_index, allowed = problem.x, problem.edge_index, feature_set(budget)
+        def right(graph: FeaturesAndEdges) -> int:
+            with torch.no_grad():
+                return task.right(victim(*graph))
+
+        made = [self._once(victim, task, budget, generator) for _ in range(self.restarts)]
+        return min(made, key=right)
+
+    def _once(
+        self, victim: Victim, task: Task, budget: Budget, generator: Generator
+    ) -> FeaturesAndEdges:
+        x, edge_index, allowed = task.x, task.edge_index, feature_set(budget)
         degrees = budget.injected_degrees
         size = -(-len(degrees) // BATCHES.get(self.edges, 1))
         for first in range(0, len(degrees), size):
             batch = degrees[first : first + size]
-            rows = SHARINGS[self.edges](problem, (x, edge_index), batch, generator)
-            new = STARTS[self.start](problem, rows, budget, generator)
-            with_rows = problem.with_rows if x is problem.x else problem.appending(x)
+            rows = SHARINGS[self.edges](victim, task, (x, edge_index), batch, generator)
+            new = STARTS[self.start](victim, task, rows, budget, generator)
+            with_rows = victim.with_rows if x is task.x else victim.appending(x)
             rounds = ROUNDS if self.edges == "gradient" else 1
             if rounds > 1:
-                problem.check_edge_weights()
+                victim.check_edge_gradient()
             for i in range(rounds):
                 edges = connect(edge_index, rows, x.size(0))
                 steps = self.num_steps // rounds + (i < self.num_steps % rounds)
-                new = climb(problem, with_rows, edges, new, self.steps, allowed, steps).features
+                new = climb(
+                    victim, task, with_rows, edges, new, self.steps, allowed, steps
+                ).features
                 if i < rounds - 1:
-                    rows = _exchanged(problem, rows, torch.cat([x, new]))
+                    rows = _exchanged(victim, task, rows, torch.cat([x, new]))
             x, edge_index = torch.cat([x, new]), edges
         return x, edge_index
 
 
-def _exchanged(problem: Problem, rows: list[Tensor], x: Tensor) -> list[Tensor]:
+def _exchanged(victim: Victim, task: Task, rows: list[Tensor], x: Tensor) -> list[Tensor]:
     """Exchange targets of low gradient for others, at each new node; see `MetaGIA`."""
-    chosen = torch.stack([torch.isin(problem.targets, row) for row in rows])
-    candidates = Candidates(problem, x, problem.edge_index, len(rows), loss_cap=4.0)
-    return [problem.targets[row] for row in exchange(candidates, chosen, swap_ratio=0.5)]
+    chosen = torch.stack([torch.isin(task.targets, row) for row in rows])
+    candidates = Candidates(victim, task, x, task.edge_index, len(rows), loss_cap=4.0)
+    return [task.targets[row] for row in exchange(candidates, chosen, swap_ratio=0.5)]

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Problem
+from robust_diffusion.attacks.base import FeaturesAndEdges, Task, Victim
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.feature_set import FeatureSet, feature_set
 from robust_diffusion.attacks.gradient_ascent import Ascent
@@ -81,20 +81,22 @@ class TDGIA(AdamAttack):
     def _batch(self, budget: Budget) -> int:
         return max(1, int(budget.max_injected_nodes * self.batch_ratio))
 
-    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
+    def inject(
+        self, victim: Victim, task: Task, budget: Budget, generator: Generator
+    ) -> FeaturesAndEdges:
         """Select the targets of each batch, then fit its features."""
-        x, edge_index, batch = problem.x, problem.edge_index, self._batch(budget)
+        x, edge_index, batch = task.x, task.edge_index, self._batch(budget)
         all_degrees = budget.injected_degrees
         for start in range(0, len(all_degrees), batch):
             degrees = all_degrees[start : start + batch]
             order = defect_order(
-                problem, (x, edge_index), sum(degrees), max(all_degrees), generator
+                victim, task, (x, edge_index), sum(degrees), max(all_degrees), generator
             )
             edge_index = connect(edge_index, self._deal(order, degrees), x.size(0))
             angle = torch.randn(
                 len(degrees), x.size(1), generator=generator, dtype=torch.float32
             ).to(x)
-            new = self._fit_features(angle, problem, x, edge_index, feature_set(budget))
+            new = self._fit_features(angle, victim, task, x, edge_index, feature_set(budget))
             x = torch.cat([x, new])
         return x, edge_index
 
@@ -109,7 +111,8 @@ class TDGIA(AdamAttack):
     def _fit_features(
         self,
         start: Tensor,
-        problem: Problem,
+        victim: Victim,
+        task: Task,
         x: Tensor,
         edge_index: Tensor,
         allowed: FeatureSet,
@@ -118,19 +121,19 @@ class TDGIA(AdamAttack):
         strict = self.variant == "strict"
         centre: float = (low + high) / 2 if strict else 0.0
         radius: float = (high - low) / 2 if strict else high
-        labels, disguise = problem.labels, self.disguise(x, edge_index, start.size(0))
-        with_rows = problem.appending(x)
+        labels, disguise = task.labels, self.disguise(x, edge_index, start.size(0))
+        with_rows = victim.appending(x)
 
         def features(angle: Tensor) -> Tensor:
             return centre + radius * torch.sin(angle)
 
         def objective(angle: Tensor) -> Tensor:
             new = allowed.exact(features(angle))
-            logits = problem.logits(with_rows(new), edge_index)
+            logits = victim(with_rows(new), edge_index)[task.targets]
             margin = self.MARGIN - F.cross_entropy(logits, labels, reduction="none")
             return disguise(new) - F.relu(margin).square().mean()
 
-        ascent = Ascent(start, objective, self.rule, attack=self.name)
+        ascent = Ascent(start, objective, self.rule)
         new = features(ascent.advance(self.num_steps))
         # centre + radius can round above the limit.
         return allowed.exact(allowed.clip(new) if strict else new)

@@ -4,11 +4,13 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks.base import Problem, clean_graph, frozen
+from robust_diffusion.attacks.base import Victim, clean_graph
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.injection.adversary import scored_task
 from robust_diffusion.attacks.modification.prbcd import LRBCD
 from robust_diffusion.checks import Count, PositiveShare, SomeSteps, validated
 from robust_diffusion.errors import AttackError, ConfigError, TrainingError
+from robust_diffusion.models.victim import sorted_by
 
 _KEY = "adversary"
 
@@ -102,10 +104,11 @@ class FlipAttacker:
     def _search(self, data: Data) -> Tensor:
         """Return the edges of the view after flips that raise the loss of its scored nodes."""
         options = self._options
-        with frozen(self._model):
+        with Victim(self._model, *clean_graph(data)) as victim:
             try:
-                problem = Problem(_KEY, self._model, data, data.mask.nonzero().squeeze(1))
-                return options.search.modify(problem, options.budget, self._generator)[1].clone()
+                task, rng = scored_task(victim, data), self._generator
+                _, flipped = options.search.modify(victim, task, options.budget, rng)
+                return sorted_by(victim.traits.row, flipped)[0].clone()  # type: ignore[no-any-return]
             except ConfigError as error:
                 key = f"attacks.{options.search.name}."
                 raise ConfigError(str(error).replace(key, f"{_KEY}.")) from error

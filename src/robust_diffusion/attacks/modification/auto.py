@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Kind, Problem
+from robust_diffusion.attacks.base import FeaturesAndEdges, Kind, Task, Victim, finite_gradient
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.feature_set import FeatureSet
@@ -85,17 +85,18 @@ class AutoModification(Ensemble):
         """See `Attack`."""
         return 6 * self.num_steps
 
-    def has_budget(self, problem: Problem, budget: Budget) -> bool:
+    def has_budget(self, task: Task, budget: Budget) -> bool:
         """Return whether an edge may be flipped or a feature changed."""
-        changes = budget.max_changed_nodes(problem.targets.numel())
-        return max_flips(problem, budget) + changes > 0
+        changes = budget.max_changed_nodes(task.targets.numel())
+        return max_flips(task, budget) + changes > 0
 
     def run_parts(self, parts: Parts) -> None:
         """Search for flips, then for features on the best flips, then for flips again."""
-        most = max_flips(parts.problem, parts.budget)
-        changes = parts.budget.max_changed_nodes(parts.problem.targets.numel())
+        most = max_flips(parts.task, parts.budget)
+        changes = parts.budget.max_changed_nodes(parts.task.targets.numel())
         forms = self._run_gradient(parts) if most else []
-        search = FlipSearch(parts.judge, parts.judge.x, most, parts.generator, forms)
+        task = parts.task
+        search = FlipSearch(parts.judge, task, task.x, most, parts.generator, forms)
         measured = None
         if most and parts.lowest > 0:
             measured = self._run_flips(parts, search)
@@ -105,36 +106,37 @@ class AutoModification(Ensemble):
             if measured and parts.graph and parts.graph is not before and parts.lowest > 0:
                 self._exchange(parts, "search: around the best", parts.graph, search, measured)
 
-    def _run_gradient(self, parts: Parts) -> list[Problem]:
+    def _run_gradient(self, parts: Parts) -> list[Victim]:
         """Run GRBCD through each form of the model; return the forms that have a gradient."""
-        attack, draws, forms = GRBCD(num_steps=self.num_steps), parts.generator.get_state(), []
-        for form, problem in parts.forms.items():
+        attack, task, forms = GRBCD(num_steps=self.num_steps), parts.task, []
+        draws = parts.generator.get_state()
+        for name, form in parts.forms.items():
             generator = torch.Generator()
             generator.set_state(draws)
 
-            def find(problem: Problem = problem, rng: torch.Generator = generator) -> Artifact:
-                return _modified(problem.x, *attack.modify(problem, parts.budget, rng))
+            def find(form: Victim = form, rng: torch.Generator = generator) -> Artifact:
+                return _modified(task.x, *attack.modify(form, task, parts.budget, rng))
 
-            if _run(parts, f"{form}: {attack.name}, exchange", problem, find):
-                forms.append(problem)
+            if _run(parts, f"{name}: {attack.name}, exchange", form, find):
+                forms.append(form)
         return forms
 
     def _run_flips(self, parts: Parts, search: FlipSearch) -> TriedPairs | None:
         """Run the tournament, and exchanges from its result and from the best of GRBCD."""
-        judge, starts = parts.judge, {parts.best: parts.graph}
+        task, starts = parts.task, {parts.best: parts.graph}
 
         def find() -> Artifact:
-            clean = search.judge(judge.edge_index[:, :0])
+            clean = search.judge(task.edge_index[:, :0])
             measured = search.tournament(clean, PASSES * self.num_steps)
             made = search.matched(clean, measured)
-            modified = _modified(judge.x, judge.x, flip(judge.edge_index, made.pairs, len(judge.x)))
+            modified = _modified(task.x, task.x, flip(task.edge_index, made.pairs, len(task.x)))
             return Artifact(modified.tensors | vars(measured))
 
-        paired = _run(parts, PAIRS, judge, find)
+        paired = _run(parts, PAIRS, parts.judge, find)
         if paired is None:
             return None
         measured = TriedPairs(*(paired.tensors[key.name] for key in fields(TriedPairs)))
-        starts = {PAIRS: (judge.x, paired.tensors["edge_index"]), **starts}
+        starts = {PAIRS: (task.x, paired.tensors["edge_index"]), **starts}
         for name, start in starts.items():
             if start and parts.lowest > 0:
                 self._exchange(parts, name, start, search, measured)
@@ -149,27 +151,30 @@ class AutoModification(Ensemble):
         measured: TriedPairs,
     ) -> None:
         """Exchange flips, starting from a graph."""
-        judge, (x, edge_index) = parts.judge, start
+        task, (x, edge_index) = parts.task, start
 
         def find() -> Artifact:
             there = replace(search, x=x)
-            first = there.judge(flipped(judge.edge_index, edge_index, len(x)))
+            first = there.judge(flipped(task.edge_index, edge_index, len(x)))
             best = there.exchange(first, measured, max(1, round(STALE_PASSES * self.num_steps)))
-            return _modified(judge.x, x, flip(judge.edge_index, best.pairs, len(x)))
+            return _modified(task.x, x, flip(task.edge_index, best.pairs, len(x)))
 
-        _run(parts, name, judge, find)
+        _run(parts, name, parts.judge, find)
 
     def _run_features(self, parts: Parts) -> None:
         """Change features on top of the best flips."""
-        problem, form = parts.forms[parts.last_form], parts.last_form
-        edges = problem.edge_index if parts.graph is None else parts.graph[1]
+        form, task = parts.forms[parts.last_form], parts.task
+        edges = task.edge_index if parts.graph is None else parts.graph[1]
 
         def move(
             by: tuple[_Choice, LossName], num_steps: int, start: Artifact | None = None
         ) -> Artifact | None:
-            name, args = f"{form}: features by {', '.join(by)}", (edges, parts.budget, by)
-            moved = partial(moved_features, problem, *args, num_steps, start)
-            return _run(parts, name, problem, moved)
+            name, args = (
+                f"{parts.last_form}: features by {', '.join(by)}",
+                (edges, parts.budget, by),
+            )
+            moved = partial(moved_features, form, task, *args, num_steps, start)
+            return _run(parts, name, form, moved)
 
         able, few = {}, max(1, round(TRIAL * self.num_steps))
         for by in _FEATURES:
@@ -180,15 +185,14 @@ class AutoModification(Ensemble):
                 move(by, self.num_steps, able[by])
 
 
-def _run(
-    parts: Parts, name: str, problem: Problem, compute: Callable[[], Artifact]
-) -> Artifact | None:
+def _run(parts: Parts, name: str, form: Victim, compute: Callable[[], Artifact]) -> Artifact | None:
     def graph(part: Artifact) -> FeaturesAndEdges:
         nodes, features = part.tensors["nodes"], part.tensors["features"]
-        x = problem.x.index_copy(0, nodes, features) if nodes.numel() else problem.x
+        clean = parts.task.x
+        x = clean.index_copy(0, nodes, features) if nodes.numel() else clean
         return x, part.tensors["edge_index"]
 
-    return parts.run(name, problem, compute, graph)
+    return parts.run(name, form, compute, graph)
 
 
 def _modified(
@@ -200,7 +204,8 @@ def _modified(
 
 
 def moved_features(
-    problem: Problem,
+    victim: Victim,
+    task: Task,
     edge_index: Int[Tensor, "2 e"],
     budget: Budget,
     by: tuple[_Choice, LossName],
@@ -214,11 +219,12 @@ def moved_features(
     the largest first-order gain (`gradient`), or are correctly classified and closest to the
     decision boundary (`margin`).
     """
-    nodes = start.tensors["nodes"] if start else chosen_nodes(problem, edge_index, budget, *by)
-    clean = problem.x[nodes]
+    nodes = start.tensors["nodes"] if start else chosen_nodes(victim, task, edge_index, budget, *by)
+    clean = task.x[nodes]
     return climb(
-        problem,
-        lambda new: problem.x.index_copy(0, nodes, new),
+        victim,
+        task,
+        lambda new: task.x.index_copy(0, nodes, new),
         edge_index,
         start.tensors["features"] if start else clean,
         StepRule(loss=by[1], rule="halving_sign", step_size=budget.epsilon / 2),
@@ -228,22 +234,23 @@ def moved_features(
 
 
 def chosen_nodes(
-    problem: Problem,
+    victim: Victim,
+    task: Task,
     edge_index: Int[Tensor, "2 e"],
     budget: Budget,
     choice: _Choice,
     loss: LossName,
 ) -> Int[Tensor, " c"]:
     """Select the targets whose features are worth changing, as many as the budget allows."""
-    x, targets = problem.x, problem.targets
+    x, targets = task.x, task.targets
     if choice == "margin":
         with torch.no_grad():
-            margin = margins(problem.logits(x, edge_index), problem.labels)
+            margin = margins(victim(x, edge_index)[task.targets], task.labels)
         worth = margin.masked_fill(margin > 0, -torch.inf)
     else:
         variable = x.detach().requires_grad_()
-        value = LOSSES[loss](problem.logits(variable, edge_index), problem.labels).mean()
-        slope = problem.slope(value, variable, "features")[targets]
+        value = LOSSES[loss](victim(variable, edge_index)[task.targets], task.labels).mean()
+        slope = finite_gradient(value, variable, "features")[targets]
         low, high = feature_range(x[targets], budget)
         worth = torch.maximum(slope * (low - x[targets]), slope * (high - x[targets])).sum(1)
     best = worth.argsort(descending=True, stable=True)

@@ -15,7 +15,8 @@ from robust_diffusion.attacks.base import (
     Attack,
     FeaturesAndEdges,
     Kind,
-    Problem,
+    Task,
+    Victim,
     undirected_edge_numbers,
 )
 from robust_diffusion.attacks.budget import Budget
@@ -32,12 +33,16 @@ class ModificationAttack(Attack):
 
     kind: ClassVar[Kind] = "modification"
 
-    def perturb(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
+    def perturb(
+        self, victim: Victim, task: Task, budget: Budget, generator: Generator
+    ) -> FeaturesAndEdges:
         """Run the attack; see `Attack`."""
-        return self.modify(problem, budget, generator)
+        return self.modify(victim, task, budget, generator)
 
     @abstractmethod
-    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
+    def modify(
+        self, victim: Victim, task: Task, budget: Budget, generator: Generator
+    ) -> FeaturesAndEdges:
         """Return features and edges of the modified graph."""
 
 
@@ -50,9 +55,9 @@ def edges_at(
     return edge_index[:, (src < dst) & (at_target[src] | at_target[dst])]
 
 
-def max_flips(problem: Problem, budget: Budget) -> int:
+def max_flips(task: Task, budget: Budget) -> int:
     """Return the largest number of undirected edges that the budget lets an attack flip."""
-    there = edges_at(problem.targets, problem.edge_index, problem.x.size(0))
+    there = edges_at(task.targets, task.edge_index, task.x.size(0))
     return budget.max_flipped_edges(there.size(1))
 
 
@@ -63,17 +68,17 @@ def membership(nodes: Int[Tensor, " t"], num_nodes: int) -> Bool[Tensor, " n"]:
     return member
 
 
-def trained_on(problem: Problem) -> Bool[Tensor, " n"]:
+def trained_on(task: Task) -> Bool[Tensor, " n"]:
     """Return a mask of the nodes that a poisoned model is trained on.
 
-    These are `data.index_train`, or all nodes except the targets if it is missing.
+    These are `graph.index_train`, or all nodes except the targets if it is missing.
     """
-    n, nodes = len(problem.x), problem.data.get("index_train")
-    train = ~membership(problem.targets, n) if nodes is None else membership(nodes, n)
+    n, nodes = len(task.x), task.graph.get("index_train")
+    train = ~membership(task.targets, n) if nodes is None else membership(nodes, n)
     if not 0 < int(train.sum()) < n:
         raise ConfigError(
-            f"target nodes: all; {problem.attack} trains on others, or on data.index_train if it "
-            "is some of them"
+            "target nodes: all; the attack trains on others, or on graph.index_train if it is some "
+            "of them"
         )
     return train
 

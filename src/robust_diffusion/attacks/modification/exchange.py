@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.base import Problem
+from robust_diffusion.attacks.base import Task, Victim, finite_gradient
 from robust_diffusion.attacks.losses import margins, tanh_margin
 from robust_diffusion.attacks.modification.base import (
     TargetPairs,
@@ -75,20 +75,20 @@ class FlipSearch:
     harmful.
     """
 
-    problem: Problem  # the attacked model, which judges the flips
+    victim: Victim  # the attacked model, which judges the flips
+    task: Task  # what the attacker knows
     x: Float[Tensor, "n f"]  # features
     most: int  # flips that may be made
     generator: torch.Generator  # CPU generator
-    forms: Sequence[Problem] = ()  # differentiable forms of the model
+    forms: Sequence[Victim] = ()  # differentiable forms of the model
 
     def judge(self, pairs: Int[Tensor, "2 p"]) -> Flips:
         """Judge flips by one forward pass."""
-        problem, labels = self.problem, self.problem.labels
+        task = self.task
         with torch.no_grad():
-            logits = problem.model(self.x, flip(problem.edge_index, pairs, self.x.size(0)))
-        margin = margins(logits[problem.targets], labels)
-        right = int((logits[problem.targets].argmax(1) == labels).sum())
-        return Flips(pairs, logits, margin, (right, -margin.tanh().mean().item()))
+            logits = self.victim(self.x, flip(task.edge_index, pairs, self.x.size(0)))
+        margin = margins(logits[task.targets], task.labels)
+        return Flips(pairs, logits, margin, (task.right(logits), -margin.tanh().mean().item()))
 
     def tournament(self, start: Flips, most_passes: int) -> TriedPairs:
         """Try new edges among the correctly classified targets of the clean graph.
@@ -96,12 +96,12 @@ class FlipSearch:
         Each pass adds a perfect matching, one edge at every such target. All pairs are tried after
         about as many passes as there are targets.
         """
-        problem, n = self.problem, self.x.size(0)
-        there, right = numbers_of(problem.edge_index, n), (start.margins <= 0).nonzero().squeeze(1)
+        task, n = self.task, self.x.size(0)
+        there, right = numbers_of(task.edge_index, n), (start.margins <= 0).nonzero().squeeze(1)
         pairs, gains, both = [right.new_empty(2, 0)], [start.margins[:0]], [right[:0] > 0]
         for _, match in zip(range(most_passes), perfect_matchings(right), strict=False):
-            match = match[:, ~torch.isin(numbers_of(problem.targets[match], n), there)]
-            after = self.judge(problem.targets[match])
+            match = match[:, ~torch.isin(numbers_of(task.targets[match], n), there)]
+            after = self.judge(task.targets[match])
             pairs.append(match)
             gains.append((after.harm - start.harm)[match].sum(0))
             both.append((after.margins[match] > 0).all(0))
@@ -119,7 +119,7 @@ class FlipSearch:
         while weights:
             match = heaviest_matching(weights)[: self.most]
             ends = measured.pairs.new_tensor(match).T
-            after = self.judge(self.problem.targets[ends])
+            after = self.judge(self.task.targets[ends])
             best = min(best, after, key=lambda flips: flips.rank)
             failed = (after.margins[ends] <= 0).any(0).tolist()
             for pair, fails in zip(match, failed, strict=True):
@@ -148,8 +148,8 @@ class FlipSearch:
         return best
 
     def _regions(self, flips: Flips) -> Regions:
-        edges, n = self.problem.edge_index, self.x.size(0)
-        return Regions(flip(edges, flips.pairs, n), self.problem.targets, n)
+        edges, n = self.task.edge_index, self.x.size(0)
+        return Regions(flip(edges, flips.pairs, n), self.task.targets, n)
 
     def _exchanged(self, best: Flips, new: Int[Tensor, "2 p"], regions: Regions) -> Flips:
         """Return the better of two passes: one tries all flips, one has those that helped."""
@@ -184,15 +184,15 @@ class FlipSearch:
         if kind == 0 and self.forms:
             form = self.forms[step // 3 % len(self.forms)]
             with suppress(AttackError):  # the gradient may be missing on this graph only
-                pairs = by_gradient(form, self.x, best, self.generator)
+                pairs = by_gradient(form, self.task, self.x, best, self.generator)
         elif kind == 1:
             drawn = torch.rand(measured.gain.numel(), generator=self.generator, dtype=torch.float32)
             worth = measured.gain * drawn.to(measured.gain)
             worth[(best.margins > 0)[measured.pairs].any(0)] = -torch.inf
             top = worth.topk(min(PROPOSED, int(worth.isfinite().sum()))).indices
-            pairs = self.problem.targets[measured.pairs[:, top]]
+            pairs = self.task.targets[measured.pairs[:, top]]
         if pairs is None or not pairs.numel():
-            pairs = at_random(self.problem, self.x, best, self.generator)
+            pairs = at_random(self.task, self.x, best, self.generator)
         return pairs[:, ~torch.isin(numbers_of(pairs, n), numbers_of(best.pairs, n))]
 
 
@@ -244,25 +244,26 @@ def heaviest_matching(weights: Mapping[Pair, float]) -> list[Pair]:
 
 
 def by_gradient(
-    form: Problem, x: Float[Tensor, "n f"], best: Flips, generator: torch.Generator
+    form: Victim, task: Task, x: Float[Tensor, "n f"], best: Flips, generator: torch.Generator
 ) -> Int[Tensor, "2 p"]:
     """Propose the flips with the largest gradient among a random block of pairs and all edges."""
     n = x.size(0)
-    there = flip(form.edge_index, best.pairs, n)
-    block = TargetPairs(form.targets, n).draw_absent(BLOCK_SIZE, there, generator)
+    there = flip(task.edge_index, best.pairs, n)
+    block = TargetPairs(task.targets, n).draw_absent(BLOCK_SIZE, there, generator)
     edges = torch.cat([there, block, block.flip(0)], 1)
     numbers, where = torch.unique(numbers_of(edges, n), return_inverse=True)
     weight = torch.isin(numbers, numbers_of(there, n)).to(x).requires_grad_()
-    loss = tanh_margin(form.logits(x, edges, weight[where]), form.labels).mean()
-    gain = form.slope(loss, weight, "edge weights") * (1 - 2 * weight.detach())
+    logits = form(x, edges, weight[where])[task.targets]
+    loss = tanh_margin(logits, task.labels).mean()
+    gain = finite_gradient(loss, weight, "edge weights") * (1 - 2 * weight.detach())
     pairs = pairs_of(numbers, n)
-    gain[~membership(form.targets, n)[pairs].any(0)] = -torch.inf
+    gain[~membership(task.targets, n)[pairs].any(0)] = -torch.inf
     top = gain.argsort(descending=True)[:PROPOSED]
     return pairs[:, top[gain[top].isfinite()]]
 
 
 def at_random(
-    problem: Problem, x: Float[Tensor, "n f"], best: Flips, generator: torch.Generator
+    task: Task, x: Float[Tensor, "n f"], best: Flips, generator: torch.Generator
 ) -> Int[Tensor, "2 p"]:
     """Propose flips at the targets closest to being misclassified.
 
@@ -275,12 +276,12 @@ def at_random(
     noise = torch.rand(right.numel(), generator=generator, dtype=torch.float32).to(x)
     order = right[(best.margins[right] * (0.5 + noise)).argsort(descending=True)]
     positions = order.repeat(-(-PROPOSED // max(1, order.numel())))[:PROPOSED]
-    nodes, labels = problem.targets[positions], problem.labels[positions]
+    nodes, labels = task.targets[positions], task.labels[positions]
 
-    there = flip(problem.edge_index, best.pairs, n)
+    there = flip(task.edge_index, best.pairs, n)
     second = best.logits[nodes].scatter(1, labels[:, None], -torch.inf).argmax(1)
     ends = torch.randint(n, (nodes.numel(), CANDIDATES), generator=generator).to(device)
-    ends[:, ::2] = problem.targets[ends[:, ::2] % problem.targets.numel()]
+    ends[:, ::2] = task.targets[ends[:, ::2] % task.targets.numel()]
     score = 2.0 * (best.logits.argmax(1)[ends] == second[:, None])
     if int(torch.randint(2, (), generator=generator)):
         score += F.cosine_similarity(x[nodes][:, None], x[ends], dim=2)
@@ -290,8 +291,8 @@ def at_random(
     added = torch.stack([nodes, ends.gather(1, top.indices[:, None]).squeeze(1)])
     added = added[:, top.values.isfinite()]
 
-    src, dst = problem.edge_index
-    inside = problem.all_labels[src] == problem.all_labels[dst]
-    removable = shuffled(problem.edge_index[:, inside & membership(nodes, n)[src]], generator)
+    src, dst = task.edge_index
+    inside = task.all_labels[src] == task.all_labels[dst]
+    removable = shuffled(task.edge_index[:, inside & membership(nodes, n)[src]], generator)
     pairs = torch.cat([added, removable[:, : round(REMOVED_SHARE * PROPOSED)]], 1)
     return shuffled(pairs_of(torch.unique(numbers_of(pairs, n)), n), generator)

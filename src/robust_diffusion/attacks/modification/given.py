@@ -7,7 +7,7 @@ from torch import Generator
 
 from robust_diffusion.attacks.audit.check import UndirectedEdges
 from robust_diffusion.attacks.audit.files import read_perturbed
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Task, Victim
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import ModificationAttack
 from robust_diffusion.errors import AttackError, ConfigError
@@ -43,7 +43,9 @@ class GivenGraph(ModificationAttack):
             raise ConfigError("attacks.given.path=null: name the file of an attacked graph")
         self.path = Path(data_dir or "", path)
 
-    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
+    def modify(
+        self, victim: Victim, task: Task, budget: Budget, generator: Generator
+    ) -> FeaturesAndEdges:
         """Read the file.
 
         Raises:
@@ -51,10 +53,10 @@ class GivenGraph(ModificationAttack):
             AttackError: The file has edge weights or more nodes, or its graph is not simple and
                 undirected.
         """
-        graph = read_perturbed(self.path, problem.data)
+        graph = read_perturbed(self.path, task.graph)
         if graph.kind != "modification":
             raise AttackError(f"{self.path}: has injected nodes; name a file of n x n")
-        n = problem.x.size(0)
+        n = task.x.size(0)
         for violation in (*graph.violations, *UndirectedEdges(graph.edge_index, n, n).violations):
             raise AttackError(f"{self.path}: {violation.message}")
-        return graph.x.to(problem.x.device), graph.edge_index.to(problem.x.device)
+        return graph.x.to(task.x.device), graph.edge_index.to(task.x.device)

@@ -1,7 +1,5 @@
 """GRBCD as a poisoning attack, with the gradient through the training of the attacked model."""
 
-import copy
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -10,14 +8,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 from torch.func import functional_call
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Problem
+from robust_diffusion.attacks.base import FeaturesAndEdges, Task, Victim
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import edges_at, glorot, trained_on
 from robust_diffusion.attacks.modification.prbcd import GRBCD, GRBCDAtTargets, Loss
 from robust_diffusion.checks import Count, Positive, SomeSteps
 from robust_diffusion.errors import AttackError
 from robust_diffusion.models.adaptive import adaptive_form
-from robust_diffusion.models.checked import copy_of
+from robust_diffusion.models.modules import copy_of
+from robust_diffusion.models.victim import Passes
 from robust_diffusion.operators import backend_set
 
 DECAY = (0.9, 0.999)
@@ -54,8 +53,8 @@ class MetaGRBCD(GRBCD):
     a random block of pairs. The attack is adaptive: the model may be the attacked one, including a
     flow, which then runs with `backend=torch` and direct differentiation.
 
-    The train nodes are `data.index_train`, which `threat=poisoning` sets, or all nodes except the
-    targets if it is missing. The classes are those of `problem.labels`.
+    The train nodes are `graph.index_train`, which `threat=poisoning` sets, or all nodes except the
+    targets if it is missing. The classes are those of `task.labels`.
 
     Reference: Zügner and Günnemann 2019, arXiv:1902.08412, through any model as Mujkanovic et al.
     2022, arXiv:2301.13694, on the blocks of GRBCD, Geisler et al. 2021, arXiv:2110.14038.
@@ -96,21 +95,20 @@ class MetaGRBCD(GRBCD):
         """See `Attack`; each step retrains the model."""
         return self.num_steps * (self.num_epochs + 1)
 
-    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
+    def modify(
+        self, victim: Victim, task: Task, budget: Budget, generator: Generator
+    ) -> FeaturesAndEdges:
         """Run GRBCD through the training of the model."""
-        if not isinstance(problem.model, nn.Module) or not problem.takes_weights:
-            raise AttackError(
-                f"attack={self.name}: the model takes no edge weights; attack a surrogate that does"
-            )
-        data = copy.copy(problem.data)
-        data.y = problem.all_labels
+        model = victim.model
+        if not isinstance(model, nn.Module) or not victim.takes_weights:
+            raise AttackError("the model takes no edge weights; attack a surrogate that does")
         options = self.num_epochs, self.training_rate, generator
-        trained = Trained(problem.model, data.y, trained_on(problem), *options)
-        return super().modify(replace(problem, model=trained, data=data), budget, generator)
+        trained = Trained(model, task.all_labels, trained_on(task), *options, victim.passes)
+        return super().modify(victim.form(trained), task, budget, generator)
 
-    def scored(self, problem: Problem) -> Int[Tensor, " s"]:
+    def scored(self, task: Task) -> Int[Tensor, " s"]:
         """Return the nodes that are not trained on."""
-        return (~trained_on(problem)).nonzero().squeeze(1)
+        return (~trained_on(task)).nonzero().squeeze(1)
 
 
 class Trained(nn.Module):
@@ -127,9 +125,10 @@ class Trained(nn.Module):
         num_epochs: int,
         learning_rate: float,
         generator: Generator,
+        passes: Passes | None = None,
     ) -> None:
         super().__init__()
-        self.generator = generator
+        self.generator, self.passes = generator, passes or Passes()
         self.model = adaptive_form(copy_of(model)).eval()  # it is differentiated directly
         self.labels, self.train_mask = labels, train
         self.num_epochs, self.learning_rate = num_epochs, learning_rate
@@ -146,6 +145,7 @@ class Trained(nn.Module):
             square = dict(mean)
             for epoch in range(1, self.num_epochs + 1):
                 reached = functional_call(self.model, now, (x, edge_index, edge_weight))
+                self.passes.count += 1
                 loss = F.cross_entropy(reached[known], self.labels[known])
                 slopes = torch.autograd.grad(
                     loss, [*now.values()], create_graph=weighs, materialize_grads=True

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 from torch_geometric.utils import is_undirected
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem, check_finite
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Task, Victim, check_finite
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import (
     ModificationAttack,
@@ -36,7 +36,7 @@ class Metattack(ModificationAttack):
     of a node, or is undone later. The features stay as they are.
 
     The train nodes are `data.index_train`, which `threat=poisoning` sets, or all nodes except the
-    targets if it is missing. The classes are those of `problem.labels`.
+    targets if it is missing. The classes are those of `task.labels`.
 
     Reference: Zügner and Günnemann 2019, arXiv:1902.08412.
 
@@ -78,26 +78,27 @@ class Metattack(ModificationAttack):
         """See `Attack`; scales the features of its surrogate."""
         return super().unread(options) - {"budget.scale_steps"}
 
-    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
+    def modify(
+        self, victim: Victim, task: Task, budget: Budget, generator: Generator
+    ) -> FeaturesAndEdges:
         """Flip the pair of the highest meta-gradient, again and again."""
-        x, edges, targets, n = problem.x, problem.edge_index, problem.targets, len(problem.x)
+        x, edges, targets, n = task.x, task.edge_index, task.targets, len(task.x)
         if not is_undirected(edges, num_nodes=n):
             raise AttackError(
-                "attack=metattack: the graph is directed; use "
-                "torch_geometric.utils.to_undirected(data.edge_index)"
+                "the graph is directed; use torch_geometric.utils.to_undirected(data.edge_index)"
             )
-        labels = problem.all_labels
-        train = trained_on(problem)
+        labels = task.all_labels
+        train = trained_on(task)
         of_graph = replace(
             budget, features=None, max_words=None, feature_limits=(x.min().item(), x.max().item())
         )
         surrogate_x = (x - of_graph.centre) / of_graph.unit  # the unit would affect its training
         free = membership(targets, n)
         free = (free[:, None] | free).triu(1)  # pairs that may still be flipped
-        for _ in range(max_flips(problem, budget)):
+        for _ in range(max_flips(task, budget)):
             weight = glorot((x.size(1), int(labels.max()) + 1), generator).to(x)
             gain = self.meta_gradient(surrogate_x, edges, labels, train, weight)
-            check_finite(gain.isfinite().all(), attack=self.name, wrt="edge weights")
+            check_finite(gain.isfinite().all(), "edge weights")
             there = edges[:, edges[0] < edges[1]]
             gain[there[0], there[1]] *= -1
             gain.masked_fill_(~free, -torch.inf)

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from torch_geometric.utils import degree
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem, Waivable
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Task, Victim, Waivable
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.gradient_ascent import Ascent, Sign
 from robust_diffusion.attacks.modification.base import (
@@ -75,47 +75,53 @@ class PGDModification(ModificationAttack):
             return {}
         return {"epsilon": "length of a step", "edge_ratio": "share of all edges"}
 
-    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
+    def modify(
+        self, victim: Victim, task: Task, budget: Budget, generator: Generator
+    ) -> FeaturesAndEdges:
         """Remove the edges, then fit the features."""
-        edge_index, n = problem.edge_index, problem.x.size(0)
-        listed = edges_at(problem.targets, edge_index, n)
+        edge_index, n = task.edge_index, task.x.size(0)
+        listed = edges_at(task.targets, edge_index, n)
         most = budget.max_flipped_edges(listed.size(1))
         if self.variant == "step":
-            listed = edge_index[:, membership(problem.targets, n)[edge_index[0]]]
+            listed = edge_index[:, membership(task.targets, n)[edge_index[0]]]
             most = budget.max_flipped_edges(edge_index.size(1) // 2)
         removed = _removed_in_turn(
             shuffled(listed, generator), degree(edge_index[0], n, dtype=torch.long), most
         )
         edge_index = flip(edge_index, removed, n)
-        t = problem.targets.numel()
+        t = task.targets.numel()
         most = budget.max_changed_nodes(t)
         if self.variant == "step":
             drawn = torch.unique(torch.randint(t, (most,), generator=generator))
         else:
             drawn = torch.randperm(t, generator=generator)[:most]
-        nodes = problem.targets[drawn.to(problem.targets.device)]
-        return self._fit_features(problem, edge_index, nodes, budget), edge_index
+        nodes = task.targets[drawn.to(task.targets.device)]
+        return self._fit_features(victim, task, edge_index, nodes, budget), edge_index
 
     def _fit_features(
-        self, problem: Problem, edge_index: Tensor, nodes: Int[Tensor, " c"], budget: Budget
+        self,
+        victim: Victim,
+        task: Task,
+        edge_index: Tensor,
+        nodes: Int[Tensor, " c"],
+        budget: Budget,
     ) -> Float[Tensor, "n f"]:
-        clean = problem.x[nodes]
+        clean = task.x[nodes]
         step, (low, high) = self.step_size * budget.unit, feature_range(clean, budget)
         if self.variant == "step":
             step = budget.epsilon
             low, high = clean.clamp(max=budget.limits[0]), clean.clamp(min=budget.limits[1])
         if not nodes.numel():
-            return problem.x
+            return task.x
 
         def place(new: Tensor) -> Tensor:
-            return problem.x.index_copy(0, nodes, new)
+            return task.x.index_copy(0, nodes, new)
 
         ascent = Ascent(
             clean,
-            lambda new: problem.loss(place(new), edge_index),
+            lambda new: task.loss(victim(place(new), edge_index)),
             lambda new: Sign(new, step),
             lambda new: new.clamp(low, high),
-            attack=self.name,
         )
         return place(ascent.advance(self.num_steps))
 

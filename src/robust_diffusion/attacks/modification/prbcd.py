@@ -12,12 +12,19 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 from torch_geometric.utils import degree
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem, check_finite, gradient
+from robust_diffusion.attacks.base import (
+    FeaturesAndEdges,
+    Need,
+    Task,
+    Victim,
+    check_finite,
+    finite_gradient,
+)
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import ModificationAttack, TargetPairs, max_flips
 from robust_diffusion.checks import Count, Positive, PositiveShare, SomeSteps
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.models.checked import seeded
+from robust_diffusion.models.modules import seeded
 
 with warnings.catch_warnings():
     warnings.filterwarnings(
@@ -39,9 +46,14 @@ class _AtTargets:
     """Mixin that makes PyG's attacks draw from the pairs at targets."""
 
     pairs: TargetPairs
+    victim: Victim
 
     def _num_possible_edges(self, *_: object) -> int:
         return self.pairs.total
+
+    def _forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor, **_: Any) -> Tensor:
+        # PyG's losses expect log-probabilities, and it keeps its weights in single precision.
+        return F.log_softmax(self.victim(x, edge_index, edge_weight.to(x.dtype)), 1)
 
     def _linear_to_triu_idx(self, _: int, numbers: Tensor) -> Tensor:
         return self.pairs[numbers]
@@ -79,25 +91,27 @@ class BlockCoordinateAttack(ModificationAttack):
         self.num_steps = num_steps
         self.loss = loss
 
-    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
-        """Pass the problem to PyG's attack."""
-        x, edge_index = problem.x, problem.edge_index
-        pairs = TargetPairs(problem.targets, x.size(0))
+    def modify(
+        self, victim: Victim, task: Task, budget: Budget, generator: Generator
+    ) -> FeaturesAndEdges:
+        """Run PyG's attack."""
+        x, edge_index = task.x, task.edge_index
+        pairs = TargetPairs(task.targets, x.size(0))
         # PyG's attack searches more pairs than it flips.
-        flips = min(max_flips(problem, budget), pairs.total - 1)
+        flips = min(max_flips(task, budget), pairs.total - 1)
         if flips <= 0:
             return x, edge_index
-        self._check_model(problem)
-        attack = self.build(LogProbabilities(problem))
+        self._check_model(victim, task)
+        attack = self.build(victim)
         attack.pairs = pairs
-        attack.limits = local_limits(problem, self.local_ratio)
+        attack.limits = local_limits(task, self.local_ratio)
         attack.block_size = min(attack.block_size, REPEATED * pairs.total)
         attack.loss = attack.metric = self._watched(attack.loss)
         seed = int(torch.randint(2**63 - 1, (), generator=generator).item())
         with seeded(seed), single_precision(x):
             try:
                 edges, _ = attack.attack(
-                    x, edge_index, problem.all_labels, flips, idx_attack=self.scored(problem)
+                    x, edge_index, task.all_labels, flips, idx_attack=self.scored(task)
                 )
             except (RuntimeError, ValueError) as error:
                 if not str(error).startswith(TOO_FEW):
@@ -108,32 +122,34 @@ class BlockCoordinateAttack(ModificationAttack):
                 ) from error
         return x, edges
 
-    def scored(self, problem: Problem) -> Int[Tensor, " s"]:
+    def scored(self, task: Task) -> Int[Tensor, " s"]:
         """Return the nodes whose loss the flips raise: the targets."""
-        return problem.targets
+        return task.targets
 
-    def build(self, model: nn.Module) -> Any:
-        """Build PyG's attack on this model, which returns log-probabilities."""
-        return self.implementation(model, self.block_size, **self.settings())
+    def build(self, victim: Victim) -> Any:
+        """Build PyG's attack on this victim."""
+        # PyG's attack puts its model in eval mode, and calls it in `_forward` alone.
+        attack = self.implementation(nn.Identity(), self.block_size, **self.settings())
+        attack.victim = victim
+        return attack
 
     def settings(self) -> dict[str, Any]:
         """Return the keyword arguments of PyG's attack."""
         return {"epochs": self.num_steps, "loss": self.loss, "log": False}
 
-    def _check_model(self, problem: Problem) -> None:
+    def _check_model(self, victim: Victim, task: Task) -> None:
         """Reject a model without a finite edge gradient, which PyG would fail on later."""
-        problem.check_edge_weights()
-        weight = problem.x.new_ones(problem.edge_index.size(1), requires_grad=True)
-        loss = problem.loss(problem.x, problem.edge_index, weight)
-        slope = gradient(loss, weight, attack=self.name, wrt="edge weights")
-        check_finite(slope.isfinite().all(), attack=self.name, wrt="edge weights")
+        victim.check_edge_gradient()
+        weight = task.x.new_ones(task.edge_index.size(1), requires_grad=True)
+        loss = task.loss(victim(task.x, task.edge_index, weight))
+        finite_gradient(loss, weight, "edge weights")
 
     def _watched(self, loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """Wrap the loss in a check for NaN, which PyG's attack would otherwise keep as the best."""
 
         def watched(*arguments: Any) -> Tensor:
             value = loss(*arguments)
-            check_finite(value.isfinite(), attack=self.name, wrt="edge weights")
+            check_finite(value.isfinite(), "edge weights")
             return value
 
         return watched
@@ -226,23 +242,10 @@ def single_precision(like: Tensor) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-class LogProbabilities(nn.Module):
-    """The attacked model, returning the log-probabilities that PyG's losses expect."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__()
-        self.model, self.problem = problem.model, problem
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
-        """Return the log-probabilities of every node."""
-        # PyG keeps its weights in single precision.
-        return F.log_softmax(self.problem.logits_of_all(x, edge_index, edge_weight.to(x.dtype)), 1)
-
-
-def local_limits(problem: Problem, ratio: float) -> Int[Tensor, " n"]:
+def local_limits(task: Task, ratio: float) -> Int[Tensor, " n"]:
     """Return the most flips at each node: a share of its edges, rounded down."""
     share = Fraction(str(ratio))  # exact in decimals
-    degrees: Tensor = degree(problem.edge_index[0], problem.x.size(0), dtype=torch.long)
+    degrees: Tensor = degree(task.edge_index[0], task.x.size(0), dtype=torch.long)
     return degrees * share.numerator // share.denominator
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Bool
 from torch import Generator, Tensor, cat
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Problem
+from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Task, Victim
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import (
     ModificationAttack,
@@ -26,19 +26,19 @@ class _RandomFlips(ModificationAttack):
 
     def flip_at_random(
         self,
-        problem: Problem,
+        task: Task,
         budget: Budget,
         generator: Generator,
         num_removed: Callable[[int], int],
         may_add: Callable[[Tensor], Bool[Tensor, " p"]] | None = None,
     ) -> FeaturesAndEdges:
         """Remove `num_removed(flips)` edges and add the rest; edges that `may_add` accepts stay."""
-        x, edge_index, n = problem.x, problem.edge_index, problem.x.size(0)
-        there = edges_at(problem.targets, edge_index, n)
+        x, edge_index, n = task.x, task.edge_index, task.x.size(0)
+        there = edges_at(task.targets, edge_index, n)
         flips = budget.max_flipped_edges(there.size(1))
         removable = there if may_add is None else there[:, ~may_add(there)]
         removed = shuffled(removable, generator)[:, : num_removed(flips)]
-        added = TargetPairs(problem.targets, n).draw_absent(
+        added = TargetPairs(task.targets, n).draw_absent(
             flips - removed.size(1), edge_index, generator, may_add
         )
         return x, flip(edge_index, cat([removed, added], 1), n)
@@ -68,10 +68,12 @@ class RandomFlip(_RandomFlips):
     def __init__(self, *, add_ratio: Share = 0.5) -> None:
         self.add_ratio = add_ratio
 
-    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
+    def modify(
+        self, victim: Victim, task: Task, budget: Budget, generator: Generator
+    ) -> FeaturesAndEdges:
         """Draw the edges to remove, then those to add."""
         return self.flip_at_random(
-            problem, budget, generator, lambda flips: flips - round(flips * self.add_ratio)
+            task, budget, generator, lambda flips: flips - round(flips * self.add_ratio)
         )
 
 
@@ -102,11 +104,13 @@ class DICE(_RandomFlips):
     def __init__(self, *, delete_ratio: Share = 0.6) -> None:
         self.delete_ratio = delete_ratio
 
-    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> FeaturesAndEdges:
+    def modify(
+        self, victim: Victim, task: Task, budget: Budget, generator: Generator
+    ) -> FeaturesAndEdges:
         """Delete inside, then connect outside."""
-        labels = problem.all_labels
+        labels = task.all_labels
         return self.flip_at_random(
-            problem,
+            task,
             budget,
             generator,
             lambda flips: int(flips * self.delete_ratio),

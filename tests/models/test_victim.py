@@ -1,10 +1,11 @@
+"""A victim: what it sees of an odd model, and how it calls one."""
+
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import (
@@ -12,49 +13,29 @@ from torch_geometric.nn import (
     GCNConv,
     GPSConv,
     GraphConv,
+    LayerNorm,
     LEConv,
     SAGEConv,
     TAGConv,
     TransformerConv,
 )
+from torch_geometric.nn import models as pyg
 
 from robust_diffusion import models
-from robust_diffusion.attacks import (
-    GRBCD,
-    PRBCD,
-    AutoModification,
-    Budget,
-)
-from robust_diffusion.attacks.base import Problem, gradient
-from robust_diffusion.attacks.gradient_ascent import RULES, Ascent, HalvingSign
-from robust_diffusion.attacks.losses import LOSSES
+from robust_diffusion.attacks import GRBCD, PRBCD, AutoModification, Budget, Task
 from robust_diffusion.errors import AttackError, ConfigError
-from robust_diffusion.models.adaptive import MeanOverDraws
-from robust_diffusion.models.checked import check_model
-from tests.attacks.contract import clean, graph, run
+from robust_diffusion.models.victim import Traits, Victim, sorted_by, sorted_row
+from tests.attacks.contract import graph, run, victim_and_task
+from tests.drawn import FEATURES as DRAWN_FEATURES
+from tests.drawn import NODES as DRAWN
+from tests.drawn import drawn_data
 
 X = torch.tensor([[0.0, 2.0], [1.0, 0.0], [3.0, 5.0]])
-DATA = Data(x=X, edge_index=torch.tensor([[0, 1], [1, 0]]))
-TARGETS = torch.tensor([2, 0])
+EDGES = torch.tensor([[0, 1], [1, 0]])
 
 
 def double(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
     return 2 * x if edge_weight is None else 2 * x * edge_weight.mean()
-
-
-def test_labels_are_those_of_the_graph_or_else_predictions_without_gradient() -> None:
-    seen, data = [], DATA.clone()
-
-    def model(x: Tensor, edge_index: Tensor) -> Tensor:
-        seen.append(torch.is_grad_enabled())
-        return double(x, edge_index)
-
-    assert Problem("any", model, DATA, TARGETS).all_labels.tolist() == [1, 0, 1]
-    assert seen == [False]
-    data.y = torch.tensor([0, 1, 0])
-    assert Problem("any", double, data, TARGETS).all_labels.tolist() == [0, 1, 0]
-    data.y = torch.tensor([0, -1, -1])  # unknown
-    assert Problem("any", double, data, TARGETS).all_labels.tolist() == [0, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +46,7 @@ def test_an_error_of_the_model_is_wrapped(error: Exception, told: type[Exception
         raise error
 
     with pytest.raises(told) as info:
-        _ = Problem("any", model, DATA, TARGETS).clean_logits
+        _ = Victim(model, X, EDGES).clean_logits
     assert error in (info.value, info.value.__cause__)
 
 
@@ -96,16 +77,18 @@ class ExhaustedByWeights(Exhausted):
 
 
 def read_logits(model: nn.Module) -> object:
-    return Problem("any", model, DATA, TARGETS).clean_logits
+    return Victim(model, X, EDGES).clean_logits
 
 
 def read_edge_gradient(model: nn.Module) -> object:
-    return Problem("any", model, DATA, TARGETS).check_edge_weights()
+    return Victim(model, X, EDGES).edge_gradient
 
 
 def attack_by_parts(model: nn.Module) -> object:
     budget = Budget(0, 0, (-1.0, 1.0), edge_ratio=1.0)
-    return AutoModification(num_steps=1)(model, DATA, TARGETS, budget, torch.Generator())
+    task = Task(Data(x=X, edge_index=EDGES), torch.tensor([2, 0]), torch.tensor([1, 0, 1]))
+    victim = Victim(model, X, EDGES)
+    return AutoModification(num_steps=1)(victim, task, budget, torch.Generator())
 
 
 @pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: type(error).__name__)
@@ -114,7 +97,7 @@ def attack_by_parts(model: nn.Module) -> object:
     ("read", "by_gradient"),
     [
         (read_logits, False),
-        (partial(check_model, x=DATA.x, edge_index=DATA.edge_index, num_classes=2), False),
+        (partial(Victim.probe, x=X, edge_index=EDGES), False),
         (read_edge_gradient, True),
         (attack_by_parts, True),
     ],
@@ -125,28 +108,6 @@ def test_out_of_memory_is_raised_as_it_is(
     with pytest.raises(type(error)) as info:
         read(cls(error, by_gradient=by_gradient))
     assert info.value is error
-
-
-def test_loss_is_the_cross_entropy_at_the_targets() -> None:
-    problem = Problem("any", double, DATA, TARGETS)
-    x = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
-    edges = DATA.edge_index
-    expected = F.cross_entropy(2 * x[TARGETS], torch.tensor([1, 1]))
-    assert torch.equal(problem.loss(x, edges), expected)
-    weighted = problem.loss(x, edges, torch.tensor([0.25, 0.5]))
-    torch.testing.assert_close(weighted, F.cross_entropy(0.75 * x[TARGETS], torch.tensor([1, 1])))
-    for model in (double, MeanOverDraws(double)):
-        Problem("any", model, DATA, TARGETS).check_edge_weights()
-
-
-def test_a_capped_loss_counts_lost_targets_no_further() -> None:
-    problem = Problem("any", double, DATA, TARGETS)
-    x = torch.tensor([[9.0, 0.0], [0.0, 0.0], [0.0, 0.0]], requires_grad=True)
-    loss = problem.loss(x, DATA.edge_index, cap=4.0)
-    assert loss.item() == pytest.approx((4 + torch.tensor(2.0).log().item()) / 2)
-    slope = gradient(loss, x, attack="any", wrt="features")
-    assert not slope[0].any()
-    assert slope[2].all()
 
 
 class Calling(nn.Module):
@@ -205,9 +166,8 @@ def test_a_model_without_the_argument_is_attacked_as_with_it(layer: Any, attack:
     ids=str,
 )
 def test_an_absent_edge_counts_in_no_degree_or_is_known(layer: nn.Module, is_exact: bool) -> None:
-    problem = Problem("any", Calling(layer).eval(), clean(graph()), graph().index_test)
-    problem.check_edge_weights()
-    assert problem.drops_edges_of_weight_0 == is_exact
+    victim = Victim(Calling(layer).eval(), graph().x, graph().edge_index)
+    assert victim.edge_gradient == ("exact" if is_exact else "rough")
 
 
 @pytest.mark.parametrize(
@@ -222,18 +182,18 @@ def test_an_absent_edge_counts_in_no_degree_or_is_known(layer: nn.Module, is_exa
 )
 def test_messages_are_masked_where_a_model_takes_no_weights(layer: nn.Module) -> None:
     model = Calling(layer).eval()
-    problem = Problem("any", model, clean(graph()), graph().index_test)
-    problem.check_edge_weights()
-    x, edge_index = problem.x, problem.edge_index
-    before = problem.logits(x, edge_index)
+    victim, task = victim_and_task(model)
+    victim.check_edge_gradient()
+    x, edge_index = task.x, task.edge_index
+    before = victim(x, edge_index)[task.targets]
     mask = torch.ones(edge_index.size(1), requires_grad=True)
-    masked = problem.logits(x, edge_index, mask)
+    masked = victim(x, edge_index, mask)[task.targets]
     assert torch.allclose(masked, before, atol=1e-5)
     (slope,) = torch.autograd.grad(masked.square().sum(), mask)
-    touching = torch.isin(edge_index[1], problem.targets)
+    touching = torch.isin(edge_index[1], task.targets)
     assert slope[touching].any()
     assert not slope[~touching].any() or isinstance(layer, GPSConv)
-    assert torch.equal(problem.logits(x, edge_index), before)  # nothing stays behind
+    assert torch.equal(victim(x, edge_index)[task.targets], before)  # nothing stays behind
 
 
 MODELS = ["APPNP", "GAT", "GCN", "GCNSVD", "GIN", "GNNGuard", "GraphSAGE", "MLP", "RobustGCN"]
@@ -259,7 +219,7 @@ def test_outputs_and_gradients_are_of_plain_rows(name: str, x: Tensor, edge_inde
         .eval()
         .requires_grad_(requires_grad=False)
     )
-    append = Problem("any", model, Data(x, edge_index), torch.arange(3)).with_rows
+    append = Victim(model, x, edge_index).with_rows
     for seed in range(3):
         generator = torch.Generator().manual_seed(seed)
         new = torch.rand(NEW, FEATURES, generator=generator).requires_grad_()
@@ -289,8 +249,8 @@ def compiled() -> nn.Module:
 def test_models_from_elsewhere_receive_tensors(
     build: Callable[[], nn.Module], x: Tensor, edge_index: Tensor
 ) -> None:
-    problem = Problem("any", build(), Data(x, edge_index), torch.arange(3))
-    assert torch.equal(problem.with_rows(x[:2]), torch.cat([x, x[:2]]))
+    victim = Victim(build(), x, edge_index)
+    assert torch.equal(victim.with_rows(x[:2]), torch.cat([x, x[:2]]))
 
 
 @pytest.mark.parametrize(
@@ -310,61 +270,11 @@ def test_a_changed_first_layer_computes_with_every_row(
         .requires_grad_(requires_grad=False)
     )
     change(model.layers[0].linear)
-    rows = Problem("any", model, Data(x, edge_index), torch.arange(3)).with_rows(x[:NEW])
+    rows = Victim(model, x, edge_index).with_rows(x[:NEW])
     outputs = [model(each, edge_index) for each in (rows, rows[:])]
     assert torch.equal(*outputs)
     assert outputs[0].requires_grad == model.layers[0].linear.bias.requires_grad
     assert not rows.outputs
-
-
-def near_3(free: Tensor) -> Tensor:
-    return -(free - 3).square().sum()
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_every_rule_finds_the_maximum_and_can_be_taken_up_again(rule: str) -> None:
-    whole, parts = (
-        Ascent(torch.zeros(2, 3), near_3, partial(RULES[rule], size=0.1), attack="any")
-        for _ in range(2)
-    )
-    found = whole.advance(200)
-    torch.testing.assert_close(found, torch.full((2, 3), 3.0), atol=0.11, rtol=0)
-    for steps in (1, 5, 194):
-        again = parts.advance(steps)
-    assert torch.equal(again, found)
-
-
-def test_halving_goes_on_from_the_best_point() -> None:
-    variable = torch.tensor([1.0])
-    rule = HalvingSign(variable, 0.5, patience=2)
-    rule(torch.tensor([1.0]), torch.tensor(9.0))  # best, at 1
-    rule(torch.tensor([1.0]), torch.tensor(5.0))
-    assert variable.item() == 2
-    rule(torch.tensor([1.0]), torch.tensor(5.0))
-    assert variable.item() == 1.25
-
-
-# Right and sure, right and unsure, lost, tied.
-LOGITS = torch.tensor([[4.0, 1.0, 0.0], [1.0, 0.5, 0.0], [0.0, 3.0, 1.0], [2.0, 2.0, 0.0]])
-LABELS = torch.zeros(4, dtype=torch.long)
-MARGINS = [-3.0, -0.5, 3.0, 0.0]
-
-
-def test_losses_by_hand() -> None:
-    margin, probability = torch.tensor(MARGINS), LOGITS.softmax(1)
-    entropy = -probability[:, 0].log()
-    expected = {
-        "cross_entropy": entropy,
-        "masked": entropy,
-        "logit": margin,
-        "margin": margin.clamp(max=0),
-        "tanh_margin": margin.tanh(),
-        "prob_margin": probability[:, 1:].max(1).values - probability[:, 0],
-        "own_logit": -LOGITS[:, 0],
-    }
-    assert expected.keys() == LOSSES.keys()
-    for name, values in expected.items():
-        torch.testing.assert_close(LOSSES[name](LOGITS, LABELS), values)
 
 
 class Product(nn.Module):
@@ -376,5 +286,127 @@ class Product(nn.Module):
 
 def test_a_model_of_grb_takes_weights() -> None:
     model = models.GRBModel(Product())
-    data = Data(x=graph().x, edge_index=graph().edge_index)
-    assert Problem("any", model, data, torch.arange(3)).takes_weights
+    assert Victim(model, graph().x, graph().edge_index).takes_weights
+
+
+DATA = drawn_data()
+
+
+class Wrong(nn.Module):
+    def __init__(self, result: Callable[..., Any]) -> None:
+        super().__init__()
+        self.result = result
+        self.kept: Any = None
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.result(x)
+
+
+class KeepsFirst(Wrong):
+    """Its first graph is the only one that it sees."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        self.kept = edge_index if self.kept is None else self.kept
+        return self.result(x, self.kept)
+
+
+class KeepsSums(Wrong):
+    """Neighbours' features are summed up once, as in SGC."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        self.kept = self.result(x, edge_index) if self.kept is None else self.kept
+        return self.kept[: x.size(0)]
+
+
+def neighbours(x: Tensor, edge_index: Tensor) -> Tensor:
+    return x.index_add(0, edge_index[1], x[edge_index[0]])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pyg.GCN,
+        pyg.GCN(DRAWN_FEATURES, 8, 2, 7, cached=True),
+        pyg.GCN(DRAWN_FEATURES + 1, 8, 2, 7),
+        nn.Linear(DRAWN_FEATURES, 7),
+        *[
+            Wrong(result)
+            for result in (
+                lambda x: (x, x),
+                lambda x: x[1:],
+                lambda x: x.long(),
+                lambda x: x[:, :3],
+                lambda x: x / 0,
+            )
+        ],
+        KeepsFirst(neighbours),
+        KeepsSums(neighbours),
+        pyg.LINKX(DRAWN, DRAWN_FEATURES, 8, 7, 2),
+        Wrong(lambda x: x * torch.ones(DRAWN, 1)),
+    ],
+)
+def test_what_is_no_classifier_of_the_graph_is_refused_in_one_line(model: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^surrogates\[a\]: [^\n]*$"):
+        Victim.probe(model, DATA.x, DATA.edge_index, 7, name="surrogates[a]")
+
+
+def test_a_model_of_one_class_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^model: expected two logits"):
+        Victim.probe(Wrong(lambda x: x[:, :1]), DATA.x, DATA.edge_index, 1)
+
+
+def traits_of(result: Callable[[Tensor], Tensor], edges: Tensor) -> Traits:
+    return Victim.probe(Wrong(result), DATA.x, edges, 7).traits
+
+
+def test_what_a_model_does_is_seen() -> None:
+    ring = torch.stack([torch.arange(DRAWN), torch.arange(DRAWN).roll(1)])
+    ring = torch.cat([ring, ring.flip(0)], 1)  # on which other edges are the same
+    for edges in (DATA.edge_index, ring):
+        traits = Victim.probe(pyg.GCN(DRAWN_FEATURES, 8, 2, 7), DATA.x, edges, 7).traits
+        assert traits.reads_edges
+        assert not any((traits.writes_in_place, traits.probabilities, traits.is_random))
+    assert traits_of(lambda x: x, DATA.edge_index).reads_edges is False
+    assert traits_of(lambda x: x.softmax(1), ring).probabilities
+    assert traits_of(lambda x: x + torch.rand_like(x), ring).is_random
+    before = DATA.x.clone()
+    assert traits_of(lambda x: x.relu_(), ring).writes_in_place
+    assert torch.equal(DATA.x, before)
+
+
+@pytest.mark.parametrize(
+    "norm", [LayerNorm(DRAWN_FEATURES), nn.BatchNorm1d(DRAWN_FEATURES, track_running_stats=False)]
+)
+def test_a_norm_over_all_nodes_is_no_graph_that_is_kept(norm: nn.Module) -> None:
+    assert traits_of(norm, DATA.edge_index).reads_edges is False
+
+
+BY_SOURCE = torch.tensor([[0, 0, 1, 2], [1, 2, 0, 0]])
+MIXED = BY_SOURCE[:, [3, 0, 2, 1]]
+
+
+@pytest.mark.parametrize(
+    ("edges", "row"), [(BY_SOURCE, 0), (BY_SOURCE.flip(0), 1), (MIXED, None), (MIXED[:, :0], 0)]
+)
+def test_the_row_that_sorts_edges_is_found(edges: Tensor, row: int | None) -> None:
+    assert sorted_row(edges) == row
+
+
+class Echo(nn.Module):
+    """Returns the edges and weights that it receives, as logits."""
+
+    def forward(self, x: Tensor, edges: Tensor, weight: Tensor) -> Tensor:
+        received = torch.stack([edges[0], edges[1], weight], 1).float()
+        return received + 0 * x[: len(received)]
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_model_gets_sorted_edges_and_their_weights(row: int) -> None:
+    expected = BY_SOURCE.flip(0) if row else BY_SOURCE
+    victim = Victim(Echo(), torch.zeros(4, 3), expected)
+    vars(victim)["takes_weights"] = True
+    weight = (MIXED[0] * 10 + MIXED[1]).float()
+    source, target, received = victim(torch.zeros(4, 3), MIXED, weight).T
+    assert torch.equal(torch.stack([source, target]).long(), expected)
+    assert torch.equal(received, expected[0] * 10.0 + expected[1])
+    assert torch.equal(sorted_by(None, MIXED)[0], MIXED)

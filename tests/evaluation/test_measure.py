@@ -10,15 +10,15 @@ import torch
 from torch import nn
 
 from robust_diffusion import Budget, RobustnessReport, evaluate, fit
-from robust_diffusion.attacks import GRBCD, PGD, PRBCD, AutoInjection
-from robust_diffusion.attacks.base import Problem
+from robust_diffusion.attacks import GRBCD, PGD, PRBCD, AutoInjection, Task
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.injection import auto
 from robust_diffusion.evaluation import evaluate_model
-from robust_diffusion.evaluation.flags import Attempt, Task
-from robust_diffusion.evaluation.perturbed import Attacker, AttackRun
+from robust_diffusion.evaluation.flags import AttackResult
+from robust_diffusion.evaluation.measure import Bench, measure
 from robust_diffusion.evaluation.saved_graphs import measured_again
 from robust_diffusion.models import GCN, GCNSVD
+from robust_diffusion.models.victim import Victim
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import Artifact
 from tests.attacks.contract import graph, same, trained
@@ -40,24 +40,16 @@ class Counted(nn.Module):
         return self.model(x, edge_index)  # type: ignore[no-any-return]
 
 
-class ByName(PGD):
-    """Calls the model by the names of its arguments first."""
-
-    def inject(self, problem: Problem, *rest: Any) -> Any:
-        problem.model(x=problem.x, edge_index=problem.edge_index)
-        return super().inject(problem, *rest)
-
-
 @pytest.mark.slow  # the checker of shapes looks at every pass
 def test_every_forward_pass_of_an_attack_counts_and_no_other() -> None:
     counts = []
-    for attack in (PGD(num_steps=3), PGD(num_steps=13), ByName(num_steps=3)):
+    for attack in (PGD(num_steps=3), PGD(num_steps=13)):
         report = evaluate(model := Counted(), DATA, attacks=attack, budget=BUDGET)
         counts.append((model.passes, report["pgd"].effort["forwards"]))
         assert report.to_frame().forwards.tolist()[-1] == counts[-1][1]
-    few, many, by_name = counts
+    few, many = counts
     assert [n - few[i] for i, n in enumerate(many)] == [10, 10]
-    assert [n - few[i] for i, n in enumerate(by_name)] == [1, 1]
+    assert few[1] == 3
 
 
 class Stuck(Ensemble):
@@ -66,13 +58,13 @@ class Stuck(Ensemble):
     name = "stuck"
     kind = "injection"
 
-    def has_budget(self, problem: Problem, budget: Budget) -> bool:
+    def has_budget(self, task: Task, budget: Budget) -> bool:
         return budget.max_injected_nodes > 0
 
     def run_parts(self, parts: Parts) -> None:
-        x, edges = parts.problem.x, parts.problem.edge_index
+        x, edges = parts.task.x, parts.task.edge_index
         made = Artifact({"x": torch.cat([x, x[:1]])})
-        parts.run("own: idle", parts.problem, lambda: made, lambda made: (made.tensors["x"], edges))
+        parts.run("own: idle", parts.victim, lambda: made, lambda made: (made.tensors["x"], edges))
 
 
 @pytest.mark.parametrize("threat", ["white_box", "adaptive"])
@@ -118,10 +110,10 @@ def test_the_trace_falls_to_what_the_attack_reached_and_leaves_weighed_edges_out
 class Beyond(GRBCD):
     """Tries more flips than it may make."""
 
-    def modify(self, problem: Problem, budget: Budget, generator: torch.Generator) -> Any:
-        _, edges = super().modify(problem, replace(budget, edge_ratio=0.2), generator)
-        problem.model(problem.x, edges)
-        return super().modify(problem, budget, generator)
+    def modify(self, victim: Victim, task: Task, budget: Budget, rng: torch.Generator) -> Any:
+        _, edges = super().modify(victim, task, replace(budget, edge_ratio=0.2), rng)
+        victim(task.x, edges)
+        return super().modify(victim, task, budget, rng)
 
 
 def test_the_trace_leaves_out_more_flips_than_the_budget_allows() -> None:
@@ -140,10 +132,12 @@ def test_passes_of_the_adaptive_form_count() -> None:
     assert found[0]["pgd"].effort["forwards"] == found[1]["pgd"].effort["forwards"] > 5
 
 
-def attack(folder: Path) -> Attempt:
-    task = Task(graph(), graph().index_test, torch.device("cpu"))
-    run = AttackRun("auto", AutoInjection(num_steps=2), trained(), "state", {}, "", "auto")
-    return Attacker(task, Budget(12, 12, (-0.94, 0.94)), ArtifactStore(folder))(run)
+def attack(folder: Path) -> AttackResult:
+    data = graph()
+    task = Task(data, data.index_test, data.y)
+    victim = Victim(trained(), data.x, data.edge_index)
+    bench = Bench(budget=Budget(12, 12, (-0.94, 0.94)), cache=ArtifactStore(folder))
+    return measure(victim, task, AutoInjection(num_steps=2), bench)
 
 
 def entries(folder: Path) -> list[str]:
