@@ -197,10 +197,11 @@ class Worst(Attack):
     is_worst_case = True
     labels: Tensor | None = None
 
-    def __call__(self, model, data, target_nodes, budget, generator):  # type: ignore[no-untyped-def]
-        self.labels = data.y
+    def __call__(self, victim, task, budget, generator):  # type: ignore[no-untyped-def]
+        self.labels = task.labels
+        self.predicted = victim.clean_logits.argmax(1)[task.targets]
         parts = {"first": 0.5, "second": 0.25}
-        return PerturbedGraph(data.x, data.edge_index, data.x.size(0), parts, "second")
+        return PerturbedGraph(task.x, task.edge_index, task.x.size(0), parts, "second")
 
 
 def test_a_white_box_needs_no_surrogate_and_parts_are_recorded_and_stored(run: Run) -> None:
@@ -212,10 +213,11 @@ def test_a_white_box_needs_no_surrogate_and_parts_are_recorded_and_stored(run: R
         assert result.parts == {"worst": {"first": 0.5, "second": 0.25}}
         assert ("worst" in result.reused) == reused
         assert (attack.labels is None) == reused
+        assert reused or not torch.equal(attack.labels, attack.predicted)
     attack = Worst()
     attack.is_worst_case = False
     run(threat=WhiteBox(), attacks={"plain": attack})
-    assert attack.labels is None
+    assert torch.equal(attack.labels, attack.predicted)
 
 
 class Overreaching(PGDModification):

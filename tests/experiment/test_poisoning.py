@@ -29,9 +29,9 @@ def served(make_datamodule: Make) -> Make:
 class Kept(RandomFlip):
     """Keeps what it is told, and what it makes of it."""
 
-    def __call__(self, model, data, target_nodes, budget, generator):  # type: ignore[no-untyped-def]
-        self.told, self.targets = data, target_nodes
-        self.made = super().__call__(model, data, target_nodes, budget, generator)
+    def __call__(self, victim, task, budget, generator):  # type: ignore[no-untyped-def]
+        self.task, self.predicted = task, victim.clean_logits.argmax(1)
+        self.made = super().__call__(victim, task, budget, generator)
         return self.made
 
 
@@ -54,22 +54,22 @@ def test_the_victim_is_trained_from_scratch_on_the_attacked_graph_and_tested_the
     result = run(datamodule=datamodule, attacks={"kept": attack})
     graph, n = datamodule.graph, datamodule.graph.num_nodes
     # Every pair may be flipped, and the limit is a share of all edges.
-    assert attack.targets.tolist() == list(range(n))
+    assert attack.task.targets.tolist() == list(range(n))
     spent = result.spent["kept"]["gcn"]
     flips = int(0.5 * graph.edge_index.size(1) / 2)
     assert spent["added_edges"] + spent["removed_edges"] == flips
     assert result.flags == {}
     # The attacker knows the classes of the train nodes, and elsewhere what its surrogate predicts.
     train = graph.index_train
-    assert torch.equal(attack.told.index_train, train)
-    assert torch.equal(attack.told.y[train], graph.y[train])
-    assert not torch.equal(attack.told.y, graph.y)
+    assert torch.equal(attack.task.graph.index_train, train)
+    assert torch.equal(attack.task.all_labels[train], graph.y[train])
+    assert not torch.equal(attack.task.all_labels, graph.y)
     knowing = Kept()
     run(
         threat=Poisoning({"gcn": gcn}, make_fit(max_epochs=30), labels="true"),
         attacks={"kept": knowing},
     )
-    assert torch.equal(knowing.told.y, graph.y)
+    assert torch.equal(knowing.task.all_labels, graph.y)
 
     poisoned = served().poisoned(attack.made.x, attack.made.edge_index)
     training = ModelTraining(poisoned, ArtifactStore(tmp_path / "other"), 3, tmp_path / "anew")
