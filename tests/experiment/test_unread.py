@@ -78,7 +78,8 @@ def attacked(name: str, budget: Budget = BASE, *, data: Data | None = None, **op
     generator = torch.Generator().manual_seed(0)
     try:
         made = contract.make(name, **(few | options))
-        found = made(model, data or graph, graph.index_test, budget, generator)
+        attacked = contract.victim_and_task(model, data or graph, graph.index_test)
+        found = made(*attacked, budget, generator)
     except (ConfigError, InstantiationException):  # a value out of range, or of another option
         return None
     return found.x, found.edge_index
