@@ -69,6 +69,7 @@ def result_of(
     attacked = victim(contract.trained() if model is None else model)
     return flags.AttackResult(
         name=attack.name,
+        row=attack.name,
         attack=attack,
         budget=budget,
         victim=attacked,

@@ -117,6 +117,6 @@ def test_another_graph_seed_key_backend_or_number_of_threads_is_another_model(
         finally:
             torch.set_num_threads(1)
 
-    paths = [path(), path(seed=1), path({"fit": 4}), path(name="reference"), path(threads=2)]
+    paths = [path(), path(seed=1), path({"fit": 4}), path(name="compiled"), path(threads=2)]
     paths.append(path(datamodule=make_datamodule(degree_leak=True)))
     assert len(set(paths)) == len(paths)

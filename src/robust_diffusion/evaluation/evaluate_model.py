@@ -136,17 +136,17 @@ def evaluate(
         shows_progress=progress,
         falls_back=True,
     )
-    others = surrogates_of(surrogates, victim, task, grows=grows)
-    if threat == "black_box" and not others:
+    attacked = surrogates_of(surrogates, victim, task, grows=grows)
+    if threat == "black_box" and not attacked:
         raise ConfigError("surrogates: none; threat=black_box attacks those, and not the model")
     with ExitStack() as stack:
-        for each in (victim, *others.values()):
+        for each in (victim, *attacked.values()):
             stack.enter_context(each)
-        attacked = {} if threat == "black_box" else {"": _form(victim, threat)}
+        if threat != "black_box":
+            attacked = {"": _form(victim, threat), **attacked}
         tasks = [replace(task, seed=seed + i) for i in range(seeds)]
-        reports = [
-            _report(victim, one, source, bench, by_name, attacked | others, threat) for one in tasks
-        ]
+        given = source, bench, by_name, attacked, threat
+        reports = [_report(victim, one, *given) for one in tasks]
     return reports[0] if seeds == 1 else _by_seed(reports)
 
 

@@ -93,6 +93,7 @@ class AttackResult:
     """One attack on one victim: its graph, its cost, and its flags."""
 
     name: str  # unique name of the attacked graph
+    row: str  # name of the row of a table that shows it, perhaps with others
     attack: Attack
     budget: Budget  # limits of the attack
     victim: Victim  # the attacked model, in the form that was attacked

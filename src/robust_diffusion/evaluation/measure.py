@@ -171,6 +171,7 @@ def measure(
     bench: Bench,
     *,
     name: str = "",
+    row: str = "",
     surrogate: str = "",
     control: AttackResult | None = None,
     key: Mapping[str, Any] | None = None,
@@ -186,6 +187,7 @@ def measure(
         attack: The attack.
         bench: Conditions that all attacks share.
         name: Unique name of the attacked graph; that of the attack by default.
+        row: Row of a table that shows the graph, perhaps with others; the name by default.
         surrogate: Name of the attacked model; "" for the tested one.
         control: A random attack on the same victim; `None` if this is one, or for a poisoning.
         key: Key of attack and model in the cache.
@@ -199,12 +201,13 @@ def measure(
         graph, effort, file, reused = _crafted(victim, task, attack, bench, name, control, key)
         if bench.falls_back and control is not None and isinstance(attack, Ensemble):
             graph = _or_control(victim, task, graph, control)
-        result = judge(victim, task, attack, bench.budget, graph, effort, control=control)
+        result = assess(victim, task, attack, bench.budget, graph, effort, control=control)
     except AttackError as error:
         if not surrogate:
             raise
         raise AttackError(f"surrogates[{surrogate}]: {error}") from error
-    result = replace(result, name=name, surrogate=surrogate, file=file, reused=reused)
+    known = {"name": name, "row": row or name, "file": file, "reused": reused}
+    result = replace(result, surrogate=surrogate, **known)
     title = f"{name}, crafted on {surrogate}" if surrogate else name
     if reused:  # its warnings were logged by the original run, and are in the record
         log.info("%s: reusing the cached graph", title)
@@ -217,7 +220,7 @@ def measure(
     return result
 
 
-def judge(
+def assess(
     victim: Victim,
     task: Task,
     attack: Attack,
@@ -230,6 +233,7 @@ def judge(
     """Test a victim on the graph of an attack on it, and collect the flags."""
     result = AttackResult(
         name=attack.name,
+        row=attack.name,
         attack=attack,
         budget=budget,
         graph=graph,
@@ -388,7 +392,6 @@ def evaluate_on(
     results: Sequence[AttackResult],
     own_flags: Sequence[Flag],
     *,
-    row: Callable[[AttackResult], str] = lambda result: result.name,
     retrained: Mapping[str, Victim] | None = None,
 ) -> Evaluation:
     """Test a victim on the clean graph and on each attacked one, and collect all flags.
@@ -398,7 +401,6 @@ def evaluate_on(
         task: The evaluation's task.
         results: Attacks on this victim and on others.
         own_flags: Flags of the victim itself.
-        row: Row of a table that shows a result, perhaps with others.
         retrained: Models that were trained on each attacked graph, by its name; `None` for an
             evasion.
     """
@@ -416,7 +418,7 @@ def evaluate_on(
     by_row: dict[str, list[Flag]] = {}
     lowest: dict[str, float] = {}
     for result in results:
-        name, logits = row(result), after[result.name]
+        name, logits = result.row, after[result.name]
         crafted = result.flags
         raised = [] if retrained else list(_outdone(result, results, accuracy))
         if result.surrogate and result.victim.weights != victim.weights:

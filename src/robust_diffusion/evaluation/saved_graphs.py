@@ -12,7 +12,7 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.evaluate_model import PROBABILITIES, probed
 from robust_diffusion.evaluation.flag_codes import OF_THE_GRAPH
 from robust_diffusion.evaluation.flags import CONTROLS, AttackResult, Flag, control_of
-from robust_diffusion.evaluation.measure import evaluate_on, judge, victim_flags
+from robust_diffusion.evaluation.measure import assess, evaluate_on, victim_flags
 from robust_diffusion.evaluation.report import AttackReport, RobustnessReport
 
 _UNSAVED = frozenset(["budget_overspent", "parts_given_up"])
@@ -47,13 +47,13 @@ def measured_again(report: RobustnessReport, model: nn.Module) -> tuple[pd.DataF
             seen = victim if row.made_on or row.is_control else form
             control = next((r for r in results if r.attack is control_of(attack)), None)
             if control is not None and seen is not victim:
-                control = judge(seen, task, control.attack, report.budget, control.graph, {})
+                control = assess(seen, task, control.attack, report.budget, control.graph, {})
             of_row = seen, task, attack, report.budget, row.graph, row.effort
-            result = judge(*of_row, control=control)
+            result = assess(*of_row, control=control)
             if row.made_on:  # flags of an attack on a surrogate belong to that
                 own_flags = [flag for flag in result.flags if flag.code in _OF_TRANSFERS]
                 result = replace(result, flags=own_flags, surrogate=row.made_on)
-            results.append(replace(result, name=row.name))
+            results.append(replace(result, name=row.name, row=row.name))
         own = [Flag("probabilities", PROBABILITIES)] * victim.traits.probabilities
         measured = evaluate_on(victim, task, results, victim_flags(victim, own))
     reported = {"clean": report.clean_accuracy} | {row.name: row.accuracy for row in report.attacks}

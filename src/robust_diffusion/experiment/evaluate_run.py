@@ -125,14 +125,9 @@ def evaluate_run(
     own = victim_flags(victim, list(step_flags(ratio)))
     surrogates = _surrogates(threat, cache_key, train, seconds) if attacks else {}
     attacked = {name: _probed(one.model, task, device) for name, one in surrogates.items()}
-    rows: dict[str, str] = {}  # of a table, by the name of the attacked graph
-    results: list[AttackResult] = []
     with victim:
-        for row, result in _results(
-            attacked or {"": threat.form(victim)}, task, attacks, bench, cache_key
-        ):
-            rows[result.name] = row
-            results.append(result)
+        attacked = attacked or {"": threat.form(victim)}
+        results = list(_results(attacked, task, attacks, bench, cache_key))
 
     def retrain(label: str, graph: PerturbedGraph) -> Victim:
         on_it = replace(train, datamodule=train.datamodule.poisoned(graph.x, graph.edge_index))
@@ -143,15 +138,13 @@ def evaluate_run(
 
     again = {r.name: retrain(r.name, r.graph) for r in results} if task.poisons else None
     with victim:
-        measured = evaluate_on(
-            victim, task, results, own, row=lambda result: rows[result.name], retrained=again
-        )
+        measured = evaluate_on(victim, task, results, own, retrained=again)
     seconds |= {result.name: result.effort["seconds"] for result in results}
     for curves in [logger] if isinstance(logger, Logger) else logger or []:
         curves.log_metrics({f"accuracy/{k}": v for k, v in measured.accuracy.items()}, step=0)
         curves.save()
     run_result = RunResult(
-        **_of_attacks(attacks, results, rows, measured, trained),
+        **_of_attacks(attacks, results, measured, trained),
         val_accuracy=trained.val_accuracy,
         epochs=trained.epochs,
         best_epoch=trained.best_epoch,
@@ -179,7 +172,6 @@ def _log_end(description: str, result: RunResult, victim: TrainedModel) -> None:
 def _of_attacks(
     attacks: Mapping[str, Attack],
     results: Sequence[AttackResult],
-    row_of: Mapping[str, str],
     measured: Evaluation,
     victim: TrainedModel,
 ) -> dict[str, Any]:
@@ -188,7 +180,7 @@ def _of_attacks(
     attacked: dict[str, dict[str, float]] = {}
     spent: dict[str, dict[str, Any]] = {}
     for result in results:
-        row, on = row_of[result.name], result.surrogate or "victim"
+        row, on = result.row, result.surrogate or "victim"
         rows.setdefault(row, []).append(measured.accuracy[result.name])
         attacked.setdefault(on, {"clean": result.clean_accuracy})[row] = result.accuracy
         spent.setdefault(row, {})[on] = asdict(result.spent)
@@ -280,8 +272,8 @@ def _results(
     attacks: Mapping[str, Attack],
     bench: Bench,
     cache_key: Config,
-) -> Iterator[tuple[str, AttackResult]]:
-    """Yield every attack on every attacked model, with the name of the attack."""
+) -> Iterator[AttackResult]:
+    """Yield every attack on every attacked model."""
     keys = cache_key["threat"].get("surrogates", {})
     through = {key: cache_key["threat"].get(key) for key in ("adjoint", "gradient")}
     for on, model in attacked.items():
@@ -293,13 +285,11 @@ def _results(
                 "through": through,
             }
             is_random = type(attack) is type(control_of(attack))
-            yield (
-                name,
-                measure(
-                    *(model, task, attack, bench),
-                    name=name if len(attacked) == 1 else f"{name}/{on}",
-                    surrogate=on,
-                    control=None if is_random else controls.get(attack.kind),
-                    key=key,
-                ),
+            yield measure(
+                *(model, task, attack, bench),
+                name=name if len(attacked) == 1 else f"{name}/{on}",
+                row=name,
+                surrogate=on,
+                control=None if is_random else controls.get(attack.kind),
+                key=key,
             )

@@ -140,7 +140,7 @@ class Victim:
         >>> from robust_diffusion.models import GCN
         >>> from robust_diffusion.models.victim import Victim
         >>> x, edge_index = torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> with Victim.probe(GCN(5, 8, 3), x, edge_index) as victim:
+        >>> with Victim.probe(GCN(5, 8, out_channels=3), x, edge_index) as victim:
         ...     victim(x, edge_index, torch.ones(2)).shape
         torch.Size([3, 3])
         >>> victim.edge_gradient

@@ -29,8 +29,8 @@ from robust_diffusion.results.entry import (
     Entries,
     Entry,
     compare_entries,
+    entry_of,
     mark_fewer_seeds,
-    measure,
     rank_entries,
     stronger_attacks,
 )
@@ -324,6 +324,6 @@ def _entry(layout: Layout, line: Line, runs: Sequence[Record], records: Runs) ->
     timed, comparable = layout.kind == "time", records.scale != "smoke"
     graph = CLEAN if timed else line.printed["attack"]
     selection = select(runs, line.record, graph, timed=timed)
-    entry = measure(line.keys, graph, printed, selection, comparable=comparable, timed=timed)
+    entry = entry_of(line.keys, graph, printed, selection, comparable=comparable, timed=timed)
     entry.marks += stronger_attacks(entry, records)
     return entry

@@ -105,7 +105,7 @@ Entries = list[list[Entry]]
 """Rows of entries."""
 
 
-def measure(
+def entry_of(
     keys: Mapping[str, str],
     graph: str,
     reported: Reported,
