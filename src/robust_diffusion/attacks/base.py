@@ -14,7 +14,6 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks.budget import OF_INJECTIONS, OF_MODIFICATIONS, Budget
 from robust_diffusion.attacks.budget import SpentBudget as SpentBudget
 from robust_diffusion.attacks.task import Task as Task
-from robust_diffusion.checks import validated
 from robust_diffusion.errors import AttackError
 from robust_diffusion.models.victim import Victim as Victim
 
@@ -189,6 +188,13 @@ def undirected_edge_numbers(edge_index: Int[Tensor, "2 e"], num_nodes: int) -> I
     return ids.sort().values
 
 
+class _ClassName:
+    """Name of a class in lower case, for attacks that name none."""
+
+    def __get__(self, _: object, cls: type) -> str:
+        return cls.__name__.lower()
+
+
 class Attack(ABC):
     """An attack on the predictions for some target nodes of a graph.
 
@@ -196,7 +202,7 @@ class Attack(ABC):
     `conf/attack/<name>.yaml`.
 
     Attributes:
-        name: Name in the configuration and in messages.
+        name: Name in the configuration and in messages; by default that of the class.
         kind: `injection` adds nodes and leaves the others alone; `modification` changes features
             of target nodes and edges that touch one.
         needs: What the attack needs from the model: predictions, a gradient with respect to the
@@ -216,19 +222,12 @@ class Attack(ABC):
         PerturbedGraph(100 + 2 nodes, 166 edges)
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str] = _ClassName()  # type: ignore[assignment]
     kind: ClassVar[Kind]
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions"})
     is_worst_case: ClassVar[bool] = False
     changes_features: ClassVar[bool] = True
     version: ClassVar[int] = 1  # incremented whenever the attack's results change
-
-    def __init_subclass__(cls, **options: Any) -> None:  # keywords of the class statement
-        """Validate the constructor arguments of every attack against their annotations."""
-        super().__init_subclass__(**options)
-        if not hasattr(cls, "name"):
-            cls.name = cls.__name__.lower()
-        validated("attacks.{self.name}")(cls)
 
     @classmethod
     def unread(cls, options: Mapping[str, Any]) -> frozenset[str]:

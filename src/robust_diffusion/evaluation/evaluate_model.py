@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -137,13 +136,11 @@ def evaluate(
         falls_back=True,
     )
     attacked = surrogates_of(surrogates, victim, task, grows=grows)
-    if threat == "black_box" and not attacked:
+    if threat != "black_box":
+        attacked = {"": _form(victim, threat), **attacked}
+    elif not attacked:
         raise ConfigError("surrogates: none; threat=black_box attacks those, and not the model")
-    with ExitStack() as stack:
-        for each in (victim, *attacked.values()):
-            stack.enter_context(each)
-        if threat != "black_box":
-            attacked = {"": _form(victim, threat), **attacked}
+    with victim:
         tasks = [replace(task, seed=seed + i) for i in range(seeds)]
         given = source, bench, by_name, attacked, threat
         reports = [_report(victim, one, *given) for one in tasks]

@@ -206,8 +206,8 @@ def measure(
         if not surrogate:
             raise
         raise AttackError(f"surrogates[{surrogate}]: {error}") from error
-    known = {"name": name, "row": row or name, "file": file, "reused": reused}
-    result = replace(result, surrogate=surrogate, **known)
+    result = replace(result, name=name, row=row or name, surrogate=surrogate)
+    result = replace(result, file=file, reused=reused)
     title = f"{name}, crafted on {surrogate}" if surrogate else name
     if reused:  # its warnings were logged by the original run, and are in the record
         log.info("%s: reusing the cached graph", title)

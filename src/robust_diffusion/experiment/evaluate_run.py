@@ -118,10 +118,7 @@ def evaluate_run(
     trained = train("victim", recipe, description=description, logger=logger)
     seconds = {"train": trained.seconds}
     victim = _probed(trained.model, task, device)
-    with count_evaluations(victim.module) as evaluations:
-        victim.predict(task.graph, task.seed)
-    with seeded(task.seed):
-        ratio = step_ratio(victim.module, copy.copy(task.graph).to(device))
+    evaluations, ratio = _steps(victim, task)
     own = victim_flags(victim, list(step_flags(ratio)))
     surrogates = _surrogates(threat, cache_key, train, seconds) if attacks else {}
     attacked = {name: _probed(one.model, task, device) for name, one in surrogates.items()}
@@ -140,15 +137,13 @@ def evaluate_run(
     with victim:
         measured = evaluate_on(victim, task, results, own, retrained=again)
     seconds |= {result.name: result.effort["seconds"] for result in results}
-    for curves in [logger] if isinstance(logger, Logger) else logger or []:
-        curves.log_metrics({f"accuracy/{k}": v for k, v in measured.accuracy.items()}, step=0)
-        curves.save()
+    _log_accuracies(logger, measured)
     run_result = RunResult(
         **_of_attacks(attacks, results, measured, trained),
         val_accuracy=trained.val_accuracy,
         epochs=trained.epochs,
         best_epoch=trained.best_epoch,
-        nfe=evaluations.total,
+        nfe=evaluations,
         step_ratio=ratio,
         seconds=seconds | {"test": measured.seconds},
         split=train.datamodule.split_hash,
@@ -159,6 +154,23 @@ def evaluate_run(
     )
     _log_end(description, run_result, trained)
     return run_result
+
+
+def _steps(victim: Victim, task: Task) -> tuple[int, float | None]:
+    """Return the right-hand-side evaluations in one pass, and the ratio of `step_ratio`."""
+    with count_evaluations(victim.module) as evaluations:
+        victim.predict(task.graph, task.seed)
+    with seeded(task.seed):
+        ratio = step_ratio(victim.module, copy.copy(task.graph).to(victim.device))
+    return evaluations.total, ratio
+
+
+def _log_accuracies(
+    logger: Logger | Sequence[Logger] | Literal[False], measured: Evaluation
+) -> None:
+    for curves in [logger] if isinstance(logger, Logger) else logger or []:
+        curves.log_metrics({f"accuracy/{k}": v for k, v in measured.accuracy.items()}, step=0)
+        curves.save()
 
 
 def _log_end(description: str, result: RunResult, victim: TrainedModel) -> None:

@@ -321,7 +321,7 @@ class Victim:
         """
         x, edges = graph.x.to(self.device), graph.edge_index.to(self.device)
         versions = x._version, edges._version
-        with torch.no_grad(), seeded(seed):
+        with self, torch.no_grad(), seeded(seed):
             logits = self(x, edges)
         if versions != (x._version, edges._version):
             raise writes_into_inputs(self.model)

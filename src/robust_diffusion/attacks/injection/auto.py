@@ -18,7 +18,7 @@ from robust_diffusion.attacks.injection.cover import Cover
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS, SharingName
 from robust_diffusion.attacks.injection.edge_placement import Placement, reallocate
 from robust_diffusion.attacks.losses import LossName, tanh_margin
-from robust_diffusion.checks import Steps
+from robust_diffusion.checks import Steps, validated
 from robust_diffusion.system.artifact import Artifact
 
 _EDGES: tuple[SharingName, ...] = ("equal", "apart")
@@ -92,6 +92,7 @@ class Climb:
         return self.best.right / self.num_targets
 
 
+@validated("attacks.{self.name}")
 class AutoInjection(Ensemble):
     """An ensemble of injection attacks: the most harmful graph that any part finds.
 

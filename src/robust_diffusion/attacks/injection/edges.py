@@ -15,7 +15,7 @@ from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.gradient_ascent import Adam, Ascent
 from robust_diffusion.attacks.injection.base import connect, draw_targets, small_normal
 from robust_diffusion.attacks.injection.features import SignAttack
-from robust_diffusion.checks import NonNegative, Positive, PositiveShare, Steps
+from robust_diffusion.checks import NonNegative, Positive, PositiveShare, Steps, validated
 
 MAX_CANDIDATES = 2**20
 """Most candidate edges with a weight at a time."""
@@ -54,6 +54,7 @@ class Candidates:
         return finite_gradient(self.loss(weight), weight, "edge weights")
 
 
+@validated("attacks.{self.name}")
 class EdgeAttack(SignAttack):
     """An injection attack that alternates between features and edges, batch by batch.
 
@@ -135,6 +136,7 @@ class EdgeAttack(SignAttack):
         """Return better edges, without changing the number of edges of any new node."""
 
 
+@validated("attacks.{self.name}")
 class AGIA(EdgeAttack):
     """Adaptive injection: fit the weights of all candidate edges by Adam, then use the heaviest.
 
@@ -225,6 +227,7 @@ def project(weight: Float[Tensor, "k t"], total: Int[Tensor, " k"]) -> Float[Ten
     return (weight - shift[:, None]).clamp(0, 1)
 
 
+@validated("attacks.{self.name}")
 class MetaGIA(EdgeAttack):
     """MetaGIA: exchange injected edges by the gradient of the loss with respect to them.
 

@@ -22,10 +22,11 @@ from robust_diffusion.attacks.injection.base import (
     draw_targets,
 )
 from robust_diffusion.attacks.losses import LOSSES, LossName
-from robust_diffusion.checks import NonNegative, Positive, Steps
+from robust_diffusion.checks import NonNegative, Positive, Steps, validated
 from robust_diffusion.operators import AnyFeatures
 
 
+@validated("attacks.{self.name}")
 class FeatureAttack(InjectionAttack):
     """An injection attack that finds the new nodes' features by gradient steps.
 
@@ -111,6 +112,7 @@ class FeatureAttack(InjectionAttack):
         return lambda new: self.homophily * similarity(new, around).mean()
 
 
+@validated("attacks.{self.name}")
 class AdamAttack(FeatureAttack):
     """A `FeatureAttack` that takes Adam's steps; `learning_rate` is positive."""
 
@@ -130,6 +132,7 @@ class AdamAttack(FeatureAttack):
         return Adam(free, self.learning_rate, unit)
 
 
+@validated("attacks.{self.name}")
 class SignAttack(FeatureAttack):
     """A `FeatureAttack` with steps of length `step_size` > 0 along the sign of the gradient."""
 

@@ -13,12 +13,13 @@ from robust_diffusion.attacks.injection.base import STARTS, InjectionAttack, Sta
 from robust_diffusion.attacks.injection.edge_allocation import BATCHES, SHARINGS, SharingName
 from robust_diffusion.attacks.injection.edges import Candidates, exchange
 from robust_diffusion.attacks.losses import LossName
-from robust_diffusion.checks import Positive, SomeSteps, Steps
+from robust_diffusion.checks import Positive, SomeSteps, Steps, validated
 
 ROUNDS = 4
 """Fits of the features between which `edges=gradient` exchanges edges."""
 
 
+@validated("attacks.{self.name}")
 class GradientInjection(InjectionAttack):
     """Gradient steps on injected features, with configurable loss, start, steps and edges.
 

@@ -16,11 +16,12 @@ from robust_diffusion.attacks.gradient_ascent import Ascent
 from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.injection.edge_allocation import deal, defect_order
 from robust_diffusion.attacks.injection.features import AdamAttack
-from robust_diffusion.checks import NonNegative, Positive, PositiveShare, Steps
+from robust_diffusion.checks import NonNegative, Positive, PositiveShare, Steps, validated
 
 _Variant = Literal["strict", "grb"]
 
 
+@validated("attacks.{self.name}")
 class TDGIA(AdamAttack):
     """TDGIA: inject nodes in batches at topologically defective targets, then fit features.
 

@@ -19,7 +19,7 @@ from robust_diffusion.attacks.losses import LOSSES, LossName, margins
 from robust_diffusion.attacks.modification.base import feature_range, flip, flipped, max_flips
 from robust_diffusion.attacks.modification.exchange import FlipSearch, TriedPairs
 from robust_diffusion.attacks.modification.prbcd import GRBCD
-from robust_diffusion.checks import SomeSteps
+from robust_diffusion.checks import SomeSteps, validated
 from robust_diffusion.system.artifact import Artifact
 
 _Choice = Literal["gradient", "margin"]
@@ -44,6 +44,7 @@ STALE_PASSES = 1 / 3
 """Passes without a gain after which an exchange of flips stops, per step of `num_steps`."""
 
 
+@validated("attacks.{self.name}")
 class AutoModification(Ensemble):
     """An ensemble of modification attacks: the most harmful graph that any part finds.
 

@@ -10,9 +10,11 @@ from robust_diffusion.attacks.audit.files import read_perturbed
 from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Task, Victim
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import ModificationAttack
+from robust_diffusion.checks import validated
 from robust_diffusion.errors import AttackError, ConfigError
 
 
+@validated("attacks.{self.name}")
 class GivenGraph(ModificationAttack):
     """An attacked graph of the same clean graph, made elsewhere and read from a file.
 

@@ -12,7 +12,7 @@ from robust_diffusion.attacks.base import FeaturesAndEdges, Task, Victim
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import edges_at, glorot, trained_on
 from robust_diffusion.attacks.modification.prbcd import GRBCD, GRBCDAtTargets, Loss
-from robust_diffusion.checks import Count, Positive, SomeSteps
+from robust_diffusion.checks import Count, Positive, SomeSteps, validated
 from robust_diffusion.errors import AttackError
 from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.models.modules import copy_of
@@ -44,6 +44,7 @@ class _WithEdges(GRBCDAtTargets):
         )
 
 
+@validated("attacks.{self.name}")
 class MetaGRBCD(GRBCD):
     """GRBCD on a model that is retrained in every step, to poison a model's training.
 

@@ -20,12 +20,13 @@ from robust_diffusion.attacks.modification.base import (
     membership,
     trained_on,
 )
-from robust_diffusion.checks import Positive, Share, SomeSteps
+from robust_diffusion.checks import Positive, Share, SomeSteps, validated
 from robust_diffusion.errors import AttackError
 
 LossOf = Literal["self", "train"]
 
 
+@validated("attacks.{self.name}")
 class Metattack(ModificationAttack):
     """Metattack: flips of highest meta-gradient, one at a time, to poison a model's training.
 

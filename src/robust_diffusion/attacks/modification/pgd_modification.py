@@ -19,11 +19,12 @@ from robust_diffusion.attacks.modification.base import (
     membership,
     shuffled,
 )
-from robust_diffusion.checks import Positive, Steps
+from robust_diffusion.checks import Positive, Steps, validated
 
 _Variant = Literal["ball", "step"]
 
 
+@validated("attacks.{self.name}")
 class PGDModification(ModificationAttack):
     """PGD: remove random edges of the targets, then raise the loss by some targets' features.
 

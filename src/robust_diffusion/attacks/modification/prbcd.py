@@ -22,7 +22,7 @@ from robust_diffusion.attacks.base import (
 )
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import ModificationAttack, TargetPairs, max_flips
-from robust_diffusion.checks import Count, Positive, PositiveShare, SomeSteps
+from robust_diffusion.checks import Count, Positive, PositiveShare, SomeSteps, validated
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.modules import seeded
 
@@ -71,6 +71,7 @@ class GRBCDAtTargets(_AtTargets, GRBCDAttack):  # type: ignore[misc]
     """PyG's GRBCD on the pairs at targets."""
 
 
+@validated("attacks.{self.name}")
 class BlockCoordinateAttack(ModificationAttack):
     """Flips selected by the gradient with respect to a random block of pairs of nodes.
 
@@ -155,6 +156,7 @@ class BlockCoordinateAttack(ModificationAttack):
         return watched
 
 
+@validated("attacks.{self.name}")
 class PRBCD(BlockCoordinateAttack):
     """Projected randomized block coordinate descent on the edges.
 
@@ -300,6 +302,7 @@ class LocalPRBCD(PRBCDAtTargets):
         return cut
 
 
+@validated("attacks.{self.name}")
 class LRBCD(PRBCD):
     """PRBCD with a limit per node: at most a share of each node's edges is flipped at that node.
 

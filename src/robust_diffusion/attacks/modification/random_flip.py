@@ -15,7 +15,7 @@ from robust_diffusion.attacks.modification.base import (
     flip,
     shuffled,
 )
-from robust_diffusion.checks import Share
+from robust_diffusion.checks import Share, validated
 
 
 class _RandomFlips(ModificationAttack):
@@ -44,6 +44,7 @@ class _RandomFlips(ModificationAttack):
         return x, flip(edge_index, cat([removed, added], 1), n)
 
 
+@validated("attacks.{self.name}")
 class RandomFlip(_RandomFlips):
     """Random flips: edges at the targets removed and added at random.
 
@@ -77,6 +78,7 @@ class RandomFlip(_RandomFlips):
         )
 
 
+@validated("attacks.{self.name}")
 class DICE(_RandomFlips):
     """DICE: delete edges inside a class, connect nodes of different classes.
 
