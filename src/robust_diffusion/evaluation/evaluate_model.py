@@ -135,11 +135,7 @@ def evaluate(
         shows_progress=progress,
         falls_back=True,
     )
-    attacked = surrogates_of(surrogates, victim, task, grows=grows)
-    if threat != "black_box":
-        attacked = {"": _form(victim, threat), **attacked}
-    elif not attacked:
-        raise ConfigError("surrogates: none; threat=black_box attacks those, and not the model")
+    attacked = attacked_models(surrogates, victim, task, threat, grows=grows)
     with victim:
         tasks = [replace(task, seed=seed + i) for i in range(seeds)]
         given = source, bench, by_name, attacked, threat
@@ -419,8 +415,13 @@ def _check_allows(budget: Budget, name: str, attack: Attack) -> None:
         )
 
 
-def surrogates_of(surrogates: Any, victim: Victim, task: Task, *, grows: bool) -> dict[str, Victim]:
-    """Return surrogates by name, from a mapping, or from a list with class names as names."""
+def attacked_models(
+    surrogates: Any, victim: Victim, task: Task, threat: Threat, *, grows: bool
+) -> dict[str, Victim]:
+    """Return the attacked models by name: the victim, by "", unless it is hidden, and surrogates.
+
+    Those are named by a mapping, or by their classes.
+    """
     if isinstance(surrogates, nn.Module) or not isinstance(surrogates, Mapping | list | tuple):
         raise ConfigError(
             f"surrogates: is a {type(surrogates).__name__}; give a list of trained models"
@@ -435,16 +436,17 @@ def surrogates_of(surrogates: Any, victim: Victim, task: Task, *, grows: bool) -
     names = [check_name("surrogates", str(name), OWN_NAMES) for name in surrogates]
     if len(set(names)) < len(names):
         raise ConfigError(f"surrogates: two share a name of {', '.join(names)}; give each its own")
-    own = victim.model
-    assert isinstance(own, nn.Module)
-    weights = victim.weights if list(own.parameters()) else ""
+    weights = victim.weights if list(victim.module.parameters()) else ""
     for name, model in surrogates.items():
         if isinstance(model, nn.Module) and state_hash(model.state_dict()) == weights:
             raise ConfigError(
                 f"surrogates[{name}]: has the weights of the model itself, which is a white box; "
                 "train another"
             )
-    return {
+    if threat == "black_box" and not surrogates:
+        raise ConfigError("surrogates: none; threat=black_box attacks those, and not the model")
+    own = {} if threat == "black_box" else {"": _form(victim, threat)}
+    return own | {
         str(name): _probe(model, task, f"surrogates[{name}]", victim.device, grows=grows)
         for name, model in surrogates.items()
     }
