@@ -194,8 +194,12 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
     An MLP has no variants, so the runs of `experiment=mlp` count for every variant.
     """
     runs = Runs(records, fidelity=fidelity)
-    mlp = runs.all_variants.get(_MLP, ())
     tried = narrow_frame(r for name in _WORST_CASES for r in runs.of(name) if "error" not in r)
+
+    @cache
+    def asked(name: str, dataset: str | None) -> list[Record]:
+        every = runs.all_variants.get(_MLP, []) if name == _MLP else runs.of(name)
+        return [run for run in every if dataset in (None, run["dataset"])]
 
     @cache
     def sample(group: Group) -> Sample:
@@ -217,10 +221,9 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
             numbers = dict(models["worst" if graph == WORST else CLEAN])
         else:
             # An MLP sees no edge, injected ones included.
-            candidates, graph = (mlp, CLEAN) if name == _MLP else (runs.of(name), graph)
-            finished = select(
-                candidates, conditions, graph, timed=measure == "seconds.diffusion"
-            ).finished
+            graph, timed = CLEAN if name == _MLP else graph, measure == "seconds.diffusion"
+            candidates = asked(name, axes.get("dataset"))
+            finished = select(candidates, conditions, graph, timed=timed).finished
             path = measure or f"accuracy.{graph}"
             numbers = {seed: value_at(run, path) for seed, run in finished.items()}
         numbers = {seed: x for seed, x in sorted(numbers.items()) if isinstance(x, int | float)}

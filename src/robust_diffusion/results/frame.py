@@ -216,7 +216,7 @@ def _settings(record: Record) -> dict[str, Any]:
     source = {k: v for k, v in raw.items() if k not in _NO_OPTIONS} if isinstance(raw, dict) else {}
     parts |= {"data": data, "dataset": {"source": source}}
     # A fixed flow is only set by `model.flow`.
-    groups = _GROUPS - ({"model.flow."} if record["model"] != "graph_pde" else set())
+    groups = _GROUPS - ({"model.flow."} if record.get("model") != "graph_pde" else set())
     return dict(_leaves(without_trainer(parts), groups))
 
 
