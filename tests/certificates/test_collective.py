@@ -102,7 +102,7 @@ def test_a_report_bounds_one_attacker_of_all_targets() -> None:
     torch.manual_seed(0)
     scheme = BiSmoothing(p_e=0.9, p_n=0.3, samples=200, budgets=(1, 8), edges=(4,), alpha=0.1)
     report = certify(
-        GCN(16, 8, out_channels=7), data, certificate=scheme, nodes="all", progress=False
+        GCN(16, 8, out_channels=7), data, certificate=scheme, targets="all", progress=False
     )
     collective = report.curve()["collective"]
     assert report.curve()["certified"][2] == 0 < collective[2] < collective[0]

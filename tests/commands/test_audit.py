@@ -176,7 +176,7 @@ def test_other_targets_and_graphs_of_your_own_are_no_contradiction(
 ) -> None:
     model, data = load_model("gcn", "synthetic", directory=zoo_folder), open_dataset("synthetic")
     options = {"budget": Budget(5, 20), "attacks": "random", "progress": False}
-    evaluate(model, data, nodes=data.target_nodes[:50], **options).save("fewer")
+    evaluate(model, data, targets=data.target_nodes[:50], **options).save("fewer")
     saved("own", model, dataset="mine")
     saved("false", model, dataset="synthetic", clean_graph="0" * 64)
     for folder, words in (("fewer", "other target nodes"), ("own", "mine, whose graph is not")):

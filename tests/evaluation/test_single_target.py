@@ -33,11 +33,11 @@ def test_fewest_edges_are_found_where_they_can_be_counted(kind: Kind, needed: li
     x = torch.nn.functional.one_hot(labels, 2).float()
     data = Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], 1), y=labels)
     model = Votes()
-    found = attack_each(model, data, 5, kind=kind, nodes=[0, 4], progress=False)
+    found = attack_each(model, data, 5, kind=kind, targets=[0, 4], progress=False)
     assert found["edges"].tolist() == needed
     assert found["degree"].tolist() == [3, 1]
     assert found["margin"].tolist() == [3.5, 1.5]
-    fewer = attack_each(model, data, 3, kind=kind, nodes=[0, 4], progress=False)
+    fewer = attack_each(model, data, 3, kind=kind, targets=[0, 4], progress=False)
     assert fewer["edges"].isna().tolist() == [True, False]
     assert right_by_edges(found)["all"].tolist() == [1, 1, 0.5, 0.5, 0, 0]
     assert right_by_edges(found, "degree", 2).iloc[:, 0].tolist() == [1, 1, 0, 0, 0, 0]
@@ -46,17 +46,17 @@ def test_fewest_edges_are_found_where_they_can_be_counted(kind: Kind, needed: li
 def test_a_model_that_sees_no_edge_needs_no_defence() -> None:
     data = graph()
     mlp = MLP(data.num_features, 8, out_channels=7)
-    found = attack_each(mlp, data, 1, kind="injection", nodes=range(20), progress=False)
+    found = attack_each(mlp, data, 1, kind="injection", targets=range(20), progress=False)
     assert set(found["edges"].dropna()) == {0}
     assert found["edges"].isna().tolist() == (found["margin"] > 0).tolist()
     with pytest.raises(AttackError, match="edge weights"):
-        attack_each(mlp, data, 1, nodes=range(20), progress=False)
+        attack_each(mlp, data, 1, targets=range(20), progress=False)
 
 
 def test_a_node_alone_has_no_edge_to_flip() -> None:
     none, y = torch.empty(2, 0).long(), torch.zeros(1).long()
     alone = Data(x=torch.tensor([[1.0, 0.0]]), edge_index=none, y=y)
-    assert attack_each(Votes(), alone, 1, nodes=[0], progress=False)["edges"].isna().all()
+    assert attack_each(Votes(), alone, 1, targets=[0], progress=False)["edges"].isna().all()
 
 
 def test_a_curve_ends_at_the_edges_that_were_tried() -> None:
@@ -85,7 +85,7 @@ def test_every_target_is_in_a_group(margin: list[float], target: int) -> None:
 @pytest.mark.parametrize("kind", ["modification", "injection"])
 def test_a_model_of_half_precision_is_attacked(kind: Kind) -> None:
     model = GCN(graph().num_features, 8, out_channels=7).bfloat16()
-    found = attack_each(model, graph(), 1, kind=kind, nodes=range(3), progress=False)
+    found = attack_each(model, graph(), 1, kind=kind, targets=range(3), progress=False)
     assert found["margin"].notna().all()
 
 

@@ -339,7 +339,7 @@ def test_covers_ask_for_no_gradient_of_edges() -> None:
 def test_a_budget_that_allows_nothing_is_named() -> None:
     data = drawn_data(edge_index=torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]))
     data.y = gcn()(data.x, data.edge_index).argmax(1)
-    flags = partial(evaluate, gcn(), data, attacks=DICE(), nodes=[0], progress=False)
+    flags = partial(evaluate, gcn(), data, attacks=DICE(), targets=[0], progress=False)
     (few,) = flags(budget=Budget(0, 0, edge_ratio=0.2))["dice"].flags
     assert few.code == "budget_allows_nothing"
 

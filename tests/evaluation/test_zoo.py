@@ -121,8 +121,8 @@ def test_a_model_of_the_zoo_has_its_own_accuracy_on_its_own_graph(
 def test_only_the_target_nodes_of_the_graphs_are_scored(zoo_folder: Path, nodes: Any) -> None:
     model, data = load_model("gcn", "synthetic", directory=zoo_folder), open_dataset("synthetic")
     scored = partial(unit_test, model, data.graph, "synthetic", directory=zoo_folder)
-    with pytest.raises(ConfigError, match=r"^nodes: [^\n]*open_dataset\('synthetic'\)[^\n]*$"):
-        scored(nodes=nodes)
+    with pytest.raises(ConfigError, match=r"^targets: [^\n]*open_dataset\('synthetic'\)[^\n]*$"):
+        scored(targets=nodes)
 
 
 @pytest.fixture

@@ -279,6 +279,6 @@ def test_an_empty_path_is_not_the_current_folder(cli: Cli, option: str) -> None:
     data, model = frequencies()
     options: Any = {"budget": BASE, "attacks": "random", "progress": False}
     with pytest.raises(ConfigError, match=r"^store='': "):
-        evaluate(model, data, nodes=data.index_test, store="", **options)
+        evaluate(model, data, targets=data.index_test, store="", **options)
     with pytest.raises(ConfigError, match=r"^graphs='': "):
-        unit_test(model, data, nodes=data.index_test, graphs="")
+        unit_test(model, data, targets=data.index_test, graphs="")

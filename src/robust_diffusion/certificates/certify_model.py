@@ -86,8 +86,8 @@ class SmoothedAttacks:
                         self.data,
                         budget=budgets[i],
                         attacks=self.attacks,
-                        nodes=part.targets,
-                        labels="true",
+                        targets=part.targets,
+                        attacker_knows="labels",
                         threat="adaptive",
                         seed=count.seed,
                         store=self.store,
@@ -133,7 +133,7 @@ def certify(
     data: Data | GraphDataModule,
     *,
     certificate: str | Smoothing = "sparse",
-    nodes: Any = "test",
+    targets: Any = "test",
     attacks: str | Attack | Sequence[str | Attack] | Mapping[str, str | Attack] = (),
     feature_limits: Sequence[float] | None = None,
     attack_draws: Count = DRAWS,
@@ -166,7 +166,7 @@ def certify(
         model: Any trained `nn.Module` that maps (x, edge_index[, edge_weight]) to logits.
         data: A PyG `Data`, or the datamodule that the model was trained with; see `evaluate`.
         certificate: sparse or bi_smoothing for their default options, or a scheme.
-        nodes: Nodes to certify: test, val, train or all; a boolean mask; or node numbers.
+        targets: Nodes to certify: test, val, train or all; a boolean mask; or node numbers.
         attacks: Attacks on the smoothed classifier with each budget of the scheme; none by default.
             They must be of the scheme's kind. They know the true classes and the noise of the draws
             that they differentiate.
@@ -185,10 +185,10 @@ def certify(
     Raises:
         ConfigError: An argument is invalid, the scheme cannot certify the model, or its logits are
             NaN on a noisy graph.
-        DataError: `data` is not a valid graph, or `nodes` are not nodes of it.
+        DataError: `data` is not a valid graph, or `targets` are not nodes of it.
         AttackError: An attack cannot run on the smoothed classifier.
     """
-    victim, task, source = probed(model, data, nodes, device, seed=seed)
+    victim, task, source = probed(model, data, targets, device, seed=seed)
     if isinstance(certificate, str):
         certificate = SCHEMES[check_choice("certificate", certificate, SCHEMES)]()
     if not isinstance(certificate, Smoothing):

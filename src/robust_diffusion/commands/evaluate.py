@@ -82,7 +82,7 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         datamodule,
         budget=instantiate(cfg.budget),
         attacks={name: instantiate(options) for name, options in cfg.attacks.items()},
-        labels=instantiate(cfg.threat).labels,
+        attacker_knows="labels" if instantiate(cfg.threat).labels == "true" else "predictions",
         threat=threat,
         seed=cfg.seed,
         store=cfg.paths.store,

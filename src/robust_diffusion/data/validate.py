@@ -288,7 +288,7 @@ def log_unread(held: Mapping[str, Any], read: Collection[str], *, where: str) ->
         log.warning("%s: not read: %s", where, ", ".join(arrays))
 
 
-def node_index(data: Data, nodes: object, name: str = "nodes") -> Int[Tensor, "_"]:
+def node_index(data: Data, nodes: object, name: str = "targets") -> Int[Tensor, "_"]:
     """Return the sorted numbers of nodes.
 
     `nodes` is `all`; the name of a part, such as `test` for `test_mask`, `test_idx`, `index_test`

@@ -33,6 +33,7 @@ from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 Threat = Literal["white_box", "adaptive", "black_box"]
+Knowledge = Literal["predictions", "labels"]
 
 PROBABILITIES = "the model returns probabilities, attacked through their logarithm; return logits"
 
@@ -67,8 +68,8 @@ def evaluate(
     *,
     budget: Budget,
     attacks: str | Attack | Sequence[str | Attack] | Mapping[str, str | Attack] = "auto",
-    nodes: Any = "test",
-    labels: Labels = "predicted",
+    targets: Any = "test",
+    attacker_knows: Knowledge = "predictions",
     threat: Threat = "white_box",
     surrogates: Sequence[nn.Module] | Mapping[str, nn.Module] = (),
     seed: Seed = 0,
@@ -103,9 +104,9 @@ def evaluate(
         budget: Limits of each attack.
         attacks: Names from `conf/attack/` such as auto, pgd or tdgia, attack objects, or a
             dictionary of either with custom names.
-        nodes: Nodes under attack: test, val, train or all; a boolean mask; or node numbers.
-        labels: Classes of the targets that the attacker uses, `threat.labels` on the command line:
-            the model's predictions or the true labels. `auto` always uses the true labels.
+        targets: Nodes under attack: test, val, train or all; a boolean mask; or node numbers.
+        attacker_knows: Classes of the targets that the attacker uses: the model's `predictions` or
+            the true `labels`; `threat.labels` on the command line. `auto` always uses the labels.
         threat: Model that the attacks differentiate: the model itself (white_box), its adaptive
             form (adaptive), or only the surrogates (black_box).
         surrogates: Trained models on which the attacks are crafted as well, and then transferred.
@@ -122,16 +123,16 @@ def evaluate(
 
     Raises:
         ConfigError: An argument is invalid, or the model does not fit the graph.
-        DataError: `data` is not a valid graph, or `nodes` are not nodes of it.
+        DataError: `data` is not a valid graph, or `targets` are not nodes of it.
         AttackError: An attack cannot run on a model, for example for lack of a gradient.
     """
     by_name = attacks_of(attacks)
     grows = _injects(by_name)
-    victim, task, source = probed(model, data, nodes, device, seed=seed, grows=grows)
+    victim, task, source = probed(model, data, targets, device, seed=seed, grows=grows)
     bench = Bench(
         budget=budget_of(budget, task, by_name),
         cache=None if store is None else ArtifactStore(store, option="store"),
-        knows_labels=labels == "true",
+        knows_labels=attacker_knows == "labels",
         shows_progress=progress,
         falls_back=True,
     )
@@ -225,8 +226,8 @@ def attack(
     budget: Budget,
     name: str | Attack = "auto",
     *,
-    nodes: Any = "test",
-    labels: Labels = "predicted",
+    targets: Any = "test",
+    attacker_knows: Knowledge = "predictions",
     threat: Literal["white_box", "adaptive"] = "white_box",
     seed: Seed = 0,
     device: str | torch.device | None = None,
@@ -240,8 +241,8 @@ def attack(
         data: The clean graph, as in `evaluate`.
         budget: Limits of the attack.
         name: Name of the attack from `conf/attack/`, or an attack object.
-        nodes: Nodes under attack, as in `evaluate`.
-        labels: Classes that the attacker uses, predicted or true.
+        targets: Nodes under attack, as in `evaluate`.
+        attacker_knows: Classes that the attacker uses, as in `evaluate`.
         threat: Form of the model that the attack differentiates.
         seed: Seed of all random choices.
         device: Device to run on; `None` for the model's device.
@@ -259,9 +260,11 @@ def attack(
         102
     """
     by_name = attacks_of([name])
-    victim, task, source = probed(model, data, nodes, device, seed=seed, grows=_injects(by_name))
+    victim, task, source = probed(model, data, targets, device, seed=seed, grows=_injects(by_name))
     bench = Bench(
-        budget=budget_of(budget, task, by_name), knows_labels=labels == "true", falls_back=True
+        budget=budget_of(budget, task, by_name),
+        knows_labels=attacker_knows == "labels",
+        falls_back=True,
     )
     with victim:
         form, (one,) = _form(victim, threat), by_name.values()
@@ -331,7 +334,7 @@ def _controls(attacks: Mapping[str, Attack]) -> dict[str, Attack]:
 def probed(
     model: nn.Module,
     data: Data | Served,
-    nodes: Any,
+    targets: Any,
     device: str | torch.device | None,
     *,
     seed: int = 0,
@@ -344,10 +347,10 @@ def probed(
     original, name = (data.graph, str(data.name)) if isinstance(data, Served) else (data, "")
     if not isinstance(original, Data):
         checked_graph(original, {})  # raises an error that names its type
-    if isinstance(data, Served) and isinstance(nodes, str) and nodes == "test":
-        nodes = data.target_nodes
-    targets = node_index(original, nodes)
-    graph = checked_graph(original, {"nodes": targets})
+    if isinstance(data, Served) and isinstance(targets, str) and targets == "test":
+        targets = data.target_nodes
+    targets = node_index(original, targets)
+    graph = checked_graph(original, {"targets": targets})
     if hasattr(model, "training_step"):
         # Imported late: this loads Lightning, which a model with `training_step` has loaded anyway.
         from robust_diffusion.training import NodeClassification

@@ -38,7 +38,7 @@ def attack_each(
     max_edges: SomeSteps = 5,
     *,
     kind: Kind = "modification",
-    nodes: Any = "test",
+    targets: Any = "test",
     threat: Literal["white_box", "adaptive"] = "adaptive",
     feature_limits: tuple[float, float] | None = None,
     seed: Seed = 0,
@@ -59,7 +59,7 @@ def attack_each(
         data: The clean graph (see `evaluate`).
         max_edges: Most edges per target, at least 1.
         kind: `modification` | `injection`.
-        nodes: The targets (see `evaluate`).
+        targets: Nodes to attack (see `evaluate`).
         threat: Model that is attacked: its adaptive form (adaptive), or itself (white_box).
         feature_limits: Smallest and largest injected feature; `None` for the range of the graph.
         seed: Seed for a model that samples.
@@ -79,11 +79,12 @@ def attack_each(
         >>> from robust_diffusion.models import GCN
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> frame = attack_each(GCN(8, 8, out_channels=7), data, 2, nodes=range(3), progress=False)
+        >>> model = GCN(8, 8, out_channels=7)
+        >>> frame = attack_each(model, data, 2, targets=range(3), progress=False)
         >>> list(frame.columns)
         ['label', 'degree', 'margin', 'edges', 'max_edges']
     """
-    victim, task, _ = probed(model, data, nodes, device, seed=seed, grows=kind == "injection")
+    victim, task, _ = probed(model, data, targets, device, seed=seed, grows=kind == "injection")
     budget = budget_of(Budget(max_edges, 1, feature_limits), task, {})
     with victim, seeded(seed):
         form = victim.adaptive() if threat == "adaptive" else victim

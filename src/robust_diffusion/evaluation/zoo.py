@@ -243,7 +243,7 @@ def unit_test(
     data: Data | GraphDataModule,
     dataset: str = "cora",
     *,
-    nodes: Any = "test",
+    targets: Any = "test",
     seed: Seed = 0,
     device: str | torch.device | None = None,
     directory: str | Path | None = None,
@@ -258,7 +258,7 @@ def unit_test(
         model: Trained model (see `evaluate`).
         data: The clean graph that the zoo's attacks started from (see `evaluate`).
         dataset: Name of the graph in the zoo.
-        nodes: Target nodes of the zoo's graphs; `test` suffices for a datamodule of `open_dataset`.
+        targets: Targets of the zoo's graphs; `test` suffices for a datamodule of `open_dataset`.
         seed: Seed for a model that samples.
         device: Device to run on; `None` for the model's device.
         directory: Folder of the zoo (see `load_model`).
@@ -283,7 +283,7 @@ def unit_test(
         >>> from robust_diffusion.evaluation import unit_test
         >>> frame = unit_test(load_model("gcn"), open_dataset("cora"))  # doctest: +SKIP
     """
-    victim, task, _ = probed(model, data, nodes, device, seed=seed)
+    victim, task, _ = probed(model, data, targets, device, seed=seed)
     if graphs is None:
         known = _graphs_of_zoo(Zoo.open(directory), dataset, task)
     else:
@@ -315,9 +315,9 @@ def _graph(zoo: Zoo, entry: ZooEntry, task: Task) -> PerturbedGraph:
     """Read the entry's worst graph, checking that it has the same clean graph and target nodes."""
     if entry.target_nodes != tensor_hash(task.targets):
         raise ConfigError(
-            f"nodes: expected the target nodes of the zoo's {entry.dataset} graphs, got "
+            f"targets: expected the target nodes of the zoo's {entry.dataset} graphs, got "
             f"{len(task.targets)} others; pass the datamodule open_dataset({entry.dataset!r}) "
-            "as data, or its target_nodes as nodes"
+            "as data, or its target_nodes as targets"
         )
     graph, (x, edges) = zoo.worst_graph(entry, task.graph), clean_graph(task.graph)
     old = graph.edge_index[:, (graph.edge_index < len(x)).all(0)]

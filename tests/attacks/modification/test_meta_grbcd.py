@@ -86,7 +86,7 @@ def test_only_edges_at_targets_are_flipped() -> None:
     data, targets = drawn_data(), torch.arange(30)
     meta = MetaGRBCD(num_steps=3, num_epochs=2, block_size=60)
     found = attack(
-        GCN(FEATURES, 4, out_channels=CLASSES), data, Budget(edge_ratio=1.0), meta, nodes=targets
+        GCN(FEATURES, 4, out_channels=CLASSES), data, Budget(edge_ratio=1.0), meta, targets=targets
     )
     pairs = flipped(data.edge_index, found.edge_index, len(data.x))
     assert pairs.numel()
@@ -97,7 +97,7 @@ def test_edges_are_cut_as_well_as_added() -> None:
     data = drawn_data()
     meta = MetaGRBCD(num_steps=6, num_epochs=3, block_size=50)
     model = GCN(FEATURES, 4, out_channels=CLASSES)
-    found = attack(model, data, Budget(edge_ratio=0.2), meta, nodes=~data.train_mask)
+    found = attack(model, data, Budget(edge_ratio=0.2), meta, targets=~data.train_mask)
     spent = spent_budget(data, found)
     assert spent.removed_edges > 0
     assert spent.added_edges > 0

@@ -97,7 +97,7 @@ NO_NODES: dict[str, Any] = {
 
 @pytest.mark.parametrize("nodes", NO_NODES.values(), ids=NO_NODES)
 def test_what_names_no_nodes_is_refused(nodes: Any) -> None:
-    with pytest.raises(DataError, match=r"^nodes: |^data\.tset_mask: "):
+    with pytest.raises(DataError, match=r"^targets: |^data\.tset_mask: "):
         node_index(DATA, nodes)
 
 
