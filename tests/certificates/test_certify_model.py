@@ -34,7 +34,7 @@ SCHEMES = [SPARSE, INJECTION]
 
 def call(scheme: Any, of: nn.Module | None = None, **options: Any) -> CertificateReport:
     data = Data(x=graph().x, edge_index=graph().edge_index, y=graph().y)
-    given = {"nodes": graph().index_test, "progress": False} | options
+    given = {"targets": graph().index_test, "progress": False} | options
     return certify(of or trained(), data, certificate=scheme, **given)
 
 

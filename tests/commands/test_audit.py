@@ -90,7 +90,7 @@ def test_entries_of_the_store_are_judged(audit: Audit, tmp_path: Path) -> None:
 
 
 def test_a_saved_report_has_its_own_clean_graph_targets_and_budget(cli: Cli) -> None:
-    options: dict[str, Any] = {"attacks": "random", "nodes": [1, 2, 3], "progress": False}
+    options: dict[str, Any] = {"attacks": "random", "targets": [1, 2, 3], "progress": False}
     report = evaluate(
         GCN(FEATURES, 8, out_channels=CLASSES), drawn_data(), budget=Budget(2, 3), **options
     )

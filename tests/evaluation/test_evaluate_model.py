@@ -176,7 +176,7 @@ def small(in_channels: int = FEATURES) -> nn.Module:
         *((ConfigError, "store=", {"store": of}) for of in (__file__, [])),
         (DataError, "data", {"data": [DATA]}),
         (DataError, "data.x", {"data": drawn_data(x=None)}),
-        (DataError, "nodes", {"nodes": []}),
+        (DataError, "targets", {"targets": []}),
     ],
 )
 def test_a_wrong_call_is_told_in_one_line(
@@ -247,6 +247,6 @@ def test_a_call_that_was_cut_off_goes_on(gcn: nn.Module, tmp_path: Path) -> None
     again = evaluate(gcn, DATA, attacks=[first, TDGIA(num_steps=2)], **arguments)
     assert str(again) == str(report)
     others = [{"attacks": PGD(num_steps=4)}, {"budget": Budget(4, 4)}]
-    for changed in (*others, {"seed": 1}, {"nodes": "val"}, {"labels": "true"}):
+    for changed in (*others, {"seed": 1}, {"targets": "val"}, {"attacker_knows": "labels"}):
         other = evaluate(gcn, DATA, **{"attacks": first, **arguments, **changed})
         assert not other["pgd"].reused

@@ -89,7 +89,7 @@ def test_a_model_of_half_precision_is_attacked(kind: Kind) -> None:
     assert found["margin"].notna().all()
 
 
-@pytest.mark.parametrize("wrong", [{"max_edges": 0}, {"kind": "both"}, {"nodes": [10**6]}])
+@pytest.mark.parametrize("wrong", [{"max_edges": 0}, {"kind": "both"}, {"targets": [10**6]}])
 def test_a_wrong_value_is_named(wrong: dict[str, object]) -> None:
     with without_type_checks(), pytest.raises(ValueError, match=next(iter(wrong))):
         attack_each(GCN(8, 8, out_channels=7), graph(), **{"progress": False} | wrong)
