@@ -81,14 +81,12 @@ def victim_and_task(
 ) -> tuple[Victim, Task]:
     """The GCN, a function or a victim, and what its attacker knows.
 
-    These are the classes of the graph if it has some; the model, which is not probed, predicts the
-    others.
+    These are the classes of the graph, or those that the model, which is not probed, predicts.
     """
     data = clean(graph()) if data is None else data
     model = trained() if model is None else model
     victim = model if isinstance(model, Victim) else Victim(model, data.x, data.edge_index)
-    predicted = victim.clean_logits.argmax(1)
-    labels = predicted if data.y is None else torch.where(data.y >= 0, data.y, predicted)
+    labels = victim.clean_logits.argmax(1) if data.y is None else data.y
     return victim, Task(data, graph().index_test if targets is None else targets, labels)
 
 

@@ -148,7 +148,8 @@ def test_a_model_of_the_package_is_run_at_most_twice_on_each_graph() -> None:
     model, shapes = models.GCN(FEATURES, 8, out_channels=CLASSES), list[int]()
     model.register_forward_pre_hook(lambda _, given: shapes.append(given[1].size(1)))
     evaluate(model, DATA, attacks="random", budget=BUDGET, progress=False)
-    assert max(Counter(shapes).values()) == 2
+    # Twice on the clean graph, to see whether the model samples.
+    assert sorted(Counter(shapes).values()) == [1, 2]
 
 
 def small(in_channels: int = FEATURES) -> nn.Module:

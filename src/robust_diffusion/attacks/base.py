@@ -282,9 +282,18 @@ class Attack(ABC):
                 that is not finite.
         """
         with victim, self.named_errors():
+            self.check(victim)
             found = self.perturb(victim, task, budget.within(task.targets.numel()), generator)
             x, edge_index = self.paired(found)
         return PerturbedGraph(x, edge_index, task.x.size(0))
+
+    def check(self, victim: Victim) -> None:
+        """Raise an `AttackError` if the model does not fit the graph, or its logits are not finite.
+
+        A model that the attack never evaluates is accepted.
+        """
+        if self.is_worst_case or self.needs:
+            _ = victim.clean_logits
 
     @contextmanager
     def named_errors(self) -> Iterator[None]:

@@ -48,6 +48,7 @@ class Ensemble(Attack):
         if not self.has_budget(task, budget):
             return clean
         with victim, self.named_errors():
+            self.check(victim)
             parts = Parts(victim, task, budget, generator, keep)
             self.run_parts(parts)
         if parts.graph is None:

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils.weak import WeakIdKeyDictionary
 from torch_geometric.data import Data
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import MessagePassing
@@ -168,6 +169,7 @@ class Victim:
         self.passes = passes or Passes()
         self._open: list[ExitStack] = []
         self._clean: Tensor | None = None
+        self._predicted: Any = WeakIdKeyDictionary()
 
     @classmethod
     def probe(
@@ -317,8 +319,15 @@ class Victim:
     def predict(self, graph: Any, seed: int = 0) -> Float[Tensor, "m c"]:
         """Return the logits of all nodes of a graph (`Data` or `PerturbedGraph`), on the CPU.
 
-        The seed is for a model that samples.
+        The seed is for a model that samples. The logits are kept as long as the graph exists, which
+        must not change.
         """
+        known: dict[int, Tensor] = self._predicted.setdefault(graph, {})
+        if seed not in known:
+            known[seed] = self._predict(graph, seed)
+        return known[seed]
+
+    def _predict(self, graph: Any, seed: int) -> Tensor:
         x, edges = graph.x.to(self.device), graph.edge_index.to(self.device)
         versions = x._version, edges._version
         with self, torch.no_grad(), seeded(seed):
@@ -359,7 +368,7 @@ class Victim:
     def clean_predictions(self, seed: int = 0) -> Float[Tensor, "n c"]:
         """Return the logits of the clean graph, on the CPU; with a seed if the model samples."""
         if self._clean is None or self.traits.is_random:
-            logits = self.predict(Data(x=self.x, edge_index=self.edge_index), seed)
+            logits = self._predict(Data(x=self.x, edge_index=self.edge_index), seed)
             if self.traits.is_random:
                 return logits
             self._clean = logits.to(self.device)
