@@ -410,3 +410,32 @@ def test_a_model_gets_sorted_edges_and_their_weights(row: int) -> None:
     assert torch.equal(torch.stack([source, target]).long(), expected)
     assert torch.equal(received, expected[0] * 10.0 + expected[1])
     assert torch.equal(sorted_by(None, MIXED)[0], MIXED)
+
+
+class InPlace(nn.Module):
+    """Writes into its features or edges, and returns probabilities."""
+
+    def __init__(self, *, edges: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.edges, self.conv = edges, GCNConv(DRAWN_FEATURES, 7)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        logits: Tensor = self.conv(x, edge_index)
+        (edge_index if self.edges else x).fill_(0)
+        return logits.softmax(1)
+
+
+@pytest.mark.parametrize("edges", [True, False])
+def test_no_probe_of_a_model_that_writes_changes_the_graph(edges: bool) -> None:
+    x, edge_index = DATA.x.clone(), DATA.edge_index.clone()
+    victim = Victim.probe(InPlace(edges=edges).eval(), x, edge_index, 7)
+    assert victim.traits.writes_in_place
+    expected = Victim(victim.module.conv, x, edge_index)(x, edge_index).softmax(1).log()
+    assert victim.edge_gradient == "exact"
+    for called in (victim, victim.as_module()):
+        torch.testing.assert_close(called(x, edge_index), expected)
+    weight = torch.ones(edge_index.size(1))
+    torch.testing.assert_close(victim.as_module()(x, edge_index, weight), expected)
+    assert torch.equal(x, DATA.x)
+    assert torch.equal(edge_index, DATA.edge_index)

@@ -220,7 +220,7 @@ def _certified(
     progress: bool,
 ) -> CertificateReport:
     """Count the votes of a prepared model, attack its smoothed form, and report both."""
-    start, model = time.perf_counter(), victim.module
+    start, model = time.perf_counter(), victim.as_module()
     x, edge_index, weights = victim.x, victim.edge_index, victim.weights
     clean = victim.clean_predictions(task.seed)[task.targets]
     locality = check_locality(model, x, edge_index, scheme)
@@ -230,7 +230,7 @@ def _certified(
         task.targets,
         task.seed,
         cache,
-        {"model": object_key(model), "weights": weights, "logits": tensor_hash(clean)},
+        {"model": object_key(victim.module), "weights": weights, "logits": tensor_hash(clean)},
         per_pass=graphs_per_pass(x, edge_index, scheme, locality),
         progress=progress,
     )
@@ -246,7 +246,7 @@ def _certified(
     counted = time.perf_counter()
     attacked, reports = attack(count, task, bounds, votes) if attack.attacks else ([], [])
     return CertificateReport(
-        model=type(model).__name__,
+        model=type(victim.module).__name__,
         scheme=scheme,
         bounds=bounds,
         votes=votes,

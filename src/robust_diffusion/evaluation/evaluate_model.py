@@ -234,7 +234,7 @@ def attack(
 ) -> PerturbedGraph:
     """Run one attack and return the perturbed graph; `.to_data()` converts it to PyG.
 
-    Flags are only logged as warnings; use `evaluate` to get them in a report.
+    Flags of the attack are logged as warnings; use `evaluate` to get all flags in a report.
 
     Args:
         model: Trained model, as in `evaluate`.
@@ -351,11 +351,7 @@ def probed(
         targets = data.target_nodes
     targets = node_index(original, targets)
     graph = checked_graph(original, {"targets": targets})
-    if hasattr(model, "training_step"):
-        # Imported late: this loads Lightning, which a model with `training_step` has loaded anyway.
-        from robust_diffusion.training import NodeClassification
-
-        model = model.model if isinstance(model, NodeClassification) else model
+    model = _network(model)
     # A copy, since the model may write to it.
     graph.x = graph["x"].to(dtype_of(model, graph["x"].dtype), copy=True)
     task = Task(graph, targets, graph["y"], seed)
@@ -450,9 +446,19 @@ def attacked_models(
         raise ConfigError("surrogates: none; threat=black_box attacks those, and not the model")
     own = {} if threat == "black_box" else {"": _form(victim, threat)}
     return own | {
-        str(name): _probe(model, task, f"surrogates[{name}]", victim.device, grows=grows)
+        str(name): _probe(_network(model), task, f"surrogates[{name}]", victim.device, grows=grows)
         for name, model in surrogates.items()
     }
+
+
+def _network(model: Any) -> Any:
+    """Return the network of a module that Lightning trained, or the model itself."""
+    if not hasattr(model, "training_step"):
+        return model
+    # Imported late: this loads Lightning, which a model with `training_step` has loaded anyway.
+    from robust_diffusion.training import NodeClassification
+
+    return model.model if isinstance(model, NodeClassification) else model
 
 
 def _probe(model: Any, task: Task, name: str, device: torch.device, *, grows: bool) -> Victim:

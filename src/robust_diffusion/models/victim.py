@@ -40,7 +40,7 @@ DRAWS = 8
 """Number of forward passes over which a model that samples is averaged."""
 
 PROBING_SEED = 2**32 - 1
-"""Seed of the passes that probe a model; evaluations use others."""
+"""Seed of the passes that probe a model, which is the last that evaluations may use."""
 
 OF_THIS_PACKAGE = ("robust_diffusion.", "torch.nn.")
 WITHOUT_EDGES = ("torch_geometric.nn.aggr.", "torch_geometric.nn.dense.")
@@ -90,7 +90,9 @@ class Traits:
     in_package: bool = False  # whether only layers of this package, which tests cover, see edges
     writes_in_place: bool = False  # whether it writes into the tensors that it receives
     probabilities: bool = False  # whether it returns probabilities instead of logits
-    change: float | None = None  # share of classes that change between two passes; `None` if none
+    change: float | None = (
+        None  # share of nodes whose class differs between passes; `None` if none do
+    )
     reads_edges: bool | None = None  # whether its output depends on edges; `None` if not tried
     row: int | None = None  # row of the edges by which it receives them sorted
 
@@ -213,7 +215,8 @@ class Victim:
         model, x, edge_index = self.model, self.x, self.edge_index
         n, kind = x.size(0), type(model).__name__
         copies, wrong = (x.clone(), edge_index.clone()), f"{name}: {kind} does not take this graph"
-        logits = self._tried(*copies, wrong)
+        # As they are, since a sorted copy would hide that the model writes into its edges.
+        logits = self._tried(*copies, wrong, row=None)
         again = self._tried(x.clone(), edge_index.clone(), wrong, seed=0)
         if logits.size(1) < num_classes:
             raise ConfigError(
@@ -235,7 +238,7 @@ class Victim:
             ),
             change=float((logits.argmax(1) != again.argmax(1)).float().mean()) if differs else None,
         )
-        self._clean = self._as_logits(logits)
+        self._clean = _as_logits(logits, self.traits)
         if self.traits.in_package:
             return
         if grows:
@@ -272,28 +275,13 @@ class Victim:
         return passes[0] if self.draws == 1 else torch.stack(passes).mean(0)
 
     def _once(self, x: AnyFeatures, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
-        model: Any = self.model
-        edges, weight = sorted_by(self.traits.row, edge_index, edge_weight)
-        if self.traits.writes_in_place:
-            x, edges = (a.clone() if isinstance(a, Tensor) else a for a in (x, edges))
-        if weight is None:
-            logits = model(x, edges)
-        elif self.takes_weights:
-            logits = model(x, edges, weight)
-        else:
-            with weighted_edges(model, edges, weight):
-                logits = model(x, edges)
-        wrong = f"model: {type(model).__name__} does not return logits on every call"
-        logits = self._as_logits(_checked(logits, x.size(0), wrong))
+        takes_weights = edge_weight is not None and self.takes_weights
+        given = x, edge_index, edge_weight
+        logits = _called(self.model, self.traits, *given, takes_weights=takes_weights)
         self.passes.count += 1
         if self.passes.watch is not None:
-            self.passes.watch(x, edge_index, edge_weight, logits)
+            self.passes.watch(*given, logits)
         return logits
-
-    def _as_logits(self, output: Tensor) -> Tensor:
-        if not self.traits.probabilities:
-            return output
-        return output.clamp_min(torch.finfo(output.dtype).tiny).log()
 
     @property
     def forwards(self) -> int:
@@ -305,6 +293,12 @@ class Victim:
         """The model, which is a module unless a function was attacked."""
         assert isinstance(self.model, nn.Module)
         return self.model
+
+    def as_module(self) -> nn.Module:
+        """Return the model as a module that is called with logits, sorted edges and weights."""
+        if self.traits.in_package:
+            return self.module
+        return _AsModule(self.module, self.traits, takes_weights=self.takes_weights)
 
     @cached_property
     def weights(self) -> str:
@@ -453,7 +447,7 @@ class Victim:
         if self.traits.in_package:
             return not isinstance(inner, nn.Module) or _takes_three(inner)
         model: Any = self.model
-        slope = self._slope_by(lambda ones: model(self.x, self.edge_index, ones))
+        slope = self._slope_by(lambda x, edges, ones: model(x, edges, ones))
         return slope is not None and (slope or not self._takes_masks)
 
     @cached_property
@@ -463,22 +457,23 @@ class Victim:
         if not isinstance(model, nn.Module):
             return False
 
-        def masked(ones: Tensor) -> Tensor:
-            with weighted_edges(model, self.edge_index, ones):
-                return model(self.x, self.edge_index)  # type: ignore[no-any-return]
+        def masked(x: Tensor, edges: Tensor, ones: Tensor) -> Tensor:
+            with weighted_edges(model, edges, ones):
+                return model(x, edges)  # type: ignore[no-any-return]
 
         return bool(self._slope_by(masked))
 
-    def _slope_by(self, weighted: Callable[[Tensor], Tensor]) -> bool | None:
+    def _slope_by(self, weighted: Callable[[Tensor, Tensor, Tensor], Tensor]) -> bool | None:
         """Return whether autograd sees the weights; `None` if weights of 1 change the logits."""
         ones = self.x.new_ones(self.edge_index.size(1)).requires_grad_()
         try:
             # Seeded, so that a model that samples draws the same both times, and the caller's
             # random state stays as it is.
             with torch.no_grad(), seeded(0):
-                plain = self.model(self.x, self.edge_index)
+                plain = self.model(*_copies(self.traits, self.x, self.edge_index))
             with torch.enable_grad(), seeded(0):
-                logits = weighted(ones)
+                x, edges = _copies(self.traits, self.x, self.edge_index)
+                logits = weighted(x, edges, ones)
             if not torch.allclose(logits, plain, rtol=1e-3, atol=1e-4):
                 return None
             slope = None
@@ -565,11 +560,17 @@ class Victim:
             )
 
     def _tried(
-        self, x: Tensor, edge_index: Tensor, wrong: str, seed: int = PROBING_SEED
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        wrong: str,
+        *,
+        seed: int = PROBING_SEED,
+        row: int | Literal["own"] | None = "own",
     ) -> Float[Tensor, "n c"]:
         """Return the model's output on tensors that it may modify; an error starts with `wrong`."""
         n, place = x.size(0), ""
-        (edge_index,) = sorted_by(self.traits.row, edge_index)
+        (edge_index,) = sorted_by(self.traits.row if row == "own" else row, edge_index)
         try:
             with torch.no_grad(), seeded(seed):
                 logits = self.model(x, edge_index)
@@ -588,6 +589,59 @@ class Victim:
                 f"{place}); it must map (x, edge_index) to logits"
             ) from error
         return _checked(logits, n, wrong)
+
+
+class _AsModule(nn.Module):
+    """Module that calls a model as a victim does, for code that needs a module."""
+
+    normalizes_by_degree = False
+
+    def __init__(self, model: nn.Module, traits: Traits, *, takes_weights: bool) -> None:
+        super().__init__()
+        self.model, self.traits, self.takes_weights = model, traits, takes_weights
+
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
+    ) -> Float[Tensor, "n c"]:
+        """Return the logits of every node."""
+        given = x, edge_index, edge_weight
+        return _called(self.model, self.traits, *given, takes_weights=self.takes_weights)
+
+
+def _called(
+    model: Any,
+    traits: Traits,
+    x: AnyFeatures,
+    edge_index: Tensor,
+    edge_weight: Tensor | None,
+    *,
+    takes_weights: bool,
+) -> Tensor:
+    """Call a model with what it needs; return logits."""
+    edges, weight = sorted_by(traits.row, edge_index, edge_weight)
+    x, edges, weight = _copies(traits, x, edges, weight)
+    if weight is None:
+        logits = model(x, edges)
+    elif takes_weights:
+        logits = model(x, edges, weight)
+    else:
+        with weighted_edges(model, edges, weight):
+            logits = model(x, edges)
+    wrong = f"model: {type(model).__name__} does not return logits on every call"
+    return _as_logits(_checked(logits, x.size(0), wrong), traits)
+
+
+def _copies(traits: Traits, *tensors: Any) -> tuple[Any, ...]:
+    """Return copies of the tensors that a model would write into."""
+    if not traits.writes_in_place:
+        return tensors
+    return tuple(a.clone() if isinstance(a, Tensor) else a for a in tensors)
+
+
+def _as_logits(output: Tensor, traits: Traits) -> Tensor:
+    if not traits.probabilities:
+        return output
+    return output.clamp_min(torch.finfo(output.dtype).tiny).log()
 
 
 def writes_into_inputs(model: object) -> ConfigError:

@@ -16,7 +16,7 @@ from robust_diffusion.checks import Count, Positive, SomeSteps, validated
 from robust_diffusion.errors import AttackError
 from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.models.modules import copy_of
-from robust_diffusion.models.victim import Passes
+from robust_diffusion.models.victim import Passes, Traits
 from robust_diffusion.operators import backend_set
 
 DECAY = (0.9, 0.999)
@@ -100,12 +100,14 @@ class MetaGRBCD(GRBCD):
         self, victim: Victim, task: Task, budget: Budget, generator: Generator
     ) -> FeaturesAndEdges:
         """Run GRBCD through the training of the model."""
-        model = victim.model
-        if not isinstance(model, nn.Module) or not victim.takes_weights:
+        if not isinstance(victim.model, nn.Module) or not victim.takes_weights:
             raise AttackError("the model takes no edge weights; attack a surrogate that does")
         options = self.num_epochs, self.training_rate, generator
-        trained = Trained(model, task.all_labels, trained_on(task), *options, victim.passes)
-        return super().modify(victim.form(trained), task, budget, generator)
+        labels, train = task.all_labels, trained_on(task)
+        trained = Trained(victim.as_module(), labels, train, *options, victim.passes)
+        traits = Traits(in_package=True)  # whatever is odd about the model is handled inside
+        form = Victim(trained, victim.x, victim.edge_index, traits, passes=victim.passes)
+        return super().modify(form, task, budget, generator)
 
     def scored(self, task: Task) -> Int[Tensor, " s"]:
         """Return the nodes that are not trained on."""
