@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.results.entry import Reported, measure, stronger_attacks
+from robust_diffusion.results.entry import Reported, entry_of, stronger_attacks
 from robust_diffusion.results.runs import Runs, select
 from tests.paper.records import Record, finished
 from tests.results.worst_cases import with_words
@@ -26,7 +26,7 @@ def other(accuracy: float = 0.1, clean: float = 0.8, **options: Any) -> Record:
 def marks(*others: Record, table: list[Record] = TABLE) -> list[str]:
     records = Runs([*table, *others])
     found = select(records.of("table-3"), {}, "speit")
-    entry = measure({}, "speit", Reported(), found, comparable=True)
+    entry = entry_of({}, "speit", Reported(), found, comparable=True)
     made = list(stronger_attacks(entry, records))
     assert {mark.kind for mark in made} <= {"warning"}
     return [mark.text for mark in made]

@@ -14,11 +14,12 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from robust_diffusion import Budget, open_dataset
-from robust_diffusion.attacks import GivenGraph, spent_budget
+from robust_diffusion.attacks import GivenGraph, Task, spent_budget
 from robust_diffusion.data.download import DatasetFolder
 from robust_diffusion.data.inventory import statistics
 from robust_diffusion.data.sources import load_defense_test, load_heterophilous, load_prognn
 from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.models.victim import Victim
 from tests.data.files import csr_parts, raw_graph
 
 N, EDGES = 12, np.array([(i, i + 1) for i in range(11)])
@@ -157,7 +158,8 @@ def test_poisoned_graphs_differ_in_a_share_of_the_edges(
     folder = Path(os.environ["ROBUST_DIFFUSION_DATA"], "poisoning")
     for rate, changed in zip((0.05, 0.1, 0.15, 0.2, 0.25), CHANGED[name], strict=True):
         attack = GivenGraph(path=folder / f"{name}_meta_adj_{rate}.npz")
-        given = (graph, torch.arange(graph.num_nodes), Budget(), torch.Generator())
-        spent = spent_budget(graph, attack(lambda *_: None, *given))
+        victim = Victim(lambda *_: None, graph.x, graph.edge_index)
+        task = Task(graph, torch.arange(graph.num_nodes), graph.y)
+        spent = spent_budget(graph, attack(victim, task, Budget(), torch.Generator()))
         assert spent.added_edges + spent.removed_edges == changed
         assert changed == int(rate * graph.edge_index.size(1) // 2) or name == "citeseer"
