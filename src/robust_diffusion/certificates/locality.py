@@ -88,17 +88,21 @@ def check_locality(
             raise no_numbers(model, scheme)
         raise ConfigError(
             f"certificate={scheme.name}: expected a model in which {ISOLATION}, got "
-            f"{type(model).__name__} ({locality}); use a model without statistics over all nodes "
+            f"{_class_name(model)} ({locality}); use a model without statistics over all nodes "
             "or dense matrices of nodes and a solver of fixed steps, or certificate=sparse"
         )
     return locality
+
+
+def _class_name(model: nn.Module) -> str:
+    return str(getattr(model, "class_name", type(model).__name__))
 
 
 def no_numbers(model: nn.Module, scheme: Smoothing) -> ConfigError:
     """Return the error for a model whose logits are NaN, which cannot be counted as votes."""
     return ConfigError(
         f"certificate={scheme.name}: expected a model with logits on every noisy graph, got NaN of "
-        f"{type(model).__name__}; let it return numbers at nodes without edges, too"
+        f"{_class_name(model)}; let it return numbers at nodes without edges, too"
     )
 
 

@@ -600,6 +600,11 @@ class _AsModule(nn.Module):
         super().__init__()
         self.model, self.traits, self.takes_weights = model, traits, takes_weights
 
+    @property
+    def class_name(self) -> str:
+        """Name of the model's class, for messages."""
+        return type(self.model).__name__
+
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
     ) -> Float[Tensor, "n c"]:
