@@ -15,7 +15,7 @@ from robust_diffusion.attacks.named import build_attack
 from robust_diffusion.checks import Count, Seed, check_name, validated
 from robust_diffusion.data.validate import Served, checked_graph, node_index
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.flags import AttackResult, Flag, control_of, graph_hash
+from robust_diffusion.evaluation.flags import AttackResult, Flag, control_of, graph_hash, is_random
 from robust_diffusion.evaluation.measure import (
     Bench,
     Evaluation,
@@ -201,11 +201,11 @@ def _results(
         known = {"model": object_key(model.model), "logits": tensor_hash(logits)}
         return {"attack": object_key(attack), **known}
 
-    own = {}
-    for name, attack in _controls(attacks).items():
+    random, own = _controls(attacks), {}
+    for name, attack in random.items():
         own[attack.kind] = measure(victim, task, attack, bench, name=name, key=key(attack, victim))
     yield from own.values()
-    rest = {name: attack for name, attack in attacks.items() if name not in _controls(attacks)}
+    rest = {name: attack for name, attack in attacks.items() if name not in random}
     for on, model in attacked.items():
         controls = own if model is victim else controls_of(model, task, rest, bench)
         for name, attack in rest.items():
@@ -269,7 +269,7 @@ def attack(
     with victim:
         form, (one,) = _form(victim, threat), by_name.values()
         control = None
-        if type(one) is not type(control_of(one)):
+        if not is_random(one):
             control = controls_of(form, task, by_name, bench)[one.kind]
         result = measure(form, task, one, bench, control=control)
     return source.returned(task, result.graph)

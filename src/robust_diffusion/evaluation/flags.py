@@ -70,6 +70,11 @@ def control_of(attack: Attack) -> Attack:
     return CONTROLS[attack.kind]
 
 
+def is_random(attack: Attack) -> bool:
+    """Return whether an attack is random, perhaps with other options than its control."""
+    return type(attack) is type(control_of(attack))
+
+
 def graph_hash(graph: Data, targets: Int[Tensor, " t"]) -> str:
     """Return a hash of features, edges in any order, classes and target nodes."""
     (edges,) = sorted_by(0, graph["edge_index"])
@@ -123,11 +128,6 @@ class AttackResult:
     def grew(self) -> bool:
         """True if nodes were injected."""
         return self.graph.num_injected_nodes > 0
-
-    @property
-    def is_random(self) -> bool:
-        """True if the attack is random, perhaps with other options than the control."""
-        return type(self.attack) is type(control_of(self.attack))
 
     @property
     def is_control(self) -> bool:

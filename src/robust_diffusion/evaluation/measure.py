@@ -24,6 +24,7 @@ from robust_diffusion.evaluation.flags import (
     Outdone,
     attack_flags,
     control_of,
+    is_random,
     of_the_row,
     one_class,
     prediction_flags,
@@ -189,7 +190,8 @@ def measure(
         name: Unique name of the attacked graph; that of the attack by default.
         row: Row of a table that shows the graph, perhaps with others; the name by default.
         surrogate: Name of the attacked model; "" for the tested one.
-        control: A random attack on the same victim; `None` if this is one, or for a poisoning.
+        control: The random control of this attack on the same victim; `None` for one that is not
+            compared with it, such as the control itself or a poisoning.
         key: Key of attack and model in the cache.
         quiet: Whether to log nothing.
 
@@ -445,7 +447,7 @@ def _outdone(
     random ones.
     """
     code: Outdone = "weaker_than_chance" if result.surrogate else "weaker_than_transfer"
-    weaker = [r for r in results if (r.is_random if result.surrogate else r.surrogate)]
+    weaker = [r for r in results if (is_random(r.attack) if result.surrogate else r.surrogate)]
     same_kind = [accuracy[r.name] for r in weaker if r.attack.kind == result.attack.kind]
     if not result.is_control:
         yield from weaker_than(accuracy[result.name], min(same_kind, default=1.0), code)

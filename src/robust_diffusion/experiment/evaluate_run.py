@@ -14,7 +14,7 @@ from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, Task, seede
 from robust_diffusion.checks import Seed, check_name, check_value
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.evaluate_model import budget_of
-from robust_diffusion.evaluation.flags import AttackResult, control_of
+from robust_diffusion.evaluation.flags import AttackResult, is_random
 from robust_diffusion.evaluation.load import ModelTraining, Recipe
 from robust_diffusion.evaluation.measure import (
     Bench,
@@ -296,12 +296,11 @@ def _results(
                 "model": keys.get(on, cache_key["model"]),
                 "through": through,
             }
-            is_random = type(attack) is type(control_of(attack))
             yield measure(
                 *(model, task, attack, bench),
                 name=name if len(attacked) == 1 else f"{name}/{on}",
                 row=name,
                 surrogate=on,
-                control=None if is_random else controls.get(attack.kind),
+                control=None if is_random(attack) else controls.get(attack.kind),
                 key=key,
             )
