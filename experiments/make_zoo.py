@@ -4,14 +4,15 @@
     python experiments/make_zoo.py --check
 
 For each model under white-box `auto`, the zoo takes the lowest seed whose weights and strongest
-perturbed graph are in the store. Entries of other models stay as they are. Every model is evaluated
-before it is written, and rejected unless its accuracies are exactly those of its record.
+perturbed graph are in the store. Entries of other models stay as they are, and so does a graph that
+does more harm to the same weights, whichever version of the attack found it. Every model is
+evaluated before it is written, and rejected unless its accuracies are exactly those of its record.
 """
 
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -127,8 +128,8 @@ def zoo_of(records: Sequence[Record], store: Path) -> Iterator[Made]:
 def _attacked(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[int, list[Record]]]:
     """Group the records of worst cases by (dataset, variant, model), and then by seed."""
     by_model: dict[tuple[str, str, str], dict[int, list[Record]]] = {}
-    cells = thorough_runs(records, EXPERIMENTS).drop_duplicates("run")
-    for record in cells["record"]:
+    runs = thorough_runs(records, EXPERIMENTS).drop_duplicates("run")
+    for record in runs["record"]:
         key = (record["dataset"], record["fidelity"], model_name(record))
         by_model.setdefault(key, {}).setdefault(record["seed"], []).append(record)
     return by_model
@@ -152,7 +153,7 @@ def _made(records: Sequence[Record], datamodule: GraphDataModule, store: Path) -
         raise DataError(f"{victim}: reads edge values of its graph, which the zoo does not keep")
     config, tensors = record["config"]["model"], read_artifact(victim).tensors
     sizes = (datamodule.num_features, datamodule.num_classes)
-    model = build_recorded(config, *sizes, where=f"cell {record['run']}")
+    model = build_recorded(config, *sizes, where=f"run {record['run']}")
     load_weights(model, tensors, where=victim)
     model.eval()
     wanted = (record["accuracy"]["clean"], record["accuracy"][attack])
@@ -219,7 +220,7 @@ def write_zoo(made: Sequence[Made], directory: Path) -> list[Path]:
     """Write weights, graphs and index; entries of other models stay.
 
     Args:
-        made: The entries.
+        made: The entries; one that harms the same weights less than the zoo's is left out.
         directory: Folder of the zoo, created if missing.
 
     Returns:
@@ -232,6 +233,8 @@ def write_zoo(made: Sequence[Made], directory: Path) -> list[Path]:
     if not made:
         raise ConfigError(f"{directory}: no model to write; name the records and store of one run")
     before = Zoo.open(directory).entries if (directory / INDEX).is_file() else []
+    lowest = {(entry.key, entry.weights): entry.worst_accuracy for entry in before}
+    made = [item for item in made if not _harms_less(item.entry, lowest)]
     new = {item.entry.key for item in made}
     entries = [entry for entry in before if entry.key not in new]
     kept = [directory / name for entry in entries for name in (entry.file, entry.graph)]
@@ -256,6 +259,15 @@ def write_zoo(made: Sequence[Made], directory: Path) -> list[Path]:
             write_whole(directory / path.name, path.read_bytes(), option="--zoo") for path in staged
         ]
     return [*written, write_index(directory, entries)]
+
+
+def _harms_less(entry: ZooEntry, lowest: Mapping[tuple[str, str], float]) -> bool:
+    """Return whether the zoo has a stronger graph for these weights, and say so."""
+    kept = lowest.get((entry.key, entry.weights), 1.0)
+    if harms_less := kept < entry.worst_accuracy:
+        now, new = f"{100 * kept:.2f} %", f"{100 * entry.worst_accuracy:.2f} %"
+        sys.stderr.write(f"{entry.key}: keeps its graph, which leaves {now}; the new one {new}\n")
+    return harms_less
 
 
 def check_zoo(zoo: Zoo, records: Iterable[Record]) -> bool:
@@ -290,9 +302,9 @@ def _checked(zoo: Zoo, entry: ZooEntry, record: Record | None) -> dict[str, str]
         clean, worst = (f"{100 * value:.2f}" for value in measured)
         found = "as recorded"
         if record is None or "error" in record:
-            found = f"cell {entry.run} is not among the records"
+            found = f"run {entry.run} is not among the records"
         elif (record["accuracy"]["clean"], min(record["accuracy"].values())) != recorded:
-            found = f"the record of cell {entry.run} has other accuracies than the index"
+            found = f"the record of run {entry.run} has other accuracies than the index"
         elif measured != recorded:
             found = "the index has " + " and ".join(f"{100 * value:.2f}" for value in recorded)
     return row | {"seed": str(entry.seed), "clean": clean, "worst": worst, "found": found}

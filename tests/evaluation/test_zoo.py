@@ -1,7 +1,7 @@
 import json
 import os
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -155,9 +155,13 @@ def test_a_zoo_is_made_and_checked(
     module.write_zoo(list(module.zoo_of(records, zoo_folder)), made)
     assert "gcn on synthetic, paper, seed 0: not in" in capsys.readouterr().err
     (entry,) = Zoo.open(made).entries
-    (cell, worst) = (records[0], min(records[0]["accuracy"].values()))
-    assert (entry.run, entry.seed, entry.worst_accuracy) == (cell["run"], 1, worst)
+    (run, worst) = (records[0], min(records[0]["accuracy"].values()))
+    assert (entry.run, entry.seed, entry.worst_accuracy) == (run["run"], 1, worst)
     assert {path.name for path in made.iterdir()} == {entry.file, entry.graph, "index.json"}
+
+    weaker = replace(entry, run="later", worst_accuracy=worst + 0.1)
+    module.write_zoo([module.Made(weaker, *[Artifact({"weight": torch.ones(1)})] * 2)], made)
+    assert Zoo.open(made).entries == [entry]  # a weaker graph of the same weights replaces none
 
     def found(records: list[Record]) -> tuple[bool, str]:
         capsys.readouterr()
