@@ -118,24 +118,6 @@ def test_a_dataset_of_two_folders_needs_both(tmp_path: Path) -> None:
     assert len(files) == 6
 
 
-def loaded(compose: Compose, dataset: str, data_dir: object) -> Data:
-    cfg = compose(f"dataset={dataset}", f"paths.data_dir={data_dir}", "download=false")
-    return instantiate(cfg.data).graph
-
-
-def test_hashes_of_files_are_kept_once_they_make_a_graph(compose: Compose, tmp_path: Path) -> None:
-    folder = write_grb(tmp_path, name="citeseer")
-    whole = (folder / "features.npz").read_bytes()
-    (folder / "features.npz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"features\.npz"):
-        loaded(compose, "citeseer", tmp_path)
-    assert not (folder / "sha256.json").exists()
-    (folder / "features.npz").write_bytes(whole)
-    graph = loaded(compose, "citeseer", tmp_path)
-    assert (graph.num_nodes, graph.num_features, graph.num_classes) == (NUM_NODES, 3, 4)
-    assert (folder / "sha256.json").is_file()
-
-
 @pytest.mark.parametrize("dataset", FOLDERS)
 def test_absent_dataset_says_what_to_fetch(compose: Compose, tmp_path: Path, dataset: str) -> None:
     data_dir = tmp_path / "nothing"

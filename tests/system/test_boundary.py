@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
@@ -24,7 +23,6 @@ from torch_geometric.nn import models
 from robust_diffusion import Budget, RobustnessReport, evaluate, fit, run_experiment
 from robust_diffusion.attacks import GivenGraph, MetaGRBCD
 from robust_diffusion.certificates.report import read_certificates
-from robust_diffusion.data.split import target_nodes
 from robust_diffusion.errors import ConfigError, RobustDiffusionError, TrainingError
 from robust_diffusion.evaluation import right_by_edges
 from robust_diffusion.models import GCN
@@ -89,11 +87,6 @@ def smaller_graph() -> None:
     attacked(GivenGraph(path="graph-small.safetensors"))
 
 
-def npz_named_npy() -> None:
-    np.savez("targets.npz", np.arange(3))
-    target_nodes(drawn_data(), str(Path("targets.npz").rename("targets.npy")), "cora")
-
-
 def full_disk() -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with mock.patch("pathlib.Path.write_bytes", side_effect=full):
@@ -121,7 +114,6 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "sweep": (lambda: run_experiment(["seed=0,1"]), "seed=0,1: expected one value"),
     "larger graph": (larger_graph, "adj.npz: expected the 120 nodes .* got 150"),
     "smaller graph": (smaller_graph, "graph-small.safetensors: expected .* got 50 x 8"),
-    "npz named npy": (npz_named_npy, "targets.npy: cannot be read .* got .*PK"),
     "full disk": (full_disk, "directory .*kept/best.ckpt: cannot be written"),
     "huge block": (
         lambda: attacked(MetaGRBCD(num_steps=2, num_epochs=1, block_size=10**8)),

@@ -42,7 +42,7 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         source: Function that returns the checked graph with raw features and its split.
         name: Name of the dataset in records and tables.
         difficulty: Test nodes that are scored and attacked: GRB's easy, medium, hard or full, or
-            others by degree, margin, draw or file; see `data.split.target_nodes`.
+            others by margin or draw; see `data.split.target_nodes`.
         degree_leak: Serve the degrees of the whole graph to models that normalise by degree, as
             GRB does; otherwise the graph is cut first.
         edge_values: Values of the adjacency matrix: `ones`, or `ids` for edge numbers, as in the
@@ -166,8 +166,7 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
                 self._scale = feature_scale(graph.x)
             except DataError as error:
                 raise DataError(f"dataset={self.name}: {error}") from error
-            # The raw features may need float64, but models use single precision.
-            normalized = self._scale.normalize(graph.x).float()
+            normalized = self._scale.normalize(graph.x)
             log_columns(str(self.name), graph.x, normalized)
             graph.x = normalized
         self._serve(graph)

@@ -1,7 +1,5 @@
 """Files of a dataset: downloaded once into its folder, and verified."""
 
-import contextlib
-import json
 import logging
 import sys
 import zipfile
@@ -23,7 +21,6 @@ from robust_diffusion.system.hashes import file_hash
 
 log = logging.getLogger(__name__)
 
-HASHES = "sha256.json"
 LOCK = ".lock"
 _TIMEOUT = 30
 
@@ -42,9 +39,6 @@ class FileStatus:
 
 class DatasetFolder:
     """A folder of named files with mirrors and, if known, hashes.
-
-    If the hash of a file is unknown, that of the first copy that yields a graph is recorded in
-    `sha256.json` next to the files (`keep_hashes`), and compared from then on.
 
     Args:
         root: The data directory.
@@ -70,7 +64,6 @@ class DatasetFolder:
         self.names = list(files)
         self._download_missing = download
         self._pages = list(urls)
-        self._unrecorded: dict[str, str] = {}
 
     def file(self, name: str) -> Path:
         """Return the path of a verified file, downloading it if it is missing.
@@ -87,8 +80,6 @@ class DatasetFolder:
             if not self._urls(name):  # deleting the only copy would lose it
                 remedy = "correct its hash if the file is right, or replace the file"
             raise DataError(f"{path}: {status.detail}; {remedy}")
-        if status.sha256 and self._expected(name) is None:
-            self._unrecorded[name] = status.sha256
         return path
 
     def status(self) -> list[FileStatus]:
@@ -106,35 +97,14 @@ class DatasetFolder:
         expected = self._expected(name)
         problem = None if digest == expected else _unusable(path)
         if problem is None and expected not in (None, digest):
-            source = "its configuration" if self._files[name].get("sha256") else HASHES
-            problem = f"it has sha256 {digest}, but {source} says {expected}"
+            problem = f"expected sha256 {expected}, got {digest}"
         return FileStatus(path, "damaged" if problem else "present", digest, problem or "")
 
     def _urls(self, name: str) -> list[str]:
         return list(self._files[name].get("urls") or [])
 
     def _expected(self, name: str) -> str | None:
-        known: str | None = self._files[name].get("sha256")
-        return known or self._recorded().get(name)
-
-    def _recorded(self) -> dict[str, str]:
-        path = self.folder / HASHES
-        try:
-            return dict(json.loads(path.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return {}
-        except (OSError, TypeError, ValueError) as error:
-            raise DataError(f"{path}: cannot be read ({error}); delete it") from error
-
-    def keep_hashes(self) -> None:
-        """Record the hashes of the files returned, which have made a graph."""
-        if not self._unrecorded:
-            return
-        # A folder that cannot be written, such as a shared one, records no hashes.
-        with contextlib.suppress(OSError), FileLock(self.folder / LOCK):
-            recorded = self._recorded() | self._unrecorded
-            with written_whole(self.folder / HASHES, locked=True) as part:
-                part.write_text(json.dumps(recorded, indent=2, sort_keys=True), encoding="utf-8")
+        return self._files[name].get("sha256")
 
     def _fetch(self, name: str) -> None:
         path, urls = self.folder / name, self._urls(name)
@@ -164,7 +134,7 @@ class DatasetFolder:
 
 
 class LocalFolder(DatasetFolder):
-    """A user-defined folder, without downloads or recorded hashes."""
+    """A user-defined folder, without downloads or hashes."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, ".", {})

@@ -35,13 +35,20 @@ def reading(where: str | Path, remedy: str = "fetch the file again") -> Iterator
         raise DataError(f"{where}: cannot be read ({reason}); {remedy}") from error
 
 
-def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
-    """Read all arrays of an npz file; pickled ones raise an error."""
+def read_npz(path: Path, *, skip_pickled: bool = False) -> dict[str, NDArray[Any]]:
+    """Read all arrays of an npz file; pickled ones raise an error, or become an array of `None`."""
     require(path)
     with reading(path):
         check_archive(path)
+        arrays: dict[str, Any] = {}
         with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
+            for key in file.files:
+                try:
+                    arrays[key] = file[key]
+                except ValueError:
+                    if not skip_pickled:
+                        raise
+                    arrays[key] = np.array(None)
         # numpy returns members that are not arrays as bytes.
         if bad := [key for key, array in arrays.items() if not isinstance(array, np.ndarray)]:
             raise ValueError(f"{bad[0]} is no array")

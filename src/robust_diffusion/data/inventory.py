@@ -1,7 +1,6 @@
 """Graphs of the available datasets, and their statistics."""
 
 import os
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -12,15 +11,13 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import DictConfig
-from torch_geometric.data import Data
 from torch_geometric.utils import homophily
 
 from robust_diffusion.checks import check_choice
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data.datamodule import GraphDataModule
 from robust_diffusion.data.folders import dataset_names, folders
-from robust_diffusion.data.sources import load_custom
-from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -112,16 +109,6 @@ def open_dataset(name: str, data_dir: str | Path | None = None) -> GraphDataModu
         data_dir = os.environ.get("ROBUST_DIFFUSION_DATA") or "data"
     datamodule: GraphDataModule = instantiate(compose_dataset(name, data_dir).data)
     return datamodule
-
-
-def load_dataset(name: str, data_dir: str | Path) -> Data:
-    """Load a graph with raw features, by its `dataset=` option or by the path of a custom graph."""
-    if name in dataset_names():
-        source: Callable[[], Data] = instantiate(compose_dataset(name, data_dir).dataset.source)
-        return source()
-    if not Path(name).exists():
-        raise ConfigError(f"{name}: no dataset; use a path, or one of {', '.join(dataset_names())}")
-    return load_custom(name)
 
 
 def compose_dataset(name: str, data_dir: str | Path) -> DictConfig:

@@ -4,18 +4,14 @@ import io
 import pickle
 import pickletools
 import re
-import zipfile
 from collections import defaultdict
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from robust_diffusion.data.download import check_archive, require
+from robust_diffusion.data.download import require
 from robust_diffusion.data.files import reading, sparse_matrix
-
-CONVERT = "docs/formats.md has a snippet for {}"
 
 
 def read_pickle(path: Path) -> Any:
@@ -31,36 +27,6 @@ def read_pickle(path: Path) -> Any:
     require(path)
     with reading(path):
         return _plain(_loaded(path.read_bytes()), path)
-
-
-def read_objects(path: Path, names: Collection[str]) -> dict[str, Any]:
-    """Read every member of an npz file; pickled members are read as in `read_pickle`.
-
-    A pickled member is an array of one object, which `numpy.savez(path, adj=matrix)` writes for a
-    sparse matrix.
-
-    Args:
-        path: The file.
-        names: Pickled members to read; all others are replaced by an array of `None`.
-    """
-    require(path)
-    members: dict[str, Any] = {}
-    with reading(path):
-        check_archive(path)
-    with reading(path, CONVERT.format(".npz")), zipfile.ZipFile(path) as archive:
-        for member in archive.namelist():
-            name = member.removesuffix(".npy")
-            content = io.BytesIO(archive.read(member))
-            major, _ = np.lib.format.read_magic(content)
-            read_header = getattr(np.lib.format, f"read_array_header_{major}_0")
-            if not read_header(content)[2].hasobject:
-                content.seek(0)
-                members[name] = np.load(content, allow_pickle=False)
-            elif name in names:
-                members[name] = _plain(_loaded(content.read()), path)
-            else:
-                members[name] = np.array(None)
-    return members
 
 
 def _loaded(content: bytes) -> Any:

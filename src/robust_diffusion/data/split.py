@@ -16,8 +16,6 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
 from robust_diffusion.checks import Natural, validated
-from robust_diffusion.data.files import read_npy, reading
-from robust_diffusion.data.validate import node_numbers
 from robust_diffusion.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
@@ -82,10 +80,7 @@ def split_hash(splits: Mapping[str, NDArray[np.int64]]) -> str:
     return digest.hexdigest()[:16]
 
 
-GRAMMAR = re.compile(
-    r"easy|medium|hard|full|degree:(\d{1,9})-(\d{1,9})|margin:(low|middle|high)"
-    r"|random:(\d{1,9})(:\d{1,9})?|.+\.(txt|npy)"
-)
+GRAMMAR = re.compile(r"easy|medium|hard|full|margin:(low|middle|high)|random:(\d{1,9})(:\d{1,9})?")
 
 THIRDS = ("low", "middle", "high")
 
@@ -94,9 +89,8 @@ def check_difficulty(name: object) -> str:
     """Return the name if it is a form of `target_nodes`; raise a `ConfigError` if not."""
     if not isinstance(name, str) or not GRAMMAR.fullmatch(name):
         raise ConfigError(
-            f"difficulty={name}: use easy, medium, hard, full, degree:A-B for targets of A to B "
-            "neighbours, margin:low, margin:middle or margin:high, random:N or random:N:SEED for N "
-            "of them, or a file of node numbers, .txt or .npy, or of a boolean mask, .npy"
+            f"difficulty={name}: use easy, medium, hard, full, margin:low, margin:middle, "
+            "margin:high, random:N or random:N:SEED"
         )
     return name
 
@@ -107,14 +101,10 @@ def target_nodes(graph: Data, name: str, dataset: str) -> Int[Tensor, " t"]:
     The choice of target nodes can change a ranking of models, arXiv:2605.05534. The forms are:
 
     - easy, medium, hard or full: GRB's test sets.
-    - degree:A-B: test nodes with A to B neighbours.
     - margin:low, middle or high: a third of the test nodes, by the margin of a linear model; see
       `linear_margins`.
     - random:N or random:N:SEED: N test nodes drawn at random.
-    - A file of node numbers (.txt or .npy), each once, or a boolean mask of all nodes (.npy).
     """
-    if name.endswith((".txt", ".npy")):
-        return _from_file(Path(name), graph)
     kind, _, argument = name.partition(":")
     if not argument:
         key = "index_test" if name == "full" else f"index_test_{name}"
@@ -125,11 +115,7 @@ def target_nodes(graph: Data, name: str, dataset: str) -> Int[Tensor, " t"]:
             )
         return graph[key]  # type: ignore[no-any-return]
     nodes: Tensor = graph["index_test"]
-    if kind == "degree":
-        low, high = map(int, argument.split("-"))
-        degrees = degree(graph["edge_index"][0], graph.num_nodes)[nodes]
-        selected = nodes[(degrees >= low) & (degrees <= high)]
-    elif kind == "margin":
+    if kind == "margin":
         order = linear_margins(graph)[nodes].argsort(stable=True)
         selected = nodes[order.tensor_split(len(THIRDS))[THIRDS.index(argument)]].sort().values
     else:
@@ -139,8 +125,8 @@ def target_nodes(graph: Data, name: str, dataset: str) -> Int[Tensor, " t"]:
         selected = nodes[order].sort().values if len(order) == int(count) else nodes[:0]
     if not len(selected):
         raise ConfigError(
-            f"difficulty={name}: dataset={dataset} has too few or no such test nodes, of "
-            f"{len(nodes)}; use difficulty=full"
+            f"difficulty={name}: dataset={dataset} has only {len(nodes)} test nodes; use "
+            "difficulty=full"
         )
     return selected
 
@@ -166,20 +152,3 @@ def linear_margins(graph: Data, ridge: float = 1.0) -> Float[Tensor, " n"]:
     label_scores = scores.gather(1, graph.y.clamp(min=0)[:, None]).squeeze(1)
     margin: Tensor = label_scores - scores.masked_fill(classes.bool(), -torch.inf).max(1).values
     return margin
-
-
-def _from_file(path: Path, graph: Data) -> Int[Tensor, " t"]:
-    if path.suffix == ".npy":
-        array = read_npy(path).ravel()
-    else:
-        with reading(f"difficulty={path}", "write node numbers, one a line"):
-            array = np.array(path.read_text().split(), float)
-    if array.dtype.kind == "f" and (array % 1 == 0).all():  # as np.savetxt writes them
-        array = array.astype(np.int64)
-    selected = node_numbers(array, graph.num_nodes or 0, f"difficulty={path}")
-    nodes: Tensor = graph["index_test"]
-    if len(wrong := selected[~torch.isin(selected, nodes)]):
-        raise DataError(
-            f"difficulty={path}: node {int(wrong[0])} is none of the {len(nodes)} test nodes"
-        )
-    return selected

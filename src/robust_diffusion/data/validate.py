@@ -21,9 +21,6 @@ from robust_diffusion.errors import DataError
 
 log = logging.getLogger(__name__)
 
-FEWEST_STEPS = 1000
-"""Steps of float32 over the range of a feature below which it is stored in float64."""
-
 SPLITS = ("train", "val", "test", "test_easy", "test_medium", "test_hard")
 
 
@@ -35,7 +32,6 @@ def build_graph(
     *,
     where: str | Path,
     every_class: bool = True,
-    doubles: bool = False,
     plain_edges: bool = True,
 ) -> Data:
     """Check raw arrays and assemble an undirected graph without self-loops or duplicate edges.
@@ -51,13 +47,11 @@ def build_graph(
             `test_hard`; see `node_numbers`. Train, val and test sets must be disjoint.
         where: File or folder for error messages.
         every_class: Reject labels if one of 0..C-1 is missing.
-        doubles: Store the features in float64 if some column, such as time stamps, would have
-            fewer than 1000 steps of float32 over its range.
         plain_edges: Warn about repairs of the adjacency; set to false for files in which directed
             edges, weights and self-loops are usual.
 
     Returns:
-        `Data` with x (float32, but see `doubles`), y, edge_index (both directions, sorted),
+        `Data` with x (float32), y, edge_index (both directions, sorted),
         num_classes and one `index_<split>` per split.
 
     Raises:
@@ -65,7 +59,7 @@ def build_graph(
     """
     edge_index = _edges(adjacency, where, log.warning if plain_edges else log.debug)
     n = adjacency.shape[0]
-    x = _features(features, n, where, doubles=doubles)
+    x = _features(features, n, where)
     y = _labels(labels, n, where, every_class=every_class)
     data = Data(x=x, y=y, edge_index=edge_index)
     data.num_classes = int(y.max()) + 1
@@ -158,7 +152,7 @@ def _edges(
     return torch.from_numpy(np.stack([rows, both.indices.astype(np.int64)]))
 
 
-def _features(features: NDArray[np.generic], n: int, where: str | Path, *, doubles: bool) -> Tensor:
+def _features(features: NDArray[np.generic], n: int, where: str | Path) -> Tensor:
     right_shape = features.ndim == 2 and features.shape[0] == n and features.shape[1] > 0
     if not right_shape or features.dtype.kind not in NUMBERS:
         raise DataError(
@@ -174,18 +168,7 @@ def _features(features: NDArray[np.generic], n: int, where: str | Path, *, doubl
             f"{where}: features hold {bad.sum()} values that are not finite in float32, the first "
             f"({features[node, column]}) at node {node}, column {column}; replace them"
         )
-    if doubles and _is_coarse(features, x):
-        x = np.ascontiguousarray(features, dtype=np.float64)
     return torch.from_numpy(x)
-
-
-def _is_coarse(features: NDArray[np.generic], single: NDArray[np.float32]) -> bool:
-    """Return whether a varying column has few steps of float32 over its range."""
-    if features.dtype == np.bool_ or features.dtype.itemsize < 4 or features.dtype == np.float32:
-        return False  # float32 represents all of these exactly
-    low, high = (reduce(0).astype(np.float64) for reduce in (features.min, features.max))
-    steps = np.spacing(np.abs(single).max(0)).astype(np.float64)
-    return bool(((high > low) & (high - low < FEWEST_STEPS * steps)).any())
 
 
 def _labels(

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from robust_diffusion.data.sources.benchmarks import load_shchur as load_shchur
     from robust_diffusion.data.sources.custom import load_custom as load_custom
     from robust_diffusion.data.sources.custom import load_grb as load_grb
-    from robust_diffusion.data.sources.custom import write_grb as write_grb
     from robust_diffusion.data.sources.synthetic import citation_like_graph as citation_like_graph
 
 if not TYPE_CHECKING:  # type checkers would otherwise accept any name as an attribute

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
@@ -38,9 +37,7 @@ def load_shchur(folder: DatasetFolder, *, split_seed: int = 0) -> Data:
     path = folder.file(name)
     adjacency, features, labels, _ = read_graph(path)
     graph = build_graph(adjacency, features, labels, {}, where=path, plain_edges=False)
-    split_by_degree(graph, split_seed, where=path)
-    folder.keep_hashes()
-    return graph
+    return split_by_degree(graph, split_seed, where=path)
 
 
 def load_prognn(folder: DatasetFolder, name: str) -> Data:
@@ -59,9 +56,7 @@ def load_prognn(folder: DatasetFolder, name: str) -> Data:
     with reading(split_path):
         indices = json.loads(split_path.read_text(encoding="utf-8"))
         splits = {part: indices[f"idx_{part}"] for part in _PARTS}
-    graph = build_graph(adjacency, features, labels, splits, where=path)
-    folder.keep_hashes()
-    return graph
+    return build_graph(adjacency, features, labels, splits, where=path)
 
 
 @validated("dataset.source")
@@ -87,9 +82,7 @@ def load_heterophilous(folder: DatasetFolder, name: str, *, split: Natural = 0) 
         )
     adjacency = sp.coo_array((np.ones(len(edges), np.int8), tuple(edges.T)), shape=(n, n))
     splits = {part: mask[split] for part, mask in zip(_PARTS, masks, strict=True)}
-    graph = build_graph(adjacency, features, labels, splits, where=path, plain_edges=False)
-    folder.keep_hashes()
-    return graph
+    return build_graph(adjacency, features, labels, splits, where=path, plain_edges=False)
 
 
 @validated("dataset.source")
@@ -123,9 +116,7 @@ def load_defense_test(folder: DatasetFolder, name: str, *, split: Natural = 0) -
         )
     splits = dict(zip(_PARTS, parts, strict=True))
     x = dense(features, path)
-    graph = build_graph(adjacency, x, labels, splits, where=path, plain_edges=False)
-    folder.keep_hashes()
-    return graph
+    return build_graph(adjacency, x, labels, splits, where=path, plain_edges=False)
 
 
 PARTS = ("tx", "allx", "ty", "ally", "graph", "test.index")
@@ -144,9 +135,7 @@ def load_planetoid(folder: DatasetFolder, name: str, *, split_seed: int = 0) -> 
     # The files list some edges twice and some nodes as their own neighbours; the graph that the
     # field uses has neither.
     graph = build_graph(adjacency, features, labels, {}, where=where, plain_edges=False)
-    split_by_degree(graph, split_seed, where=where)
-    folder.keep_hashes()
-    return graph
+    return split_by_degree(graph, split_seed, where=where)
 
 
 def load_grb_words(
@@ -182,76 +171,28 @@ def load_grb_words(
             f"{folder.folder}: the labels of {differ} nodes differ from those in {words.folder}; "
             f"correct dataset.source.omitted"
         )
-    words.keep_hashes()
     return graph
 
 
 def _read_planetoid(
     folder: DatasetFolder, name: str
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], sp.coo_array]:
-    """Return features, labels and adjacency of each node, in Planetoid's order."""
+    """Return features, labels and adjacency of each node, in Planetoid's order.
+
+    Test rows are in the order of test.index. Some nodes of Citeseer are in no file; as in other
+    loaders, they get zero features and class 0.
+    """
     paths = {part: folder.file(f"ind.{name}.{part}") for part in PARTS}
-    where = folder.folder
-    known_x, test_x = (_features(paths[part]) for part in ("allx", "tx"))
-    known_y, test_y = (_one_hot(paths[part]) for part in ("ally", "ty"))
-    test_index = _test_index(paths["test.index"])
-    first, n = known_x.shape[0], int(test_index.max()) + 1
-    # Test rows are in the order of test.index, starting after the known nodes. Some nodes of
-    # Citeseer are in no file; as in other loaders, they get zero features and class 0.
-    fits = (
-        test_index.min() == first == known_y.shape[0]
-        and test_index.size == test_x.shape[0] == test_y.shape[0]
-        and known_x.shape[1] == test_x.shape[1]
-        and known_y.shape[1] == test_y.shape[1]
-        and n - first <= 2 * test_index.size
-    )
-    if not fits:
-        shapes = [array.shape for array in (known_x, test_x, known_y, test_y)]
-        raise DataError(
-            f"{where}: allx, tx, ally and ty, of {shapes}, do not fit each other and the "
-            f"{test_index.size} nodes {test_index.min()}..{n - 1} of test.index; fetch them again"
-        )
-    features = np.zeros((n, known_x.shape[1]), dtype=np.float32)
-    labels = np.zeros((n, known_y.shape[1]))
-    features[:first], labels[:first] = known_x, known_y
-    features[test_index], labels[test_index] = test_x, test_y
-    return features, labels.argmax(1), _adjacency(paths["graph"], n)
-
-
-def _features(path: Path) -> NDArray[np.float32]:
-    matrix = read_pickle(path)
-    if not isinstance(matrix, sp.csr_array):
-        raise DataError(f"{path}: holds no sparse matrix; fetch the file again")
-    return dense(matrix, path)
-
-
-def _one_hot(path: Path) -> NDArray[np.generic]:
-    labels = read_pickle(path)
-    is_matrix = isinstance(labels, np.ndarray) and labels.ndim == 2
-    if not is_matrix or not np.isin(labels, (0, 1)).all() or (labels.sum(1) != 1).any():
-        raise DataError(f"{path}: holds no matrix of one-hot labels; fetch the file again")
-    return labels  # type: ignore[no-any-return]
-
-
-def _test_index(path: Path) -> NDArray[np.int64]:
-    with reading(path):
-        index = np.loadtxt(path, dtype=np.int64, ndmin=1)
-        if index.ndim != 1 or np.unique(index).size != index.size or index.min() < 0:
-            raise ValueError("it must list each test node once")
-        return index
-
-
-def _adjacency(path: Path, n: int) -> sp.coo_array:
-    neighbours = read_pickle(path)
-    with reading(path):
-        counts = np.fromiter(map(len, neighbours.values()), dtype=np.int64)
-        if counts.sum() > path.stat().st_size:
-            raise ValueError("it lists one node's neighbours over and over")
-        ends = [neighbours.keys(), chain.from_iterable(neighbours.values())]
-        row, col = (np.array(list(nodes)) for nodes in ends)
-        for nodes in (row, col):
-            inside = nodes.dtype.kind == "i" and nodes.min() >= 0 and nodes.max() < n
-            if nodes.size and (nodes.ndim != 1 or not inside):
-                raise ValueError(f"it names nodes other than 0..{n - 1}")
-        places = np.repeat(row, counts).astype(np.int64), col.astype(np.int64)
-        return sp.coo_array((np.ones(col.size), places), shape=(n, n))
+    tx, allx, ty, ally, neighbours = (read_pickle(paths[part]) for part in PARTS[:-1])
+    with reading(paths["test.index"]):
+        test_index = np.loadtxt(paths["test.index"], dtype=np.uint64).astype(np.int64)
+    with reading(folder.folder):
+        known, n = len(ally), int(test_index.max()) + 1
+        features = np.zeros((n, allx.shape[1]), dtype=np.float32)
+        labels = np.zeros((n, ally.shape[1]))
+        features[:known], features[test_index] = allx.toarray(), tx.toarray()
+        labels[:known], labels[test_index] = ally, ty
+        row = np.repeat([*neighbours], [*map(len, neighbours.values())])
+        col = np.array([*chain.from_iterable(neighbours.values())])
+        adjacency = sp.coo_array((np.ones(col.size), (row, col)), shape=(n, n))
+    return features, labels.argmax(1), adjacency

@@ -1,6 +1,5 @@
 """Custom graphs, as a single file or in the file layout of the Graph Robustness Benchmark."""
 
-import io
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,8 @@ from robust_diffusion.data.files import (
     read_torch,
     reading,
 )
-from robust_diffusion.data.pickles import CONVERT, read_objects
 from robust_diffusion.data.split import split_by_degree
 from robust_diffusion.data.validate import (
-    SPLIT_NAMES,
     SPLITS,
     build_graph,
     check_edge_index,
@@ -34,7 +31,6 @@ from robust_diffusion.data.validate import (
     split_of,
 )
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.system.files import write_whole
 
 FILES = ("adj.npz", "features.npz", "labels.npz", "index.npz")
 
@@ -43,7 +39,6 @@ def load_grb(
     folder: DatasetFolder,
     *,
     split_seed: int | None = None,
-    doubles: bool = False,
     features: NDArray[np.generic] | None = None,
 ) -> Data:
     """Read `adj.npz`, `features.npz`, `labels.npz` and `index.npz`.
@@ -56,7 +51,6 @@ def load_grb(
         folder: Folder with the files.
         split_seed: Seed of a split drawn as in GRB, see `degree_split`; `None` for the split in
             the files.
-        doubles: See `build_graph`; only for graphs without published results.
         features: n x f array in place of `features.npz`, which is not read then.
     """
     names = [name for name in FILES if features is None or name != "features.npz"]
@@ -70,42 +64,10 @@ def load_grb(
         index, required = read_npz(paths["index.npz"]), ("train", "val", "test")
         pick(index, (f"index_{split}" for split in required), paths["index.npz"])
         splits = {split: index[key] for split in SPLITS if (key := f"index_{split}") in index}
-    graph = build_graph(adjacency, features, labels, splits, where=folder.folder, doubles=doubles)
+    graph = build_graph(adjacency, features, labels, splits, where=folder.folder)
     if split_seed is not None:
         split_by_degree(graph, split_seed, where=folder.folder)
-    folder.keep_hashes()
     return graph
-
-
-def write_grb(graph: Data, folder: Path, *, overwrite: bool = False) -> None:
-    """Write a graph in GRB's file layout, which `load_grb` reads.
-
-    In GRB, `Dataset(name="grb-cora", data_dir=folder, feat_norm="arctan")` reads any such folder.
-
-    Args:
-        graph: `Data` with x, y, edge_index and `index_<split>`; features should be raw.
-        folder: Folder of the files, created if it does not exist.
-        overwrite: Overwrite existing files.
-    """
-    there = [name for name in FILES if (folder / name).exists()]
-    if there and not overwrite:
-        raise ConfigError(
-            f"folder {folder}: holds {', '.join(there)}; name another one, or give --overwrite"
-        )
-    assert graph.edge_index is not None
-    row, col = graph.edge_index.numpy()
-    ones, size = np.ones(row.size, dtype=np.float32), (graph.num_nodes, graph.num_nodes)
-    # A matrix instead of an array, whose operators would have another meaning in GRB's code.
-    adjacency = sp.csr_matrix((ones, (row, col)), shape=size)
-    index = {key: graph[key].numpy() for key in (f"index_{s}" for s in SPLITS) if key in graph}
-    arrays = {"features": {"data": graph.x.numpy()}, "labels": {"data": graph.y.numpy()}}
-    content = io.BytesIO()
-    sp.save_npz(content, adjacency)
-    write_whole(folder / "adj.npz", content.getvalue(), option="folder")
-    for name, content_by_name in (arrays | {"index": index}).items():
-        content = io.BytesIO()
-        np.savez_compressed(content, **content_by_name)
-        write_whole(folder / f"{name}.npz", content.getvalue(), option="folder")
 
 
 Arrays = Mapping[str, Any]
@@ -118,6 +80,8 @@ _READ = (
     *(f"{kind}_{part}" for kind in ("adj", "attr") for part in ("indices", "indptr", "shape")),
 )
 """Names of the arrays that are read, except for those of a split."""
+
+CONVERT = "docs/formats.md has a snippet for {}"
 
 SNIPPETS = (".csv", ".edgelist", ".gml", ".gpickle", ".graphml", ".mat", ".pickle", ".pkl")
 """Formats that docs/formats.md converts."""
@@ -137,10 +101,8 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
       `test_hard`. Without a split, nodes are split by degree as in GRB. Nodes with label -1 are in
       no part.
 
-    Other arrays are listed in a warning, and never unpickled. A `.npz` file of the GraphData
-    collection (`adj_matrix`, `node_attr`, `node_label`) is also supported; if its sparse matrices
-    are pickled, they are read as plain data. A `.pt` file contains a dictionary of tensors, as
-    written by `torch.save(data.to_dict(), path)` from a PyG `Data`.
+    Other arrays are listed in a warning, and never unpickled. A `.pt` file contains a dictionary of
+    tensors, as written by `torch.save(data.to_dict(), path)` from a PyG `Data`.
 
     Args:
         path: Folder or file.
@@ -156,7 +118,7 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
         )
     path = Path(str(path))  # Hydra reads a file name such as 3 as a number
     if any((path / name).exists() for name in FILES):
-        return load_grb(LocalFolder(path), doubles=True)
+        return load_grb(LocalFolder(path))
     if path.is_dir() or path.suffix not in (".npz", ".pt"):
         kind = ".csv" if path.is_dir() and any(path.glob("*.csv")) else path.suffix
         remedy = CONVERT.format(kind if kind in SNIPPETS else "many formats")
@@ -167,7 +129,7 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
     adjacency, features, labels, members = read_graph(path)
     num_nodes = features.shape[0] if features.ndim else 0
     splits = split_of(members, num_nodes, where=f"{path}: ")
-    graph = build_graph(adjacency, features, labels, splits, where=path, doubles=True)
+    graph = build_graph(adjacency, features, labels, splits, where=path)
     return graph if splits else split_by_degree(graph, split_seed, where=path)
 
 
@@ -177,10 +139,10 @@ def read_graph(path: Path) -> tuple[sp.sparray, NDArray[Any], NDArray[Any], Arra
     Returns:
         Adjacency, dense features, labels, and all contents of the file by name.
     """
-    members = _read_tensors(path) if path.suffix == ".pt" else _read_arrays(path)
-    arrays = {
-        k: value for k, value in members.items() if isinstance(value, np.ndarray | sp.csr_array)
-    }
+    members = _read_tensors(path) if path.suffix == ".pt" else read_npz(path, skip_pickled=True)
+    arrays = {key: value for key, value in members.items() if isinstance(value, np.ndarray)}
+    if pickled := [key for key in _READ if key in arrays and arrays[key].dtype == object]:
+        raise DataError(f"{path}: {pickled[0]} is pickled; {CONVERT.format('.npz')}")
     name = _one_of(_FEATURES, arrays, path, "add features, such as node degrees, n x 1")
     sparse = name == "attr_data"
     features = dense(pick_csr(arrays, "attr", path), path) if sparse else arrays[name]
@@ -188,14 +150,6 @@ def read_graph(path: Path) -> tuple[sp.sparray, NDArray[Any], NDArray[Any], Arra
     adjacency = _adjacency(arrays, path, num_nodes=features.shape[0] if features.ndim else 0)
     log_unread(arrays, _READ, where=str(path))
     return adjacency, features, labels, members
-
-
-def _read_arrays(path: Path) -> dict[str, Any]:
-    """Read the members of an npz file; pickled sparse matrices become dense, except adjacencies."""
-    return {
-        key: dense(value, f"{path}: {key}") if sp.issparse(value) and key not in _EDGES else value
-        for key, value in read_objects(path, {*_READ, *SPLIT_NAMES}).items()
-    }
 
 
 def _read_tensors(path: Path) -> dict[str, Any]:
