@@ -326,6 +326,27 @@ def heterophily() -> Quotes:
     yield "{:.0f} to {:.1f} % on squirrel", [others.min(), others.max()]
 
 
+def auto() -> Quotes:
+    found = cells().query("attack == 'auto' and threat == 'white_box' and version == 10")
+    steps = [run["config"].get("attacks", {}).get("auto", {}) for run in found["record"]]
+    found = found.assign(steps=[of.get("num_steps") for of in steps])
+    keys = ["dataset", "variant", "model", "draw", "nodes", "edges"]
+    few, many = (found[found["steps"] == number].set_index(keys) for number in (120, 300))
+    both = few.join(many["accuracy"].rename("accuracy_more"), how="inner").sort_index(
+        level=keys[4:]
+    )
+    names = {"gcn_svd": "GCN-SVD", "appnp": "APPNP", "gpr_gnn": "GPRGNN"}
+    names |= {"elastic_gnn": "ElasticGNN"}
+    for (_, _, model, seed, nodes, edges), row in both.iterrows():
+        flags = ", ".join(f"`{flag}`" for flag in sorted(row["flags"])) or "-"
+        text = f"| {names[model]} | {nodes} × {edges} | {seed} | {{:.1f}} | {flags} | {{:.1f}} |"
+        yield text, [row["accuracy"], row["accuracy_more"]]
+    slow = both["flags"].map(lambda flags: "not_converged" in flags)
+    falls = both["accuracy"] - both["accuracy_more"] > 2
+    text = "{} of the {} without `not_converged` down by more than two points, and {} of the {}"
+    yield text, [falls[~slow].sum(), (~slow).sum(), falls[slow].sum(), slow.sum()]
+
+
 def newest(model: str, nodes: int) -> float:
     """What version 10 leaves of a model trained against injected nodes, on seed 0, in %."""
     found = rows("adversarial", model=f"{model}, adversary", draw=0, nodes=nodes, attack="auto")
@@ -520,6 +541,7 @@ DOCUMENTS: Mapping[str, tuple[Callable[[], Quotes], Sequence[str] | None]] = {
     "README.md": (readme, ["(3.12, 3.13:"]),
     "experiments/README.md": (experiments_readme, ["below 1 %", "95 % interval"]),
     "experiments/deviations.md": (citeseer, None),
+    "docs/auto.md": (auto, None),
     "docs/worst-cases.md": (worst_case_page, None),
     "docs/flags.md": (lambda: iter(()), ["0.2 of 3 edges"]),
     "docs/adversarial-training.md": (trained_against_flips, ["gain (95 % interval)"]),
