@@ -21,6 +21,9 @@ from robust_diffusion.errors import DataError
 
 log = logging.getLogger(__name__)
 
+FEWEST_STEPS = 1000
+"""Steps of float32 over the range of a feature below which it is refused."""
+
 SPLITS = ("train", "val", "test", "test_easy", "test_medium", "test_hard")
 
 
@@ -167,6 +170,16 @@ def _features(features: NDArray[np.generic], n: int, where: str | Path) -> Tenso
         raise DataError(
             f"{where}: features hold {bad.sum()} values that are not finite in float32, the first "
             f"({features[node, column]}) at node {node}, column {column}; replace them"
+        )
+    low, high = x.min(0), x.max(0)
+    size = np.maximum(np.abs(low), np.abs(high))
+    coarse = (high > low) & (high - low < FEWEST_STEPS * np.spacing(size))
+    # Values that float32 holds exactly lose nothing.
+    if coarse.any() and not np.array_equal(x[:, coarse], features[:, coarse]):
+        column = int(coarse.argmax())
+        raise DataError(
+            f"{where}: features of column {column} are {low[column]:g} to {high[column]:g}, which "
+            "float32 hardly tells apart; subtract their mean"
         )
     return torch.from_numpy(x)
 
