@@ -112,7 +112,7 @@ def test_bad_arrays_are_refused_in_one_line(changes: dict[str, Any], key: str) -
 
 def test_features_whose_offset_float32_cannot_hold_are_refused() -> None:
     stamps = 1.7e9 + 60.0 * np.arange(NUM_NODES)[:, None]
-    with pytest.raises(DataError, match="column 0 are [^\n]*subtract their mean"):
+    with pytest.raises(DataError, match=r"column 0 are [^\n]*subtract their mean"):
         build_graph(**raw_graph(features=stamps), where=WHERE)
     for kept in (stamps - stamps.mean(), stamps.astype(np.float32)):
         build_graph(**raw_graph(features=kept), where=WHERE)
