@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import AGIA, Budget, MetaGIA
-from robust_diffusion.attacks.injection.edges import Candidates, project
+from robust_diffusion.attacks.injection.candidate_edges import Candidates, project
 from tests.attacks import contract
 from tests.attacks.contract import graph, victim_and_task
 

@@ -21,8 +21,8 @@ from robust_diffusion.attacks import (
 from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.gradient_ascent import RULES, StepRule, climb
 from robust_diffusion.attacks.injection.base import STARTS
+from robust_diffusion.attacks.injection.candidate_edges import Candidates
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS
-from robust_diffusion.attacks.injection.edges import Candidates
 from robust_diffusion.attacks.losses import LOSSES
 from tests.attacks import contract
 from tests.attacks.contract import clean, graph, run, trained, victim_and_task

@@ -1,70 +1,123 @@
-"""Injection attacks that find the new nodes' features by gradient steps: FGSM, PGD, SPEIT."""
+"""Gradient ascent on the features of injected nodes, and its presets FGSM, PGD and SPEIT."""
 
-from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 from torch_geometric.utils import degree
 
 from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Task, Victim
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.feature_set import FeatureSet, feature_set
-from robust_diffusion.attacks.gradient_ascent import Adam, Ascent, Rule, Sign
-from robust_diffusion.attacks.injection.base import (
-    STARTS,
-    InjectionAttack,
-    StartName,
-    connect,
-    draw_targets,
-)
+from robust_diffusion.attacks.gradient_ascent import Ascent, StepRule
+from robust_diffusion.attacks.injection.base import STARTS, InjectionAttack, StartName, connect
+from robust_diffusion.attacks.injection.candidate_edges import Candidates, exchange
+from robust_diffusion.attacks.injection.edge_allocation import SHARINGS, SharingName
 from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.checks import NonNegative, Positive, Steps, validated
 from robust_diffusion.operators import AnyFeatures
 
 
-@validated("attacks.{self.name}")
-class FeatureAttack(InjectionAttack):
-    """An injection attack that finds the new nodes' features by gradient steps.
+class FeatureAscent(InjectionAttack):
+    """Injection by gradient ascent on the new nodes' features, batch by batch.
 
-    These attacks can trade harm for disguise: if `homophily` > 0, they maximise the loss plus
-    `homophily` times the mean similarity of an injected node and its neighbours (the harmonious
-    adversarial objective).
+    A batch gets edges and initial features, and steps raise the loss by its features while earlier
+    batches stay as they are. Between two fits, `choose` looks for better edges with the features
+    fixed. FGSM, PGD, SPEIT, TDGIA, AGIA, MetaGIA and GradientInjection are presets: they set the
+    attributes below, and override a method where a value does not say enough.
+
+    If `homophily` > 0, the attack trades harm for disguise: it maximises the loss plus `homophily`
+    times the mean similarity of an injected node and its neighbours (the harmonious adversarial
+    objective).
 
     Reference: eq. (HAO), Chen et al. 2022, arXiv:2202.08057.
 
     Attributes:
         start: Features to start from, as far as the limits allow.
+        edges: How the new nodes distribute their edges.
+        batch_ratio: Share of the injected nodes in one batch, in (0, 1].
         loss_cap: Cap on the cross-entropy of a target; `None` for no cap.
+        swap_ratio: Largest share of a batch's edges that `choose` exchanges, in (0, 1].
+        passes_to_choose: Forward passes of `choose`, roughly.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "feature_gradient"})
-    start: ClassVar[StartName] = "zero"
+    start: StartName = "zero"
+    edges: SharingName = "drawn"
+    batch_ratio: float = 1.0
     loss_cap: float | None = None
+    swap_ratio: float = 0.5
+    passes_to_choose: int = 3
 
     def __init__(
-        self,
-        *,
-        num_steps: Steps = 100,
-        homophily: NonNegative = 0.0,
-        loss: LossName = "cross_entropy",
+        self, steps: StepRule, *, num_steps: int, homophily: float = 0.0, num_rounds: int = 0
     ) -> None:
-        self.loss = loss
+        self.steps = steps
         self.num_steps = num_steps
         self.homophily = homophily
+        self.steps_per_fit = (num_steps,) * (1 + num_rounds)
+
+    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
+        """See `Attack`; every batch is fitted once, and again whenever its edges are reselected."""
+        batches = -(-budget.max_injected_nodes // self.batch_size(budget, num_targets))
+        rounds = len(self.steps_per_fit) - 1
+        return batches * (sum(self.steps_per_fit) + rounds * self.passes_to_choose) or None
+
+    def batch_size(self, budget: Budget, num_targets: int) -> int:
+        """Return the number of nodes in one batch, at least 1."""
+        return max(1, int(budget.max_injected_nodes * self.batch_ratio))
 
     def inject(
         self, victim: Victim, task: Task, budget: Budget, generator: Generator
     ) -> FeaturesAndEdges:
-        """Draw the edges, then fit the features."""
-        rows = draw_targets(task.targets, budget.injected_degrees, generator)
-        edges = connect(task.edge_index, rows, task.x.size(0))
-        start = STARTS[self.start](victim, task, rows, budget, generator)
-        new = self.fit(victim, task, start, task.x, edges, feature_set(budget))
-        return torch.cat([task.x, new]), edges
+        """Inject the nodes batch by batch."""
+        if "edge_gradient" in self.needs:
+            victim.check_edge_gradient()
+        x, edge_index, allowed = task.x, task.edge_index, self.feature_set(budget)
+        degrees, size = budget.injected_degrees, self.batch_size(budget, task.targets.numel())
+        for first in range(0, len(degrees), size):
+            batch = degrees[first : first + size]
+            rows = self.place(victim, task, (x, edge_index), batch, budget, generator)
+            new = self.initial(victim, task, rows, budget, generator)
+            for i, num_steps in enumerate(self.steps_per_fit):
+                if i:
+                    chosen = torch.stack([torch.isin(task.targets, row) for row in rows])
+                    moved = torch.cat([x, new])
+                    ends = Candidates(victim, task, moved, edge_index, len(rows), self.loss_cap)
+                    rows = [task.targets[row] for row in self.choose(ends, chosen)]
+                edges = connect(edge_index, rows, x.size(0))
+                new = self.fit(victim, task, new, x, edges, allowed, num_steps)
+            x, edge_index = torch.cat([x, new]), edges
+        return x, edge_index
+
+    def feature_set(self, budget: Budget) -> FeatureSet:
+        """Return the set of features whose relaxed variable the steps move."""
+        return feature_set(budget)
+
+    def place(
+        self,
+        victim: Victim,
+        task: Task,
+        graph: FeaturesAndEdges,
+        degrees: list[int],
+        budget: Budget,
+        generator: Generator,
+    ) -> list[Int[Tensor, "_"]]:
+        """Return the targets of each node of a batch, on the graph with the earlier batches."""
+        return SHARINGS[self.edges](victim, task, graph, degrees, generator)
+
+    def initial(
+        self, victim: Victim, task: Task, rows: list[Tensor], budget: Budget, generator: Generator
+    ) -> Float[Tensor, "k f"]:
+        """Return the relaxed features that the first fit starts from."""
+        return STARTS[self.start](victim, task, rows, budget, generator)
+
+    def choose(self, candidates: Candidates, chosen: Bool[Tensor, "k t"]) -> Bool[Tensor, "k t"]:
+        """Return better edges, without changing the number of edges of any new node."""
+        return exchange(candidates, chosen, self.swap_ratio)
 
     def fit(
         self,
@@ -74,8 +127,9 @@ class FeatureAttack(InjectionAttack):
         x: Float[Tensor, "n f"],
         edge_index: Int[Tensor, "2 e"],
         allowed: FeatureSet,
+        num_steps: int,
     ) -> Float[Tensor, "k f"]:
-        """Raise the loss by the features of the newest nodes."""
+        """Raise the objective by the features of the newest nodes."""
         disguise = self.disguise(x, edge_index, start.size(0))
         with_rows = victim.appending(x)
 
@@ -83,9 +137,9 @@ class FeatureAttack(InjectionAttack):
             new = allowed.exact(free)
             return self.objective(victim, task, with_rows(new), edge_index) + disguise(new)
 
-        rule = partial(self.rule, unit=allowed.unit)
+        rule = partial(self.steps.of, unit=allowed.unit)
         ascent = Ascent(allowed.clip(start), objective, rule, allowed.clip)
-        return allowed.exact(ascent.advance(self.num_steps))
+        return allowed.nearest(ascent.advance(num_steps))
 
     def objective(
         self, victim: Victim, task: Task, x: AnyFeatures, edge_index: Int[Tensor, "2 e"]
@@ -94,13 +148,9 @@ class FeatureAttack(InjectionAttack):
 
         An adaptive attack on a defence overrides it, to add the quantity that the defence checks.
         """
-        if self.loss == "cross_entropy":  # PyTorch's mean, since published results have its bits
+        if self.steps.loss == "cross_entropy":  # PyTorch's mean; published results have its bits
             return task.loss(victim(x, edge_index), cap=self.loss_cap)
-        return LOSSES[self.loss](victim(x, edge_index)[task.targets], task.labels).mean()
-
-    @abstractmethod
-    def rule(self, free: Tensor, unit: float = 1.0) -> Rule:
-        """Build the step rule for a variable of this unit."""
+        return LOSSES[self.steps.loss](victim(x, edge_index)[task.targets], task.labels).mean()
 
     def disguise(
         self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], num_new: int
@@ -113,46 +163,7 @@ class FeatureAttack(InjectionAttack):
 
 
 @validated("attacks.{self.name}")
-class AdamAttack(FeatureAttack):
-    """A `FeatureAttack` that takes Adam's steps; `learning_rate` is positive."""
-
-    def __init__(
-        self,
-        *,
-        learning_rate: Positive = 0.01,
-        num_steps: Steps = 100,
-        homophily: NonNegative = 0.0,
-        loss: LossName = "cross_entropy",
-    ) -> None:
-        super().__init__(num_steps=num_steps, homophily=homophily, loss=loss)
-        self.learning_rate = learning_rate
-
-    def rule(self, free: Tensor, unit: float = 1.0) -> Rule:
-        """Build Adam's step rule."""
-        return Adam(free, self.learning_rate, unit)
-
-
-@validated("attacks.{self.name}")
-class SignAttack(FeatureAttack):
-    """A `FeatureAttack` with steps of length `step_size` > 0 along the sign of the gradient."""
-
-    def __init__(
-        self,
-        *,
-        step_size: Positive = 0.01,
-        num_steps: Steps = 100,
-        homophily: NonNegative = 0.0,
-        loss: LossName = "cross_entropy",
-    ) -> None:
-        super().__init__(num_steps=num_steps, homophily=homophily, loss=loss)
-        self.step_size = step_size
-
-    def rule(self, free: Tensor, unit: float = 1.0) -> Rule:
-        """Build the rule of sign steps."""
-        return Sign(free, self.step_size, unit)
-
-
-class FGSM(SignAttack):
+class FGSM(FeatureAscent):
     """Fast gradient sign method on injected features: x <- clamp(x + step_size sign(grad loss)).
 
     Each new node gets edges to uniformly drawn, distinct target nodes. The features start midway
@@ -175,8 +186,19 @@ class FGSM(SignAttack):
 
     name = "fgsm"
 
+    def __init__(
+        self,
+        *,
+        step_size: Positive = 0.01,
+        num_steps: Steps = 100,
+        homophily: NonNegative = 0.0,
+        loss: LossName = "cross_entropy",
+    ) -> None:
+        steps = StepRule(loss=loss, rule="sign", step_size=step_size)
+        super().__init__(steps, num_steps=num_steps, homophily=homophily)
 
-class PGD(SignAttack):
+
+class PGD(FGSM):
     """Projected gradient descent on injected features: sign steps from a random start.
 
     It differs from `FGSM` in the start: the features are drawn from a normal distribution around
@@ -197,10 +219,11 @@ class PGD(SignAttack):
     """
 
     name = "pgd"
-    start: ClassVar[StartName] = "small_normal"
+    start = "small_normal"
 
 
-class SPEIT(AdamAttack):
+@validated("attacks.{self.name}")
+class SPEIT(FeatureAscent):
     """SPEIT: inject nodes at random targets, then raise the model's loss by their features.
 
     Each new node gets edges to uniformly drawn, distinct target nodes. The features start midway
@@ -221,6 +244,17 @@ class SPEIT(AdamAttack):
     """
 
     name = "speit"
+
+    def __init__(
+        self,
+        *,
+        learning_rate: Positive = 0.01,
+        num_steps: Steps = 100,
+        homophily: NonNegative = 0.0,
+        loss: LossName = "cross_entropy",
+    ) -> None:
+        steps = StepRule(loss=loss, step_size=learning_rate)
+        super().__init__(steps, num_steps=num_steps, homophily=homophily)
 
 
 def neighbourhood(

@@ -1,17 +1,16 @@
 """Injection by gradient steps, composed of a loss, a start, edges and a step rule."""
 
-from typing import ClassVar
-
 import torch
+from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import FeaturesAndEdges, Need, Task, Victim
+from robust_diffusion.attacks.base import FeaturesAndEdges, Task, Victim
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.feature_set import feature_set
+from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.gradient_ascent import RuleName, StepRule, climb
-from robust_diffusion.attacks.injection.base import STARTS, InjectionAttack, StartName, connect
-from robust_diffusion.attacks.injection.edge_allocation import BATCHES, SHARINGS, SharingName
-from robust_diffusion.attacks.injection.edges import Candidates, exchange
+from robust_diffusion.attacks.injection.base import StartName
+from robust_diffusion.attacks.injection.edge_allocation import BATCHES, SharingName
+from robust_diffusion.attacks.injection.features import FeatureAscent
 from robust_diffusion.attacks.losses import LossName
 from robust_diffusion.checks import Positive, SomeSteps, Steps, validated
 
@@ -20,7 +19,7 @@ ROUNDS = 4
 
 
 @validated("attacks.{self.name}")
-class GradientInjection(InjectionAttack):
+class GradientInjection(FeatureAscent):
     """Gradient steps on injected features, with configurable loss, start, steps and edges.
 
     The result has the features at which the model classifies the fewest targets correctly, over all
@@ -51,7 +50,7 @@ class GradientInjection(InjectionAttack):
     """
 
     name = "gradient_injection"
-    needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "feature_gradient"})
+    loss_cap = 4.0  # for the exchange of edges, as in MetaGIA
 
     def __init__(
         self,
@@ -64,17 +63,21 @@ class GradientInjection(InjectionAttack):
         num_steps: Steps = 120,
         restarts: SomeSteps = 1,
     ) -> None:
-        self.num_steps = num_steps
+        super().__init__(StepRule(loss=loss, rule=rule, step_size=step_size), num_steps=num_steps)
         self.restarts = restarts
         self.edges, self.start = edges, start
         if edges == "gradient":
             self.needs = self.needs | {"edge_gradient"}  # type: ignore[misc]
-        self.steps = StepRule(loss=loss, rule=rule, step_size=step_size)
+            most = range(num_steps + ROUNDS - 1, num_steps - 1, -1)
+            self.steps_per_fit = tuple(steps // ROUNDS for steps in most)
 
     def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
-        """See `Attack`; fewer if every target is misclassified before the end."""
-        batches = min(BATCHES.get(self.edges, 1), budget.max_injected_nodes)
-        return self.restarts * batches * self.num_steps or None
+        """See `FeatureAscent`; fewer if every target is misclassified before the end."""
+        return self.restarts * (super().expected_passes(budget, num_targets) or 0) or None
+
+    def batch_size(self, budget: Budget, num_targets: int) -> int:
+        """See `FeatureAscent`; here the sharing decides the number of batches."""
+        return max(1, -(-budget.max_injected_nodes // BATCHES.get(self.edges, 1)))
 
     def inject(
         self, victim: Victim, task: Task, budget: Budget, generator: Generator
@@ -85,37 +88,22 @@ class GradientInjection(InjectionAttack):
             with torch.no_grad():
                 return task.right(victim(*graph))
 
-        made = [self._once(victim, task, budget, generator) for _ in range(self.restarts)]
-        return min(made, key=right)
+        runs = [
+            super(GradientInjection, self).inject(victim, task, budget, generator)
+            for _ in range(self.restarts)
+        ]
+        return min(runs, key=right)
 
-    def _once(
-        self, victim: Victim, task: Task, budget: Budget, generator: Generator
-    ) -> FeaturesAndEdges:
-        x, edge_index, allowed = task.x, task.edge_index, feature_set(budget)
-        degrees = budget.injected_degrees
-        size = -(-len(degrees) // BATCHES.get(self.edges, 1))
-        for first in range(0, len(degrees), size):
-            batch = degrees[first : first + size]
-            rows = SHARINGS[self.edges](victim, task, (x, edge_index), batch, generator)
-            new = STARTS[self.start](victim, task, rows, budget, generator)
-            with_rows = victim.with_rows if x is task.x else victim.appending(x)
-            rounds = ROUNDS if self.edges == "gradient" else 1
-            if rounds > 1:
-                victim.check_edge_gradient()
-            for i in range(rounds):
-                edges = connect(edge_index, rows, x.size(0))
-                steps = self.num_steps // rounds + (i < self.num_steps % rounds)
-                new = climb(
-                    victim, task, with_rows, edges, new, self.steps, allowed, steps
-                ).features
-                if i < rounds - 1:
-                    rows = _exchanged(victim, task, rows, torch.cat([x, new]))
-            x, edge_index = torch.cat([x, new]), edges
-        return x, edge_index
-
-
-def _exchanged(victim: Victim, task: Task, rows: list[Tensor], x: Tensor) -> list[Tensor]:
-    """Exchange targets of low gradient for others, at each new node; see `MetaGIA`."""
-    chosen = torch.stack([torch.isin(task.targets, row) for row in rows])
-    candidates = Candidates(victim, task, x, task.edge_index, len(rows), loss_cap=4.0)
-    return [task.targets[row] for row in exchange(candidates, chosen, swap_ratio=0.5)]
+    def fit(
+        self,
+        victim: Victim,
+        task: Task,
+        start: Float[Tensor, "k f"],
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        allowed: FeatureSet,
+        num_steps: int,
+    ) -> Float[Tensor, "k f"]:
+        """Return the most harmful features of all steps."""
+        rows = victim.with_rows if x is task.x else victim.appending(x)
+        return climb(victim, task, rows, edge_index, start, self.steps, allowed, num_steps).features

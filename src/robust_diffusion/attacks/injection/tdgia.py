@@ -1,28 +1,29 @@
 """TDGIA, topological defective graph injection."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from robust_diffusion.attacks.base import FeaturesAndEdges, Task, Victim
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.feature_set import FeatureSet, feature_set
-from robust_diffusion.attacks.gradient_ascent import Ascent
-from robust_diffusion.attacks.injection.base import connect
+from robust_diffusion.attacks.gradient_ascent import StepRule
 from robust_diffusion.attacks.injection.edge_allocation import deal, defect_order
-from robust_diffusion.attacks.injection.features import AdamAttack
+from robust_diffusion.attacks.injection.features import FeatureAscent
 from robust_diffusion.checks import NonNegative, Positive, PositiveShare, Steps, validated
+from robust_diffusion.operators import AnyFeatures
 
 _Variant = Literal["strict", "grb"]
 
 
 @validated("attacks.{self.name}")
-class TDGIA(AdamAttack):
+class TDGIA(FeatureAscent):
     """TDGIA: inject nodes in batches at topologically defective targets, then fit features.
 
     Each batch is joined to the targets with the highest score 0.9 s / d + 0.1 s / sqrt(d m). Here d
@@ -65,7 +66,8 @@ class TDGIA(AdamAttack):
         variant: _Variant = "strict",
         homophily: NonNegative = 0.0,
     ) -> None:
-        super().__init__(learning_rate=learning_rate, num_steps=num_steps, homophily=homophily)
+        steps = StepRule(loss="cross_entropy", step_size=learning_rate)
+        super().__init__(steps, num_steps=num_steps, homophily=homophily)
         self.variant = variant
         self.batch_ratio = batch_ratio
 
@@ -74,67 +76,67 @@ class TDGIA(AdamAttack):
         """See `Attack`; the sine map fits the limits whatever their distance."""
         return super().unread(options) | {"budget.scale_steps"}
 
-    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
-        """See `Attack`."""
-        batches = -(-budget.max_injected_nodes // self._batch(budget))
-        return batches * self.num_steps or None
+    def feature_set(self, budget: Budget) -> FeatureSet:
+        """Return the features as a sine of angles, which the steps move."""
+        return Sine(*budget.limits, feature_set(budget), self.variant)
 
-    def _batch(self, budget: Budget) -> int:
-        return max(1, int(budget.max_injected_nodes * self.batch_ratio))
-
-    def inject(
-        self, victim: Victim, task: Task, budget: Budget, generator: Generator
-    ) -> FeaturesAndEdges:
-        """Select the targets of each batch, then fit its features."""
-        x, edge_index, batch = task.x, task.edge_index, self._batch(budget)
-        all_degrees = budget.injected_degrees
-        for start in range(0, len(all_degrees), batch):
-            degrees = all_degrees[start : start + batch]
-            order = defect_order(
-                victim, task, (x, edge_index), sum(degrees), max(all_degrees), generator
-            )
-            edge_index = connect(edge_index, self._deal(order, degrees), x.size(0))
-            angle = torch.randn(
-                len(degrees), x.size(1), generator=generator, dtype=torch.float32
-            ).to(x)
-            new = self._fit_features(angle, victim, task, x, edge_index, feature_set(budget))
-            x = torch.cat([x, new])
-        return x, edge_index
-
-    def _deal(self, order: Tensor, degrees: list[int]) -> list[Tensor]:
-        """Deal the ordered targets out to the new nodes."""
+    def place(
+        self,
+        victim: Victim,
+        task: Task,
+        graph: FeaturesAndEdges,
+        degrees: list[int],
+        budget: Budget,
+        generator: Generator,
+    ) -> list[Int[Tensor, "_"]]:
+        """Deal the most defective targets out to the new nodes."""
+        most = max(budget.injected_degrees)
+        order = defect_order(victim, task, graph, sum(degrees), most, generator)
         if self.variant == "strict":
             return deal(order, degrees)
         # GRB deals the list out once; nodes after its end get no edge.
         ends = list(accumulate(degrees))
         return [order[end - count : end] for end, count in zip(ends, degrees, strict=True)]
 
-    def _fit_features(
-        self,
-        start: Tensor,
-        victim: Victim,
-        task: Task,
-        x: Tensor,
-        edge_index: Tensor,
-        allowed: FeatureSet,
+    def initial(
+        self, victim: Victim, task: Task, rows: list[Tensor], budget: Budget, generator: Generator
     ) -> Float[Tensor, "k f"]:
-        low, high = allowed.low, allowed.high
-        strict = self.variant == "strict"
-        centre: float = (low + high) / 2 if strict else 0.0
-        radius: float = (high - low) / 2 if strict else high
-        labels, disguise = task.labels, self.disguise(x, edge_index, start.size(0))
-        with_rows = victim.appending(x)
+        """Draw the angles."""
+        shape = len(rows), task.x.size(1)
+        return torch.randn(*shape, generator=generator, dtype=torch.float32).to(task.x)
 
-        def features(angle: Tensor) -> Tensor:
-            return centre + radius * torch.sin(angle)
+    def objective(
+        self, victim: Victim, task: Task, x: AnyFeatures, edge_index: Int[Tensor, "2 e"]
+    ) -> Float[Tensor, ""]:
+        """Compute -relu(4 - cross-entropy)^2, averaged over the targets."""
+        logits = victim(x, edge_index)[task.targets]
+        margin = self.MARGIN - F.cross_entropy(logits, task.labels, reduction="none")
+        return -F.relu(margin).square().mean()
 
-        def objective(angle: Tensor) -> Tensor:
-            new = allowed.exact(features(angle))
-            logits = victim(with_rows(new), edge_index)[task.targets]
-            margin = self.MARGIN - F.cross_entropy(logits, labels, reduction="none")
-            return disguise(new) - F.relu(margin).square().mean()
 
-        ascent = Ascent(start, objective, self.rule)
-        new = features(ascent.advance(self.num_steps))
+@dataclass(frozen=True, eq=False)
+class Sine(FeatureSet):
+    """Allowed features as a sine of angles, which have no limits."""
+
+    allowed: FeatureSet
+    variant: _Variant
+
+    def clip(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
+        """Return the angles as they are."""
+        return x
+
+    def exact(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
+        """Return the features of these angles, with a gradient."""
+        return self.allowed.exact(self._sine(x))
+
+    def nearest(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
+        """Return the features of these angles, within the limits unless the variant is GRB's."""
+        new = self._sine(x)
         # centre + radius can round above the limit.
-        return allowed.exact(allowed.clip(new) if strict else new)
+        return self.allowed.nearest(self.allowed.clip(new) if self.variant == "strict" else new)
+
+    def _sine(self, angle: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
+        strict = self.variant == "strict"
+        centre: float = (self.low + self.high) / 2 if strict else 0.0
+        radius: float = (self.high - self.low) / 2 if strict else self.high
+        return centre + radius * torch.sin(angle)
