@@ -32,7 +32,7 @@ def white_box(repeat: int) -> dict[str, Any]:
     def run(model: torch.nn.Module, backend: str) -> None:
         set_backend(backend)
         victim = Victim(model, graph.x, graph.edge_index)
-        task = truth.attacker_view(victim, knows_labels=False)
+        task = truth.attacker_view(victim, "predictions")
         attack(victim, task, BUDGET, torch.Generator().manual_seed(0))
 
     small = network(datamodule, ONE_STEP).eval()
@@ -63,7 +63,7 @@ def auto(repeat: int) -> dict[str, Any]:
     def run(name: str) -> None:
         generator = torch.Generator().manual_seed(0)
         victim = Victim(model, graph.x, graph.edge_index)
-        task = truth.attacker_view(victim, knows_labels=True)
+        task = truth.attacker_view(victim, "labels")
         attacked = attacks[name](victim, task, BUDGET, generator)
         accuracy[name] = truth.accuracy(victim.predict(attacked))
 
@@ -85,7 +85,7 @@ def rows(repeat: int) -> dict[str, Any]:
 
     def run() -> None:
         victim = Victim(model, graph.x, graph.edge_index)
-        task = truth.attacker_view(victim, knows_labels=False)
+        task = truth.attacker_view(victim, "predictions")
         attack(victim, task, budget, torch.Generator().manual_seed(0))
 
     def put_together() -> None:

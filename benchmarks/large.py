@@ -87,7 +87,7 @@ def _measured(datamodule: GraphDataModule, given: argparse.Namespace) -> dict[st
     graph, targets = datamodule.graph, datamodule.target_nodes
     budget = Budget(max(50, targets.numel() // 200), EDGES_PER_NODE).resolve(graph.x)
     attacked_model = Victim(surrogate, graph.x, graph.edge_index)
-    task = Task(graph, targets, graph.y).attacker_view(attacked_model, knows_labels=False)
+    task = Task(graph, targets, graph.y).attacker_view(attacked_model, "predictions")
     generator = torch.Generator().manual_seed(0)
     attacked = SPEIT(num_steps=given.steps)(attacked_model, task, budget, generator)
     clock(f"SPEIT, {given.steps} steps")

@@ -127,7 +127,8 @@ def _command(record: Record, outputs: Path) -> list[str]:
     threat = record["config"].get("threat") or {}
     # The default was once the victim's random state; a run without attacks does not read it.
     if threat.get("surrogates") and record["config"].get("attacks") != {}:
-        overrides.setdefault("threat.seeding", threat.get("seeding", "cell"))
+        by_name = threat.get("seeding") == "name"
+        overrides.setdefault("threat.seeding", "name" if by_name else "run")
     # Only this run, not the sweep of its experiment.
     overrides |= {"hydra.mode": "RUN", "logger": "none", "paths.outputs": str(outputs)}
     overrides["threads"] = str(record["config"]["threads"])

@@ -23,8 +23,8 @@ Found on AMD's Zen 5, and in parts on an emulated Haswell of Intel's.
 """
 
 CELLS = (
-    ["flow=heat,beltrami,p_laplacian", "fidelity=paper,released", "threat.seeding=cell"],
-    ["model=mlp,gat,appnp,robust_gcn,gnn_guard,gcn_svd,beltrami_guard", "threat.seeding=cell"],
+    ["flow=heat,beltrami,p_laplacian", "fidelity=paper,released", "threat.seeding=run"],
+    ["model=mlp,gat,appnp,robust_gcn,gnn_guard,gcn_svd,beltrami_guard", "threat.seeding=run"],
 )
 
 

@@ -259,7 +259,7 @@ def test_a_cell_is_run_again_with_the_edge_values_and_arithmetic_that_it_had(
     assert "fidelity.edge_values=ones" in command(record, tmp_path)
     assert not any("seeding" in given for given in command(record, tmp_path))
     record["config"]["threat"] = {"surrogates": {"gcn": {}}}
-    assert "threat.seeding=cell" in command(record, tmp_path)
+    assert "threat.seeding=run" in command(record, tmp_path)
     record["overrides"] = {"data.normalize": "null", "flow@model.flow": "heat"}
     assert {"++data.normalize=null", "flow@model.flow=heat"} < {*command(record, tmp_path)}
     for variable, value in PORTABLE.items():

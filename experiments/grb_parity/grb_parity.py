@@ -316,7 +316,7 @@ def by_ours(known: Known, attack: Attack) -> dict[str, Any]:
     started = time.perf_counter()
     victim = Victim(known.judge, graph.x, graph.edge_index)
     truth = Task(graph, known.datamodule.target_nodes, graph.y)
-    task = truth.attacker_view(victim, knows_labels=False)
+    task = truth.attacker_view(victim, "predictions")
     perturbed = attack(victim, task, known.budget, generator)
     return outcome(known, perturbed, time.perf_counter() - started)
 

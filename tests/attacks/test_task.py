@@ -8,6 +8,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Task
 from robust_diffusion.attacks.base import gradient
+from robust_diffusion.attacks.task import Knowledge
 from robust_diffusion.models.victim import Victim
 
 X = torch.tensor([[0.0, 2.0], [1.0, 0.0], [3.0, 5.0]])
@@ -20,18 +21,16 @@ def double(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> 
 
 
 @pytest.mark.parametrize(
-    ("labels", "knows_labels", "known"),
+    ("labels", "knows", "known"),
     [
-        ([0, 1, 0], False, [1, 0, 1]),
-        ([0, 1, 0], True, [0, 1, 0]),
-        ([0, -1, -1], True, [0, 0, 1]),  # the model predicts unknown classes
+        ([0, 1, 0], "predictions", [1, 0, 1]),
+        ([0, 1, 0], "labels", [0, 1, 0]),
+        ([0, -1, -1], "labels", [0, 0, 1]),  # the model predicts unknown classes
     ],
 )
-def test_attacker_view_classes(labels: list[int], knows_labels: bool, known: list[int]) -> None:
+def test_attacker_view_classes(labels: list[int], knows: Knowledge, known: list[int]) -> None:
     victim = Victim(double, X, GRAPH.edge_index)
-    view = Task(GRAPH, TARGETS, torch.tensor(labels)).attacker_view(
-        victim, knows_labels=knows_labels
-    )
+    view = Task(GRAPH, TARGETS, torch.tensor(labels)).attacker_view(victim, knows)
     assert view.all_labels.tolist() == known
     assert "y" not in view.graph
     assert view.x is not GRAPH.x
@@ -42,7 +41,7 @@ def test_attacker_view_poisoning() -> None:
     graph.index_train = torch.tensor([1])
     victim = Victim(double, X, GRAPH.edge_index)
     view = Task(graph, TARGETS, torch.tensor([0, 1, 0]), poisons=True).attacker_view(
-        victim, knows_labels=False
+        victim, "predictions"
     )
     assert view.all_labels.tolist() == [1, 1, 1]  # that of the train node, and predictions
     assert view.targets.tolist() == [0, 1, 2]

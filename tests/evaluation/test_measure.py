@@ -13,7 +13,7 @@ from robust_diffusion import Budget, RobustnessReport, evaluate, fit
 from robust_diffusion.attacks import GRBCD, PGD, PRBCD, AutoInjection, Task
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.injection import auto
-from robust_diffusion.evaluation import evaluate_model
+from robust_diffusion.evaluation import WhiteBox, evaluate_model
 from robust_diffusion.evaluation.flags import AttackResult
 from robust_diffusion.evaluation.measure import Bench, measure
 from robust_diffusion.evaluation.saved_graphs import measured_again
@@ -136,7 +136,8 @@ def attack(folder: Path) -> AttackResult:
     data = graph()
     task = Task(data, data.index_test, data.y)
     victim = Victim(trained(), data.x, data.edge_index)
-    bench = Bench(budget=Budget(12, 12, (-0.94, 0.94)), cache=ArtifactStore(folder))
+    budget, cache = Budget(12, 12, (-0.94, 0.94)), ArtifactStore(folder)
+    bench = Bench(budget=budget, threat=WhiteBox(), cache=cache)
     return measure(victim, task, AutoInjection(num_steps=2), bench)
 
 

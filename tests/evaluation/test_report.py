@@ -60,7 +60,7 @@ REPORT = RobustnessReport(
     budget=Budget(2, 3, (-1.0, 1.0)),
     num_targets=40,
     threat="white_box",
-    labels="true",
+    attacker_knows="labels",
     seed=1,
     dataset="cora",
     weights="0a",
@@ -183,7 +183,8 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     assert transferred["flags"] == [asdict(FLAG)]
     assert transferred["spent"]["injected_nodes"] == 1
     assert control["part_accuracy"] == {"part": 0.25}
-    given = {"dataset": "cora", "weights": "0a", "seed": 1, "labels": "true", "threat": "white_box"}
+    given = {"dataset": "cora", "weights": "0a", "seed": 1}
+    given |= {"attacker_knows": "labels", "threat": "white_box"}
     assert record.items() >= given.items()
     found = Data.from_dict(load_file(folder / "graph-random.safetensors"))
     expected = GRAPH.to_data()
@@ -224,13 +225,14 @@ def test_saving_over_a_report_removes_its_graphs_alone(tmp_path: Path) -> None:
     [
         ("clean_accuracy", [1.5, -3, float("nan"), True, 10**400, "1e+400", "0.5", None]),
         *(("model", ["x" * 1000, 3, "\ud800"]), ("threat", ["none", 10**400])),
-        *(("seed", [-1, 2**32, 10**400, 1.5, True]), ("labels", ["none"]), ("num_targets", [41])),
+        ("seed", [-1, 2**32, 10**400, 1.5, True]),
+        *(("attacker_knows", ["none"]), ("num_targets", [41])),
         ("budget", [{"nodes": 3}, LIMITS | {"max_injected_nodes": "2"}, 3]),
         ("budget", [LIMITS | {"feature_limits": None}, LIMITS | {"max_injected_nodes": -1}]),
         *(("flags", [[{"code": "odd", "detail": ""}]]), ("attacks", [[], [3]])),
         *(("attacks.name", ["random", "clean", "\ud800"]), ("attacks.kind", ["poison"])),
         *(("attacks.accuracy", [-0.1, 10**400]), ("attacks.trace", [[[1, 0.1, 50]], []])),
-        *(("attacks.part_accuracy", [{"part": 25}]), ("attacks.labels", [""])),
+        *(("attacks.part_accuracy", [{"part": 25}]), ("attacks.attacker_knows", [""])),
         ("attacks.given_up", [{"part": 3}, ["part"]]),
         *(("attacks.spent", [3]), ("attacks.seconds", ["long"])),
     ],

@@ -1,16 +1,20 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
 from torch import nn
 
+from robust_diffusion.attacks.task import Knowledge
+from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import BlackBox, WhiteBox
 from robust_diffusion.evaluation.load import ModelTraining, Recipe
-from robust_diffusion.evaluation.threat import TrainedModel
+from robust_diffusion.evaluation.threat import OpenThreat, TrainedModel, threat_model
 from robust_diffusion.flows import Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GAT, GCNSVD, GNNGuard, GraphPDE
@@ -32,10 +36,10 @@ def trained(model: nn.Module, state: str = "state") -> TrainedModel:
 @pytest.mark.parametrize(
     ("surrogates", "options", "key"),
     [
-        ({}, {}, "surrogate="),
+        ({}, {}, "surrogates: expected"),
         ({"gcn": gcn, "../x": gcn}, {}, "surrogates="),
         ({"victim": gcn}, {}, "surrogates=victim"),
-        ({"gcn": gcn}, {"labels": "wrong"}, "threat.labels="),
+        ({"gcn": gcn}, {"attacker_knows": "wrong"}, "threat.attacker_knows="),
         ({"gcn": gcn}, {"seeding": "wrong"}, "threat.seeding="),
     ],
 )
@@ -45,6 +49,15 @@ def test_a_threat_that_cannot_be(make_fit: Make, surrogates: Any, options: Any, 
 
 
 X, EDGES = torch.rand(3, 4), torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
+
+
+@pytest.mark.parametrize("name", get_args(OpenThreat))
+@pytest.mark.parametrize("knows", get_args(Knowledge))
+def test_threat_model_is_that_of_conf(name: OpenThreat, knows: Knowledge) -> None:
+    options = OmegaConf.load(CONFIG_DIR / "threat" / f"{name}.yaml")
+    configured = instantiate(options, attacker_knows=knows)
+    assert vars(threat_model(name, knows)) == vars(configured)
+    assert type(configured) is WhiteBox
 
 
 @pytest.mark.parametrize("adjoint", [True, False])

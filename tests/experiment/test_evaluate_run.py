@@ -186,7 +186,7 @@ def test_no_surrogate_of_the_victims_architecture_is_the_victim(run: Run, make_f
     result = run(**alone)
     assert result.same_weights == []
     assert result.files["speit"] != run(**alone, seed=1).files["speit"]
-    old = BlackBox({"gcn": gcn}, make_fit(), seeding="cell")
+    old = BlackBox({"gcn": gcn}, make_fit(), seeding="run")
     assert run(**alone, threat=old).same_weights == ["gcn"]
 
 

@@ -66,7 +66,7 @@ def test_the_victim_is_trained_from_scratch_on_the_attacked_graph_and_tested_the
     assert not torch.equal(attack.task.all_labels, graph.y)
     knowing = Kept()
     run(
-        threat=Poisoning({"gcn": gcn}, make_fit(max_epochs=30), labels="true"),
+        threat=Poisoning({"gcn": gcn}, make_fit(max_epochs=30), attacker_knows="labels"),
         attacks={"kept": knowing},
     )
     assert torch.equal(knowing.task.all_labels, graph.y)

@@ -108,7 +108,7 @@ def test_an_attack_reads_labels_or_their_setting_is_refused(name: str) -> None:
         Data(x=graph.x, edge_index=graph.edge_index, y=y) for y in (predicted, predicted.roll(1))
     ]
     results = [attacked(name, data=of) for of in told]
-    read = "threat.labels" not in contract.attack_class(name).unread({})
+    read = "threat.attacker_knows" not in contract.attack_class(name).unread({})
     assert read == (not same(*results))
 
 
@@ -196,11 +196,12 @@ def refusal(compose: Compose, *options: str) -> str:
 
 
 WITHOUT = {
-    "attack=none": "budget.max_injected_nodes=3 threat=white_box threat.labels=true surrogate=[gat]"
-    " threat.fit.max_epochs=3 dataset.budget.max_injected_nodes=3 fidelity.tdgia=grb",
+    "attack=none": "budget.max_injected_nodes=3 threat=white_box threat.attacker_knows=labels"
+    " surrogate=[gat] threat.fit.max_epochs=3 dataset.budget.max_injected_nodes=3"
+    " fidelity.tdgia=grb",
     "attack=[speit]": "budget.edge_ratio=0.1",
     "attack=[prbcd]": "budget.max_injected_nodes=3",
-    "attack=[auto]": "threat.labels=true",
+    "attack=[auto]": "threat.attacker_knows=labels",
     "flow=dragon": "solver=rk4 solver.method=euler",
     "model=mlp": "flow=heat solver=rk4 fidelity.num_steps=1",
 }
@@ -218,9 +219,9 @@ def test_a_run_refuses_what_it_does_not_read(compose: Compose, option: str) -> N
 @pytest.mark.parametrize(
     "taken",
     [
-        ("attack=[speit]", "threat.labels=true", "budget.max_injected_edges=9"),
+        ("attack=[speit]", "threat.attacker_knows=labels", "budget.max_injected_edges=9"),
         ("attack=[speit,prbcd]", "budget.edge_ratio=0.1", "budget.max_injected_nodes=3"),
-        ("attack=[random,speit]", "threat.labels=true"),
+        ("attack=[random,speit]", "threat.attacker_knows=labels"),
         ("attack=[pgd_modification]", "budget.epsilon=0.1", "budget.feature_limits=[0,1]"),
         ("attack=none", "adversary=injection", "budget.feature_limits=[0,1]"),
         ("attack=none", "timing=none", "certificate=none", "fidelity=released", "difficulty=hard"),
@@ -248,7 +249,7 @@ def test_a_sweep_refuses_what_none_of_its_runs_reads(cli: Cli) -> None:
     [
         ("evaluate --each=2", "attack=tdgia"),
         ("evaluate --each=2", "budget.max_injected_nodes=3"),
-        ("evaluate --each=2", "threat.labels=true"),
+        ("evaluate --each=2", "threat.attacker_knows=labels"),
         ("evaluate model=own.Class", "solver=rk4"),
         ("evaluate model=own.Class", "fidelity=released"),
         ("evaluate model=gcn", "budget.edge_ratio=0.1"),

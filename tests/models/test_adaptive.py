@@ -48,7 +48,7 @@ def accuracy_under_attack(judge: Victim, seen: Victim) -> float:
     """Accuracy of a victim on graphs that were made by the gradients of one of its forms."""
     attack = GradientInjection(start="uniform", loss="masked", num_steps=30)
     truth, budget = Task(GRAPH, GRAPH.index_test, GRAPH.y), Budget(10, 10, (-0.94, 0.94))
-    view = truth.attacker_view(seen, knows_labels=False)
+    view = truth.attacker_view(seen, "predictions")
     torch.manual_seed(0)
     made = attack(seen, view, budget, torch.Generator().manual_seed(0))
     with torch.no_grad():

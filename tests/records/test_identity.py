@@ -17,7 +17,7 @@ CONFIG: dict[str, Any] = {
     "training": {"max_epochs": 5, "progress_bar": True, "trainer": {"devices": 1}},
     "attacks": {"speit": {"steps": 3}},
     "budget": {"max_injected_nodes": 3},
-    "threat": {"surrogates": {"appnp": {"num_layers": 3}}, "labels": "predicted"},
+    "threat": {"surrogates": {"appnp": {"num_layers": 3}}, "attacker_knows": "predictions"},
     "threads": 1,
     # These only feed the parts above.
     "dataset": {"name": "cora"},
@@ -58,7 +58,8 @@ training.max_epochs=6 training.trainer.devices=2 data.name=pubmed data.edge_valu
 data.source.folder.path=other attacks.speit.steps=4 budget.max_injected_nodes=4
 budget.features=binary budget.max_words=5
 data.transductive=true
-threat.labels=true threat.surrogates.appnp.variant=grb callbacks={swa:{}} timing={'on':{cpu:here}}
+threat.attacker_knows=labels threat.surrogates.appnp.variant=grb
+callbacks={swa:{}} timing={'on':{cpu:here}}
 model.flow.key=1 model.root=1 data.source.root=/mine threat.surrogates.appnp.progress_bar=1
 """
 """The last line has names that are ignored elsewhere."""
@@ -103,6 +104,10 @@ def test_an_option_that_no_longer_exists_counts_as_published() -> None:
         run_id(changed("training.trainer", trainer | more)) for more in ({}, {"strategy": "auto"})
     )
     assert now == published
+    for words in (("predictions", "predicted", "name", "name"), ("labels", True, "run", "cell")):
+        threat = {"attacker_knows": words[0], "seeding": words[2]}
+        then = {"labels": words[1], "seeding": words[3]}
+        assert run_id(CONFIG | {"threat": threat}) == run_id(CONFIG | {"threat": then})
 
 
 @pytest.mark.slow

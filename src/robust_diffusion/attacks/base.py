@@ -240,7 +240,7 @@ class Attack(ABC):
             limits |= {"feature_limits", "node_ratio", "epsilon"}
         keys = {f"budget.{limit}" for limit in limits}
         if cls.is_worst_case or "predictions" not in cls.needs:
-            keys.add("threat.labels")
+            keys.add("threat.attacker_knows")
         if not (cls.is_worst_case or cls.needs):  # the model is never evaluated
             keys |= {"threat.adjoint", "threat.gradient"}
         return frozenset(keys)

@@ -1,7 +1,7 @@
 """A task: all that an attack may know about a graph and its goal."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,9 @@ from robust_diffusion.errors import ConfigError
 
 if TYPE_CHECKING:
     from robust_diffusion.models.victim import Victim
+
+Knowledge = Literal["predictions", "labels"]
+"""Classes that an attacker uses: those that the attacked model predicts, or the true ones."""
 
 
 def accuracy(predicted: Any, labels: Any) -> float:
@@ -101,14 +104,14 @@ class Task:
         losses = F.cross_entropy(logits[self.targets], self.labels, reduction="none")
         return losses.clamp_max(cap).mean()
 
-    def attacker_view(self, victim: "Victim", *, knows_labels: bool) -> "Task":
+    def attacker_view(self, victim: "Victim", attacker_knows: Knowledge) -> "Task":
         """Return what the attacker of a victim knows, on the victim's device, as a copy.
 
-        This is the graph, and the classes that the victim predicts, or the true ones if
-        `knows_labels`. A poisoning attacker also knows the classes of the train nodes.
+        This is the graph and the classes that the attacker knows. A poisoning attacker also knows
+        those of the train nodes.
         """
         y = self.all_labels
-        known = (y >= 0) & knows_labels
+        known = (y >= 0) & (attacker_knows == "labels")
         graph = Data(x=self.x.clone(), edge_index=self.edge_index.clone())
         if self.poisons:
             graph.index_train = self.graph["index_train"].clone()

@@ -25,13 +25,13 @@ TEST_GRAPH = frozenset(["data.difficulty", "data.name", "data.normalize", "data.
 READ = TEST_GRAPH | frozenset(
     [
         *("attack", "attacks", "budget", "dataset", "difficulty", "download", "fidelity", "flow"),
-        *("model", "paths", "scale", "seed", "solver", "threat.labels", "threat.name"),
+        *("model", "paths", "scale", "seed", "solver", "threat.attacker_knows", "threat.name"),
     ]
 )
 """Config keys that the command reads, all below a key or a single one."""
 
 
-ATTACKED = frozenset(["attack", "attacks", "budget", "threat.labels", "threat.name"])
+ATTACKED = frozenset(["attack", "attacks", "budget", "threat.attacker_knows", "threat.name"])
 """Those that belong to the attacks."""
 
 
@@ -82,7 +82,7 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         datamodule,
         budget=instantiate(cfg.budget),
         attacks={name: instantiate(options) for name, options in cfg.attacks.items()},
-        attacker_knows="labels" if instantiate(cfg.threat).labels == "true" else "predictions",
+        attacker_knows=cfg.threat.attacker_knows,
         threat=threat,
         seed=cfg.seed,
         store=cfg.paths.store,
@@ -105,8 +105,8 @@ def _parser() -> argparse.ArgumentParser:
         nargs="*",
         metavar="key=value",
         help="checkpoint=weights.safetensors (or .pt, .ckpt), model=..., and overrides such as "
-        "dataset=custom dataset.source.path=graph.npz attack=[auto,pgd] threat.labels=true; "
-        "+data.normalize=null leaves the features as they are",
+        "dataset=custom dataset.source.path=graph.npz attack=[auto,pgd] "
+        "threat.attacker_knows=labels; +data.normalize=null leaves the features as they are",
     )
     add_config_dir(parser)
     parser.add_argument(

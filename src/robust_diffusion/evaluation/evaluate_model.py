@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, Task
 from robust_diffusion.attacks.named import build_attack
+from robust_diffusion.attacks.task import Knowledge
 from robust_diffusion.checks import Count, Seed, check_name, validated
 from robust_diffusion.data.validate import Served, checked_graph, node_index
 from robust_diffusion.errors import ConfigError
@@ -25,15 +26,18 @@ from robust_diffusion.evaluation.measure import (
     victim_flags,
 )
 from robust_diffusion.evaluation.report import AttackReport, RobustnessReport
-from robust_diffusion.evaluation.threat import OWN_NAMES, Labels
+from robust_diffusion.evaluation.threat import (
+    OWN_NAMES,
+    OpenThreat,
+    ThreatModel,
+    ThreatName,
+    threat_model,
+)
 from robust_diffusion.models.modules import copy_of, device_of, dtype_of, own_context
 from robust_diffusion.models.victim import Victim, sorted_by, sorted_row
 from robust_diffusion.records.content import object_key
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
-
-Threat = Literal["white_box", "adaptive", "black_box"]
-Knowledge = Literal["predictions", "labels"]
 
 PROBABILITIES = "the model returns probabilities, attacked through their logarithm; return logits"
 
@@ -70,7 +74,7 @@ def evaluate(
     attacks: str | Attack | Sequence[str | Attack] | Mapping[str, str | Attack] = "auto",
     targets: Any = "test",
     attacker_knows: Knowledge = "predictions",
-    threat: Threat = "white_box",
+    threat: ThreatName = "white_box",
     surrogates: Sequence[nn.Module] | Mapping[str, nn.Module] = (),
     seed: Seed = 0,
     seeds: Count = 1,
@@ -106,7 +110,7 @@ def evaluate(
             dictionary of either with custom names.
         targets: Nodes under attack: test, val, train or all; a boolean mask; or node numbers.
         attacker_knows: Classes of the targets that the attacker uses: the model's `predictions` or
-            the true `labels`; `threat.labels` on the command line. `auto` always uses the labels.
+            the true `labels`. `auto` always uses the labels.
         threat: Model that the attacks differentiate: the model itself (white_box), its adaptive
             form (adaptive), or only the surrogates (black_box).
         surrogates: Trained models on which the attacks are crafted as well, and then transferred.
@@ -129,17 +133,18 @@ def evaluate(
     by_name = attacks_of(attacks)
     grows = _injects(by_name)
     victim, task, source = probed(model, data, targets, device, seed=seed, grows=grows)
+    named = surrogates_of(surrogates)
     bench = Bench(
         budget=budget_of(budget, task, by_name),
+        threat=threat_model(threat, attacker_knows, named),
         cache=None if store is None else ArtifactStore(store, option="store"),
-        knows_labels=attacker_knows == "labels",
         shows_progress=progress,
         falls_back=True,
     )
-    attacked = attacked_models(surrogates, victim, task, threat, grows=grows)
+    attacked = attacked_models(bench.threat, named, victim, task, grows=grows)
     with victim:
         tasks = [replace(task, seed=seed + i) for i in range(seeds)]
-        given = source, bench, by_name, attacked, threat
+        given = source, bench, by_name, attacked
         reports = [_report(victim, one, *given) for one in tasks]
     return reports[0] if seeds == 1 else _by_seed(reports)
 
@@ -158,22 +163,20 @@ def _report(
     bench: Bench,
     attacks: Mapping[str, Attack],
     attacked: Mapping[str, Victim],
-    threat: Threat,
 ) -> RobustnessReport:
     """Run attacks on victims within their context, controls first, and report them."""
     known = [Flag("probabilities", PROBABILITIES)] * victim.traits.probabilities
     own = victim_flags(victim, known)
     results = list(_results(victim, task, bench, attacks, attacked))
     measured = evaluate_on(victim, task, results, own)
-    labels: Labels = "true" if bench.knows_labels else "predicted"
     return RobustnessReport(
         model=type(victim.model).__name__,
         clean_accuracy=measured.accuracy["clean"],
-        attacks=[_row(result, measured, task, source, labels) for result in results],
+        attacks=[_row(result, measured, task, source, bench) for result in results],
         budget=bench.budget,
         num_targets=task.targets.numel(),
-        threat=threat,
-        labels=labels,
+        threat=bench.threat.name,
+        attacker_knows=bench.threat.attacker_knows,
         seed=task.seed,
         flags=measured.flags.get("victim", ()),
         dataset=source.dataset,
@@ -228,7 +231,7 @@ def attack(
     *,
     targets: Any = "test",
     attacker_knows: Knowledge = "predictions",
-    threat: Literal["white_box", "adaptive"] = "white_box",
+    threat: OpenThreat = "white_box",
     seed: Seed = 0,
     device: str | torch.device | None = None,
 ) -> PerturbedGraph:
@@ -263,11 +266,11 @@ def attack(
     victim, task, source = probed(model, data, targets, device, seed=seed, grows=_injects(by_name))
     bench = Bench(
         budget=budget_of(budget, task, by_name),
-        knows_labels=attacker_knows == "labels",
+        threat=threat_model(threat, attacker_knows),
         falls_back=True,
     )
     with victim:
-        form, (one,) = _form(victim, threat), by_name.values()
+        form, (one,) = bench.threat.form(victim), by_name.values()
         control = None
         if not is_random(one):
             control = controls_of(form, task, by_name, bench)[one.kind]
@@ -280,7 +283,7 @@ def _injects(attacks: Mapping[str, Attack]) -> bool:
 
 
 def _row(
-    result: AttackResult, measured: Evaluation, task: Task, source: Source, labels: Labels
+    result: AttackResult, measured: Evaluation, task: Task, source: Source, bench: Bench
 ) -> AttackReport:
     """Return the report of one attack."""
     return AttackReport(
@@ -294,7 +297,7 @@ def _row(
         effort=result.effort,
         reused=result.reused,
         graph=source.returned(task, result.graph),
-        labels="true" if result.attack.is_worst_case else labels,
+        attacker_knows=bench.known_to(result.attack),
     )
 
 
@@ -312,11 +315,6 @@ def _reads_edges(victim: Victim, task: Task, results: Sequence[AttackResult]) ->
         not torch.equal(*(victim.predict(g, task.seed)[task.targets] for g in pair))
         for pair in ((graph, replace(graph, edge_index=task.edge_index)) for graph in graphs)
     )
-
-
-def _form(victim: Victim, threat: str) -> Victim:
-    """Return the victim as the attacker differentiates it."""
-    return victim.adaptive() if threat == "adaptive" else victim
 
 
 def _controls(attacks: Mapping[str, Attack]) -> dict[str, Attack]:
@@ -414,13 +412,8 @@ def _check_allows(budget: Budget, name: str, attack: Attack) -> None:
         )
 
 
-def attacked_models(
-    surrogates: Any, victim: Victim, task: Task, threat: Threat, *, grows: bool
-) -> dict[str, Victim]:
-    """Return the attacked models by name: the victim, by "", unless it is hidden, and surrogates.
-
-    Those are named by a mapping, or by their classes.
-    """
+def surrogates_of(surrogates: Any) -> dict[str, Any]:
+    """Return surrogates by name, from a mapping, or several that are named by their classes."""
     if isinstance(surrogates, nn.Module) or not isinstance(surrogates, Mapping | list | tuple):
         raise ConfigError(
             f"surrogates: is a {type(surrogates).__name__}; give a list of trained models"
@@ -435,6 +428,18 @@ def attacked_models(
     names = [check_name("surrogates", str(name), OWN_NAMES) for name in surrogates]
     if len(set(names)) < len(names):
         raise ConfigError(f"surrogates: two share a name of {', '.join(names)}; give each its own")
+    return dict(zip(names, surrogates.values(), strict=True))
+
+
+def attacked_models(
+    threat: ThreatModel,
+    surrogates: Mapping[str, Any],
+    victim: Victim,
+    task: Task,
+    *,
+    grows: bool,
+) -> dict[str, Victim]:
+    """Return the attacked models by name: the victim, by "", if it is known, and surrogates."""
     weights = victim.weights if list(victim.module.parameters()) else ""
     for name, model in surrogates.items():
         if isinstance(model, nn.Module) and state_hash(model.state_dict()) == weights:
@@ -442,11 +447,9 @@ def attacked_models(
                 f"surrogates[{name}]: has the weights of the model itself, which is a white box; "
                 "train another"
             )
-    if threat == "black_box" and not surrogates:
-        raise ConfigError("surrogates: none; threat=black_box attacks those, and not the model")
-    own = {} if threat == "black_box" else {"": _form(victim, threat)}
+    own = {"": threat.form(victim)} if threat.knows_victim else {}
     return own | {
-        str(name): _probe(_network(model), task, f"surrogates[{name}]", victim.device, grows=grows)
+        name: _probe(_network(model), task, f"surrogates[{name}]", victim.device, grows=grows)
         for name, model in surrogates.items()
     }
 

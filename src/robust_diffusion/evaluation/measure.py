@@ -16,6 +16,7 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, Task, seeded, spent_budget
 from robust_diffusion.attacks.ensemble import Ensemble
 from robust_diffusion.attacks.modification.base import edges_at
+from robust_diffusion.attacks.task import Knowledge
 from robust_diffusion.errors import AttackError
 from robust_diffusion.evaluation.flag_codes import OF_THE_GRAPH
 from robust_diffusion.evaluation.flags import (
@@ -31,6 +32,7 @@ from robust_diffusion.evaluation.flags import (
     random_flags,
     weaker_than,
 )
+from robust_diffusion.evaluation.threat import ThreatModel
 from robust_diffusion.models.victim import Victim
 from robust_diffusion.operators import AnyFeatures
 from robust_diffusion.records.content import by_content, computed_by
@@ -159,10 +161,14 @@ class Bench:
     """Conditions that all attacks of an evaluation share."""
 
     budget: Budget  # resolved
+    threat: ThreatModel
     cache: ArtifactStore | None = None  # of attacked graphs
-    knows_labels: bool = False  # whether all attacks know the true classes, not just the worst case
     shows_progress: bool = False
     falls_back: bool = False  # whether an ensemble returns the control's graph if it does more harm
+
+    def known_to(self, attack: Attack) -> Knowledge:
+        """Return the classes that an attack uses."""
+        return "labels" if attack.is_worst_case else self.threat.attacker_knows
 
 
 def measure(
@@ -272,13 +278,13 @@ def _crafted(
     cache_key: Mapping[str, Any] | None,
 ) -> tuple[PerturbedGraph, Mapping[str, Any], str, bool]:
     """Return the graph, its effort, its file in the cache, and whether it was reused."""
-    view = task.attacker_view(victim, knows_labels=bench.knows_labels or attack.is_worst_case)
+    view = task.attacker_view(victim, bench.known_to(attack))
     timed = partial(_timed, victim, task, view, attack, bench, name, control)
     if bench.cache is None:
         effort = Effort()
         return timed(effort), effort.since(), "", False
     known = [view.all_labels, view.graph.index_train] if task.poisons else []
-    if not task.poisons and (bench.knows_labels or attack.is_worst_case):
+    if not task.poisons and bench.known_to(attack) == "labels":
         known = [task.all_labels]
     key = {
         "graph": tensor_hash(task.x, task.edge_index, task.reach, *known),

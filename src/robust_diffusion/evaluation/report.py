@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
 from torch_geometric.data import Data
@@ -16,12 +16,13 @@ from torch_geometric.data import Data
 from robust_diffusion import __version__
 from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
 from robust_diffusion.attacks.base import Kind
+from robust_diffusion.attacks.task import Knowledge
 from robust_diffusion.data.validate import checked_graph, node_index
 from robust_diffusion.errors import ConfigError, DataError, needs_extra
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
 from robust_diffusion.evaluation.flags import Flag, graph_hash
 from robust_diffusion.evaluation.measure import unfit
-from robust_diffusion.evaluation.threat import Labels
+from robust_diffusion.evaluation.threat import ThreatName
 from robust_diffusion.records.schema import Schema, UnitShare, first_problem
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
 from robust_diffusion.system.files import read_limited, write_whole
@@ -69,7 +70,7 @@ class AttackReport:
             wall time, and a `trace` of both with the accuracy in 0..1 at each new lowest.
         reused: Whether the graph came from the cache.
         graph: The attacked graph.
-        labels: Classes of the targets that the attack used: predicted or true.
+        attacker_knows: Classes of the targets that the attack used: predictions or labels.
         by_seed: Accuracy for each attack seed, starting with that of the report; empty for one
             seed.
 
@@ -94,7 +95,7 @@ class AttackReport:
     effort: Mapping[str, Any]
     reused: bool
     graph: PerturbedGraph
-    labels: str = "predicted"
+    attacker_knows: Knowledge = "predictions"
     by_seed: Sequence[float] = ()
 
     def __repr__(self) -> str:
@@ -135,7 +136,7 @@ class AttackReport:
 
     def record(self) -> dict[str, Any]:
         """Return everything except the graph, as JSON."""
-        keys = ("name", "kind", "accuracy", "is_control", "made_on", "is_bound", "labels")
+        keys = ("name", "kind", "accuracy", "is_control", "made_on", "is_bound", "attacker_knows")
         return {key: getattr(self, key) for key in keys} | {
             "by_seed": list(self.by_seed),
             "flags": [asdict(flag) for flag in self.flags],
@@ -190,8 +191,8 @@ class RobustnessReport:
         budget: Limits of each attack, with resolved feature limits.
         num_targets: Number of target nodes.
         threat: white_box, adaptive or black_box.
-        labels: Classes of the targets that the attacker used: predicted or true. A worst-case
-            attack (`auto`) always uses the true labels.
+        attacker_knows: Classes of the targets that the attacker used: predictions or labels. A
+            worst-case attack (`auto`) always uses the labels.
         seed: Seed of all random choices.
         flags: Flags of the model on the clean graph.
         dataset: Name of the datamodule's dataset; "" for a custom graph.
@@ -216,8 +217,8 @@ class RobustnessReport:
     attacks: Sequence[AttackReport]
     budget: Budget
     num_targets: int
-    threat: str
-    labels: str
+    threat: ThreatName
+    attacker_knows: Knowledge
     seed: int
     flags: Sequence[Flag] = field(default=())
     dataset: str = ""
@@ -311,7 +312,7 @@ class RobustnessReport:
 
     def _around(self, table: str) -> str:
         """Return a table between a header with the setting and a footer with the worst case."""
-        title = f"{self.model}, {self.num_targets} target nodes, {self.threat}, {self._labels()}"
+        title = f"{self.model}, {self.num_targets} target nodes, {self.threat}, {self._known()}"
         worst = f"worst: {self.worst.name}" + (
             "" if self.worst.is_bound else "; flagged, so not a bound"
         )
@@ -335,15 +336,16 @@ class RobustnessReport:
         before, after = (escape(text).strip().replace("\n", "<br>") for text in lines)
         return f"<p>{before}</p>{self._table().to_html(index=False)}<p>{after}</p>"
 
-    def _labels(self) -> str:
-        """Describe the labels that the attacks used; controls use none."""
+    def _known(self) -> str:
+        """Describe the classes that the attacks used; controls use none."""
         groups: dict[str, list[str]] = {}
         for attack in self.attacks:
             if not attack.is_control:
-                groups.setdefault(attack.labels, []).append(attack.name)
+                groups.setdefault(attack.attacker_knows, []).append(attack.name)
         if len(groups) < 2:
-            return f"{next(iter(groups), self.labels)} labels"
-        return ", ".join(f"{labels} labels: {' '.join(names)}" for labels, names in groups.items())
+            return f"attacker knows {next(iter(groups), self.attacker_knows)}"
+        by_name = (f"{known} ({' '.join(names)})" for known, names in groups.items())
+        return f"attacker knows {', '.join(by_name)}"
 
     def _allowed(self) -> str:
         """Describe the part of the budget that applies to the kinds of attacks run."""
@@ -405,14 +407,14 @@ class RobustnessReport:
 
     def to_json(self) -> str:
         """Return the record as JSON: everything except the graphs."""
-        keys = ("threat", "labels", "seed", "dataset", "clean_graph", "weights", "num_targets")
+        keys = ["threat", "attacker_knows", "seed", "dataset", "clean_graph", "weights"]
         record = {
             "model": self.model,
             "clean_accuracy": self.clean_accuracy,
             "robust_accuracy": self.robust_accuracy,
             "attacks": [attack.record() for attack in self.attacks],
             "budget": asdict(self.budget),
-            **{key: getattr(self, key) for key in keys},
+            **{key: getattr(self, key) for key in [*keys, "num_targets"]},
             "flags": [asdict(flag) for flag in self.flags],
             "notes": list(self.notes),
             "version": __version__,
@@ -478,7 +480,7 @@ class SavedAttack(Schema):
     trace: Annotated[tuple[tuple[int, float, UnitShare], ...], Field(min_length=1)]
     reused: bool
     graph: str  # its hash
-    labels: Labels
+    attacker_knows: Knowledge
     by_seed: tuple[UnitShare, ...] = ()
     part: str
     part_accuracy: dict[str, UnitShare]
@@ -493,8 +495,8 @@ class SavedReport(Schema):
     attacks: Annotated[list[SavedAttack], Field(min_length=1)]
     budget: Budget
     num_targets: Annotated[int, Field(ge=1)]
-    threat: Literal["white_box", "adaptive", "black_box"]
-    labels: Labels
+    threat: ThreatName
+    attacker_knows: Knowledge
     seed: Annotated[int, Field(ge=0, lt=2**32)]
     flags: tuple[Flag, ...]
     dataset: Text

@@ -14,6 +14,7 @@ from robust_diffusion.evaluation.flag_codes import OF_THE_GRAPH
 from robust_diffusion.evaluation.flags import CONTROLS, AttackResult, Flag, control_of
 from robust_diffusion.evaluation.measure import assess, evaluate_on, victim_flags
 from robust_diffusion.evaluation.report import AttackReport, RobustnessReport
+from robust_diffusion.evaluation.threat import threat_model
 
 _UNSAVED = frozenset(["budget_overspent", "parts_given_up"])
 """Flags that are not compared: violations are printed anyway, and older reports lack reasons."""
@@ -39,7 +40,8 @@ def measured_again(report: RobustnessReport, model: nn.Module) -> tuple[pd.DataF
     nodes = report.clean.target_nodes
     victim, task, _ = probed(model, report.clean, nodes, None, seed=report.seed)
     with victim:
-        form = victim.adaptive() if report.threat == "adaptive" else victim
+        on_itself = any(not (row.made_on or row.is_control) for row in report)
+        form = threat_model(report.threat).form(victim) if on_itself else victim
         results, known = list[AttackResult](), set[str]()
         for row in report.attacks:
             attack, is_known = _attack_of(row, report)
@@ -78,6 +80,6 @@ def _attack_of(row: AttackReport, report: RobustnessReport) -> tuple[Attack, boo
         attack = build_attack(row.name.split("/")[0])
         if attack.kind == row.kind:
             return attack, True
-    worst = row.labels != report.labels
+    worst = row.attacker_knows != report.attacker_knows
     traits = {"name": row.name, "kind": row.kind, "is_worst_case": worst}
     return type("Unknown", (Attack,), traits)(), False

@@ -18,6 +18,7 @@ from robust_diffusion.checks import Count, Seed, SomeSteps, check_value, validat
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.evaluate_model import budget_of, probed
+from robust_diffusion.evaluation.threat import OpenThreat, threat_model
 from robust_diffusion.models.modules import own_context
 from robust_diffusion.models.victim import Victim
 from robust_diffusion.system.progress import Progress
@@ -39,7 +40,7 @@ def attack_each(
     *,
     kind: Kind = "modification",
     targets: Any = "test",
-    threat: Literal["white_box", "adaptive"] = "adaptive",
+    threat: OpenThreat = "adaptive",
     feature_limits: tuple[float, float] | None = None,
     seed: Seed = 0,
     device: str | torch.device | None = None,
@@ -87,8 +88,8 @@ def attack_each(
     victim, task, _ = probed(model, data, targets, device, seed=seed, grows=kind == "injection")
     budget = budget_of(Budget(max_edges, 1, feature_limits), task, {})
     with victim, seeded(seed):
-        form = victim.adaptive() if threat == "adaptive" else victim
-        one = _OneByOne(form, task.attacker_view(form, knows_labels=True))
+        form = threat_model(threat).form(victim)
+        one = _OneByOne(form, task.attacker_view(form, "labels"))
         if kind == "modification":
             form.check_edge_gradient()
         with torch.no_grad():

@@ -1,24 +1,27 @@
-"""Threat models: which model the attacker sees, and what the attacker knows about it."""
+"""Threat models: the models that an attacker knows, and the classes of its targets."""
 
+from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal
 
 from torch import nn
 
+from robust_diffusion.attacks.task import Knowledge
 from robust_diffusion.checks import check_name, validated
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.adaptive import with_adjoint, with_gradient
 from robust_diffusion.models.guard import Gradient
 from robust_diffusion.models.victim import Victim
 
-Labels = Literal["predicted", "true"]
+OpenThreat = Literal["white_box", "adaptive"]
+"""Names of the threat models whose attacker knows the model, in `conf/threat/` and in Python."""
 
-GivenLabels = Literal["predicted", "true", True]
-"""Labels as configured; YAML, and so the command line, reads threat.labels=true as a boolean."""
+ThreatName = Literal["white_box", "adaptive", "black_box"]
+"""Names of the threat models of a trained model."""
 
-Seeding = Literal["name", "cell"]
+Seeding = Literal["name", "run"]
 
 OWN_NAMES = frozenset({"clean", "victim"})
 """Names reserved for the clean graph and the tested model; attacks and surrogates cannot use
@@ -43,35 +46,55 @@ TrainSurrogate = Callable[[str, Callable[..., nn.Module], Any, Seeding], Trained
 """Train a surrogate, from its name, a function that builds it, a `Fit`, and its seeding."""
 
 
-@runtime_checkable
-class ThreatModel(Protocol):
-    """Choice of the models that a run's attacks are crafted on.
+class ThreatModel(ABC):
+    """What an attacker knows: models to craft attacks on, and classes of the target nodes.
 
     All except `Poisoning` are evasion: the victim is trained on the clean graph, and the target
     nodes are the test nodes.
+
+    Attributes:
+        name: white_box, adaptive, black_box, poisoning, or a custom name.
+        attacker_knows: Classes of the targets that the attacker uses: `predictions` of the attacked
+            model, or the true `labels`.
+        knows_victim: Whether attacks are crafted on the victim.
+        poisons: Whether the victim is trained on the attacked graph.
     """
 
-    name: str
-    labels: Labels
+    name: Any
+    attacker_knows: Knowledge
+    knows_victim: ClassVar[bool] = True
+    poisons: ClassVar[bool] = False
 
     def form(self, victim: Victim) -> Victim:
         """Return the victim as the attacker differentiates it; a `ConfigError` if that cannot be.
 
-        It is unused if there are surrogates.
+        It is unused if the attacker does not know the victim.
         """
+        return victim
 
     def surrogates(self, train: TrainSurrogate) -> dict[str, TrainedModel]:
-        """Return the trained models that attacks are crafted on instead of the victim, by name."""
+        """Return further trained models that attacks are crafted on, by name."""
+        return {}
+
+
+def threat_model(
+    name: ThreatName, attacker_knows: Knowledge = "predictions", surrogates: Any = ()
+) -> ThreatModel:
+    """Return the threat model of a name, as `conf/threat/` builds it; surrogates are trained."""
+    if name == "black_box":
+        return BlackBox(dict(surrogates), attacker_knows=attacker_knows)
+    gradient: Literal["adaptive"] | None = "adaptive" if name == "adaptive" else None
+    return WhiteBox(name=name, attacker_knows=attacker_knows, gradient=gradient)
 
 
 @validated("threat")
-class WhiteBox:
+class WhiteBox(ThreatModel):
     """The attacker knows the victim and differentiates through it, PDE solver included.
 
     Args:
         name: `white_box`, or `adaptive` if the defence is made differentiable first.
-        labels: Classes of the targets that the attacker uses: predictions of the model itself
-            (`predicted`), or the true labels (`true`).
+        attacker_knows: Classes of the targets that the attacker uses: `predictions` of the model
+            itself, or the true `labels`.
         adjoint: Whether to differentiate the PDE by the adjoint equation instead of directly;
             `None` for the victim's configuration.
         gradient: Gradient of a defence; see
@@ -92,13 +115,13 @@ class WhiteBox:
     def __init__(
         self,
         *,
-        name: str = "white_box",
-        labels: GivenLabels = "predicted",
+        name: OpenThreat = "white_box",
+        attacker_knows: Knowledge = "predictions",
         adjoint: bool | None = None,
         gradient: Gradient | Literal["adaptive"] | None = None,
     ) -> None:
         self.name = name
-        self.labels = named_labels(labels)
+        self.attacker_knows = attacker_knows
         self._adjoint = adjoint
         self._gradient = gradient
 
@@ -113,18 +136,9 @@ class WhiteBox:
             victim = victim.form(adjoint, draws=victim.draws)
         return victim
 
-    def surrogates(self, train: TrainSurrogate) -> dict[str, TrainedModel]:
-        """Return none, since the victim itself is attacked."""
-        return {}
-
-
-def named_labels(labels: GivenLabels) -> Labels:
-    """Return the name of a choice of labels."""
-    return "true" if labels is True else labels
-
 
 @validated("threat")
-class BlackBox:
+class BlackBox(ThreatModel):
     """The attacker knows neither the victim nor its defence, and attacks self-trained surrogates.
 
     If there are several surrogates, every attack runs on each, and a run reports the worst and the
@@ -134,12 +148,12 @@ class BlackBox:
 
     Args:
         surrogates: Functions by name that build a surrogate from the numbers of features and
-            classes.
-        fit: A `Fit` that trains them.
-        labels: Classes of the targets that the attacker uses: predictions of the surrogate
-            (`predicted`), or the true labels (`true`).
+            classes, or trained models.
+        fit: A `Fit` that trains them; `None` for trained models.
+        attacker_knows: Classes of the targets that the attacker uses: `predictions` of the
+            surrogate, or the true `labels`.
         seeding: Random state of a surrogate: `name` derives it from the run's seed and the
-            surrogate's name; `cell` uses that of the victim, so a surrogate with the victim's
+            surrogate's name; `run` uses that of the victim, so a surrogate with the victim's
             architecture has the same weights as the victim.
 
     Raises:
@@ -157,27 +171,27 @@ class BlackBox:
     """
 
     name = "black_box"
+    knows_victim = False
 
     def __init__(
         self,
         surrogates: Mapping[str, Callable[..., nn.Module]],
-        fit: Callable[..., Any],
+        fit: Callable[..., Any] | None = None,
         *,
-        labels: GivenLabels = "predicted",
+        attacker_knows: Knowledge = "predictions",
         seeding: Seeding = "name",
     ) -> None:
         if not surrogates:
-            raise ConfigError("surrogate=[]: threat=black_box needs one, such as gcn")
+            raise ConfigError(
+                f"surrogates: expected at least one for threat={self.name}, got none; name one, "
+                "such as gcn"
+            )
         for surrogate in surrogates:
             check_name("surrogates", surrogate, OWN_NAMES)
-        self.labels = named_labels(labels)
+        self.attacker_knows = attacker_knows
         self._surrogates = surrogates
         self._fit = fit
         self._seeding = seeding
-
-    def form(self, victim: Victim) -> Victim:
-        """Return the victim itself, which the attacker does not see."""
-        return victim
 
     def surrogates(self, train: TrainSurrogate) -> dict[str, TrainedModel]:
         """Train the surrogates, without using the victim."""
@@ -211,3 +225,4 @@ class Poisoning(BlackBox):
     """
 
     name = "poisoning"
+    poisons = True

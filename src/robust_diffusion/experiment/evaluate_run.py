@@ -27,7 +27,6 @@ from robust_diffusion.evaluation.measure import (
 from robust_diffusion.evaluation.step_ratio import step_flags, step_ratio, warn_of_steps
 from robust_diffusion.evaluation.threat import (
     OWN_NAMES,
-    Poisoning,
     Seeding,
     ThreatModel,
     TrainedModel,
@@ -111,8 +110,8 @@ def evaluate_run(
     task, device = _checked_task(train, recipe, threat, attacks)
     bench = Bench(
         budget=budget_of(budget, task, attacks),
+        threat=threat,
         cache=train.store,
-        knows_labels=threat.labels == "true",
         shows_progress=recipe.fit.progress_bar,
     )
     trained = train("victim", recipe, description=description, logger=logger)
@@ -123,8 +122,8 @@ def evaluate_run(
     surrogates = _surrogates(threat, cache_key, train, seconds) if attacks else {}
     attacked = {name: _probed(one.model, task, device) for name, one in surrogates.items()}
     with victim:
-        attacked = attacked or {"": threat.form(victim)}
-        results = list(_results(attacked, task, attacks, bench, cache_key))
+        own_form = {"": threat.form(victim)} if threat.knows_victim else {}
+        results = list(_results(own_form | attacked, task, attacks, bench, cache_key))
 
     def retrain(label: str, graph: PerturbedGraph) -> Victim:
         on_it = replace(train, datamodule=train.datamodule.poisoned(graph.x, graph.edge_index))
@@ -230,8 +229,7 @@ def _checked_task(
     for name in attacks:
         check_name("attacks", name, OWN_NAMES | {"train", "test"})  # names of phases in `seconds`
     injections = [name for name, attack in attacks.items() if attack.kind == "injection"]
-    poisons = isinstance(threat, Poisoning)
-    if poisons and injections:
+    if threat.poisons and injections:
         raise ConfigError(
             f"attack={injections[0]}: injects nodes; threat=poisoning takes an attack that changes "
             "the graph in place, such as metattack"
@@ -250,7 +248,7 @@ def _checked_task(
     warn_of_steps(untrained, datamodule.view("val"))
     graph, targets = datamodule.graph, datamodule.target_nodes
     device = recipe.fit.trainer().strategy.root_device
-    return Task(graph, targets, graph["y"], train.seed, poisons), device
+    return Task(graph, targets, graph["y"], train.seed, threat.poisons), device
 
 
 def _probed(model: nn.Module, task: Task, device: torch.device) -> Victim:

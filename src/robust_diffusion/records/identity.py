@@ -53,6 +53,13 @@ They count as set to that value, so a published run and its repetition have the 
 """
 
 
+THEN: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "threat.attacker_knows": ("labels", {"predictions": "predicted", "labels": True}),
+    "threat.seeding": ("seeding", {"run": "cell"}),
+}
+"""Options that had other words when records were published: their key and values then."""
+
+
 class RecordedConfig(dict[str, Any]):
     """Configuration read from a record. Do not modify it, since all seeds share its parts."""
 
@@ -205,11 +212,13 @@ def _ignored(path: str) -> bool:
 def _settings(value: Any, path: str) -> Any:
     if isinstance(value, Mapping):
         options = {**RETIRED.get(str(value.get("_target_")), {}), **value}
-        return {
-            key: _settings(child, at)
-            for key, child in options.items()
-            if not (_ignored(at := f"{path}.{key}") or (child is None and at in UNSET_KEYS))
-        }
+        settings = {}
+        for key, child in options.items():
+            at = f"{path}.{key}"
+            if not (_ignored(at) or (child is None and at in UNSET_KEYS)):
+                then, words = THEN.get(at, (key, {}))
+                settings[then] = _settings(words.get(child, child) if words else child, at)
+        return settings
     if isinstance(value, list):
         return [_settings(child, path) for child in value]
     # 1 and 1.0 are the same value to all readers.
