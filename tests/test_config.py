@@ -166,8 +166,7 @@ def test_every_model_can_be_a_surrogate_and_every_method_a_solver(compose: Compo
         assert compose(f"solver={name}").solver.method == name
     for option, methods in (("rk4", FIXED_STEP_METHODS), ("dopri5", ADAPTIVE_METHODS)):
         for method in methods:
-            adjoint = f"solver.adjoint={method == 'scipy_solver'}"
-            cfg = compose(f"solver={option}", f"solver.method={method}", adjoint)
+            cfg = compose(f"solver={option}", f"solver.method={method}")
             assert instantiate(cfg.solver).method == method
     several = compose("surrogate=[gcn,graph_pde,mlp]").threat.surrogates
     assert list(several) == ["gcn", "graph_pde", "mlp"]
@@ -205,18 +204,10 @@ def test_only_deep_flows_on_cora_get_a_larger_model(compose: Compose) -> None:
     assert size("dataset=cora", "flow=beltrami", "model.num_layers=2") == (2, 128)
 
 
-@pytest.mark.parametrize(
-    ("given", "steps"),
-    [
-        ([], (2, None)),
-        (["fidelity=released"], (1, None)),
-        (["solver.step_size=0.3"], (None, 0.3)),
-        (["solver.num_steps=4", "solver.step_size=0.3"], (4, 0.3)),  # refused by the solver
-    ],
-)
-def test_a_step_size_takes_the_place_of_the_number_of_steps(
-    compose: Compose, given: list[str], steps: tuple[int | None, float | None]
+@pytest.mark.parametrize(("given", "steps"), [([], 2), (["fidelity=released"], 1)])
+def test_every_solver_takes_the_steps_of_the_variant(
+    compose: Compose, given: list[str], steps: int
 ) -> None:
     cfg = compose("surrogate=[graph_pde]", *given)
     for holder in (cfg, cfg.model, cfg.threat.surrogates.graph_pde):
-        assert (holder.solver.num_steps, holder.solver.step_size) == steps
+        assert holder.solver.num_steps == steps

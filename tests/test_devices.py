@@ -38,7 +38,7 @@ from tests.models.test_contract import LABELS, NODES, Case, build, edge_index, e
 __all__ = ["edge_index", "x"]
 pytestmark = pytest.mark.devices
 
-METHODS = sorted((FIXED_STEP_METHODS | ADAPTIVE_METHODS) - {"scipy_solver"})  # outside torch
+METHODS = sorted(FIXED_STEP_METHODS | ADAPTIVE_METHODS)
 A_STEP = {"gradient_injection": 2, "grbcd": 22, "prbcd": 44, "lrbcd": 56}
 A_STEP["meta_grbcd"] = 90  # a training in each
 """Most waits of a step of an attack, where there are any: most of RBCD's are PyG's."""

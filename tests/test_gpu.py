@@ -38,7 +38,7 @@ POINTS = 0.05
 RETRAINED = {"meta_grbcd": 0.1}
 """The same where models are trained anew, from weights that a device draws as it does."""
 
-METHODS = sorted((FIXED_STEP_METHODS | ADAPTIVE_METHODS) - {"scipy_solver"})  # outside torch
+METHODS = sorted(FIXED_STEP_METHODS | ADAPTIVE_METHODS)
 
 
 def attacked_graph(device: str) -> tuple[torch.nn.Module, Data, Tensor]:

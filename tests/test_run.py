@@ -87,7 +87,6 @@ paths.outputs=/proc/x hydra.job.chdir=True =3 ~ data.source=null dataset.name=..
 WRONG_TOGETHER = [
     "flow=heat flow.spectral_norm=true",
     "solver=dopri5 solver.num_steps=3",
-    "solver.step_size=0.5 solver.num_steps=2",
     "model=gcn training.learning_rate=1e38",
     "-m --cfg job",
 ]

@@ -44,7 +44,6 @@ def test_a_ratio_is_measured_and_changes_nothing(data: Data, flow: type[Flow]) -
     if flow is Heat:  # A - I, A stochastic, has a spectral radius of at most 2
         assert 0.25 * 1 / 2.78 < (ratio or 0) <= 0.25 * 2.01 / 2.78
     assert 0 < (ratio or 0) < 1
-    assert step_ratio(pde(Solver("rk4", step_size=0.25), flow=flow), data) == ratio
 
 
 @pytest.mark.parametrize(

@@ -83,10 +83,6 @@ class Sure(GCN):
         return super().forward(x, edge_index, edge_weight).softmax(1)
 
 
-BY_ADJOINT = Solver("scipy_solver", rtol=0.1, atol=0.1, adjoint=True)
-SCIPY = partial(GraphPDE, flow=Heat, solver=BY_ADJOINT)
-
-
 @pytest.mark.parametrize(
     ("parts", "key"),
     [
@@ -96,7 +92,6 @@ SCIPY = partial(GraphPDE, flow=Heat, solver=BY_ADJOINT)
         *(({"attacks": {name: SPEIT()}}, f"attacks={name}") for name in ("clean", "train")),
         ({"attacks": {"pgd": PGDModification()}}, r"budget\.edge_ratio"),
         ({"budget": Budget(edge_ratio=0.2)}, r"budget\.max_injected_nodes"),
-        ({"model": SCIPY, "threat": WhiteBox(adjoint=False)}, r"threat\.adjoint=false"),
         ({"model": partial(Sure, hidden_channels=8)}, "model: "),
     ],
 )

@@ -1,6 +1,5 @@
 """Loops of equal steps against torchdiffeq, bit for bit."""
 
-import logging
 from contextlib import nullcontext
 from typing import Any
 
@@ -10,7 +9,6 @@ from torch import Tensor, nn
 
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.integrators import METHODS
-from robust_diffusion.integrators import solver as solving
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.operators import Graph
 from tests.graphs import CHANNELS, SourceFlow, random_graph, random_signal
@@ -109,31 +107,3 @@ def test_the_backward_pass_of_the_adjoint_is_counted_too() -> None:
     end = solver.integrate(rhs, torch.ones(3), 1.0, [rate])
     with pytest.raises(TrainingError, match=r"max_nfe=12"):
         end.sum().backward()
-
-
-@pytest.mark.faults
-def test_many_evaluations_are_told_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(solving, "MANY", 50)  # with the type checks of tests, 10,000 take minutes
-    solver = Solver("euler", num_steps=51)
-    with caplog.at_level(logging.WARNING):
-        for _ in range(2):
-            solver.integrate(decay, torch.ones(1), 1.0)
-    (message,) = caplog.messages
-    assert message.startswith("solver=euler: 50 evaluations in one solve, at t=")
-    caplog.clear()
-    Solver("euler", num_steps=50).integrate(decay, torch.ones(1), 1.0)
-    assert caplog.messages == []
-
-
-@pytest.mark.faults
-def test_a_tolerance_below_rounding_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    solver = Solver("dopri5", rtol=1e-14, atol=1e-3)
-    with caplog.at_level(logging.WARNING):
-        solver.integrate(decay, torch.ones(1), 1.0)
-    assert "solver.rtol=1e-14: below the rounding of float32" in caplog.text
-    caplog.clear()
-    solver = Solver("dopri5", rtol=1e-10, atol=1e-3)
-    solver.integrate(decay, torch.ones(1, dtype=torch.float64), 1.0)
-    assert caplog.text == ""

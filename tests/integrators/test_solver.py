@@ -23,9 +23,7 @@ from tests.graphs import (
 from tests.integrators.problems import decay
 
 ONES = torch.ones(3, 2, dtype=torch.float64)
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Functional iteration did not converge", "ignore:The following arguments have no effect"
-)
+pytestmark = pytest.mark.filterwarnings("ignore:The following arguments have no effect")
 
 
 class CountingFlow(Flow):
@@ -37,11 +35,6 @@ class CountingFlow(Flow):
     def forward(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor:
         self.calls += 1
         return -z
-
-
-class StiffFlow(CountingFlow):
-    def forward(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor:
-        return -30 * z
 
 
 @pytest.mark.parametrize(
@@ -71,27 +64,11 @@ def test_number_of_evaluations(
         assert count.total == evaluations[position]
 
 
-@pytest.mark.parametrize(
-    ("step_size", "t_end", "num_steps"),
-    [(0.5, 1.0, 2), (2.0, 1.0, 1), (0.1, 1.1, 11), (0.1, 0.3, 3), (0.3, 1.0, 4)],
-)
-@pytest.mark.parametrize("method", ["euler", "implicit_adams"])
-def test_a_step_size_cuts_the_period_into_equal_steps_of_at_most_that(
-    step_size: float, t_end: float, num_steps: int, method: str
-) -> None:
-    ends = [
-        Solver(method, **given).integrate(decay, ONES, t_end)
-        for given in ({"step_size": step_size}, {"num_steps": num_steps})
-    ]
-    assert torch.equal(*ends)
-    assert Solver("euler", step_size=step_size).steps_on(t_end) == num_steps
-
-
 @pytest.mark.parametrize("method", sorted(ADAPTIVE_METHODS))
 def test_adaptive_methods_follow_their_tolerance(method: str) -> None:
     errors = []
     for tolerance in (1e-3, 1e-6):
-        solver = Solver(method, rtol=tolerance, atol=tolerance, adjoint=method == "scipy_solver")
+        solver = Solver(method, rtol=tolerance, atol=tolerance)
         end = solver.integrate(decay, ONES, 1.0)
         errors.append((end - math.exp(-1)).abs().max().item())
     assert errors[0] < 0.2
@@ -150,44 +127,30 @@ def gradients(solver: Solver, cls: type[Flow], **flow_options: str) -> list[Tens
 RK4 = {"method": "rk4", "num_steps": 20}
 PRECISE = {"rtol": 1e-8, "atol": 1e-9}
 DOPRI5 = {"method": "dopri5", **PRECISE}
-SCIPY = {"method": "scipy_solver", **PRECISE}
 
 
-# SciPy's solver, which has no direct gradients, must agree with a precise one.
 @pytest.mark.parametrize(
     "case",
     [
-        *[(cls, flow_options, RK4, RK4) for cls, flow_options in FLOWS],
-        *[(cls, {}, DOPRI5, DOPRI5) for cls in (Beltrami, SourceFlow)],
-        *[(cls, {}, SCIPY, DOPRI5) for cls in (Heat, Beltrami, SourceFlow)],
+        *[(cls, flow_options, RK4) for cls, flow_options in FLOWS],
+        *[(cls, {}, DOPRI5) for cls in (Beltrami, SourceFlow)],
     ],
 )
 def test_adjoint_gradients_equal_the_direct_ones(case: tuple[Any, ...]) -> None:
-    cls, flow_options, options, direct = case
-    expected = gradients(Solver(**direct), cls, **flow_options)
+    cls, flow_options, options = case
+    expected = gradients(Solver(**options), cls, **flow_options)
     found = gradients(Solver(**options, adjoint=True), cls, **flow_options)
     for of_direct, of_adjoint in zip(expected, found, strict=True):
         assert of_direct.abs().max() > 1e-7
         torch.testing.assert_close(of_adjoint, of_direct, rtol=1e-3, atol=1e-7)
 
 
-def test_implicit_adams_tells_once_that_its_corrector_did_not_settle(
-    caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
-) -> None:
+def test_implicit_adams_does_not_warn_of_its_corrector(recwarn: pytest.WarningsRecorder) -> None:
     def stiff(t: Tensor, z: Tensor) -> Tensor:
         warnings.warn("of the right-hand side", stacklevel=1)
         return -30 * z
 
-    solver = Solver("implicit_adams")
-    solver.integrate(stiff, ONES.float(), 1.0)  # never to 1e-7
-    assert not caplog.records
-    for _ in range(2):
-        solver.integrate(stiff, ONES, 1.0)
-    flow, z, graph = build_flow(StiffFlow), random_signal(), random_graph()
-    with torch.no_grad():
-        solver.solve(flow, z, graph, times=[0.3, 0.6])
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert caplog.messages[0].startswith("solver.num_steps=10: the corrector of implicit_adams")
+    Solver("implicit_adams").integrate(stiff, ONES.float(), 1.0)
     assert {str(warning.message) for warning in recwarn} == {"of the right-hand side"}
 
 
@@ -198,40 +161,16 @@ TIGHT = {"rtol": 1e-3, "atol": 1e-3}
     ("method", "options", "key"),
     [
         ("rk4", {"num_steps": 1, "rtol": 1e-3}, "rtol"),
-        ("euler", {"num_steps": 1, "step_size": 1.0}, "step_size"),
         ("dopri5", TIGHT | {"num_steps": 3}, "num_steps"),
         *[("rk4", {"num_steps": n}, "num_steps") for n in (0, 2.5, True)],
-        *[("rk4", {"step_size": h}, "step_size") for h in (-0.5, math.nan)],
         ("dopri5", TIGHT | {"rtol": 0.0}, "rtol"),
         ("rk4", {"num_steps": 1, "max_nfe": 0}, "max_nfe"),
         ("rk5", {"num_steps": 1}, "method"),
-        ("scipy_solver", TIGHT, "adjoint"),
     ],
 )
 def test_a_bad_option_is_named(method: str, options: dict[str, object], key: str) -> None:
     with without_type_checks(), pytest.raises(ConfigError, match=rf"solver\.{key}"):
         Solver(method, **options)
-
-
-@pytest.mark.parametrize("method", ["rk4", "dopri5", "implicit_adams"])
-def test_the_state_at_any_times_is_that_of_solves_that_end_there(method: Any) -> None:
-    flow, z, graph = Heat(CHANNELS).double(), random_signal().double(), random_graph()
-    graph = with_weight(graph, graph.weight.double())
-    steps = {} if method == "dopri5" else {"num_steps": 40}
-    solver = Solver(method, **steps)
-    found = solver.solve(flow, z, graph, times=[0, 0.25, 0.25, 1, 3])
-    assert torch.equal(found[0], z)
-    assert torch.equal(found[1], found[2])
-    for t, state in zip([0.25, 1, 3], found[2:], strict=True):
-        flow.t_end = t
-        assert torch.allclose(state, solver.solve(flow, z, graph), atol=2e-4)
-    for times in ([1, 0.5], [-1], [0, float("nan")], [float("inf")]):
-        with pytest.raises(ConfigError, match=r"^times=[^\n]*ascend"):
-            solver.solve(flow, z, graph, times=times)
-    with pytest.raises(ConfigError, match=r"^times=\[\]: expected at least one"):
-        solver.solve(flow, z, graph, times=[])
-    with pytest.raises(ConfigError, match="times"):
-        Solver("rk4", adjoint=True).solve(flow, z, graph, times=[1])
 
 
 @pytest.mark.parametrize("method", ["rk4", "dopri5", "implicit_adams"])
@@ -252,10 +191,3 @@ def test_a_period_that_is_learned_is_refused(flow: Flow, options: Any) -> None:
     if flow.order == 1 or not options:
         with without_type_checks(), pytest.raises(ConfigError, match=r"^flow\.t_end: .*a tensor"):
             Solver("rk4", **options).solve(flow.double(), random_signal(), random_graph())
-
-
-def test_times_may_be_a_tensor() -> None:
-    flow, z, graph, times = build_flow(Heat), random_signal(), random_graph(), [0.0, 0.5, 1.0]
-    with without_type_checks():
-        found = [Solver("rk4").solve(flow, z, graph, t) for t in (torch.tensor(times), times)]
-    assert torch.equal(*found)

@@ -64,24 +64,6 @@ def _euler(rhs: RightHandSide, z: Tensor, t: Sequence[Tensor], dt: float) -> Ten
     return z + _times(rhs(t[0], z), dt)
 
 
-def _midpoint(rhs: RightHandSide, z: Tensor, t: Sequence[Tensor], dt: float) -> Tensor:
-    middle = z + rhs(t[0], z) * (0.5 * dt)
-    return z + _times(rhs(t[1], middle), dt)
-
-
-def _heun2(rhs: RightHandSide, z: Tensor, t: Sequence[Tensor], dt: float) -> Tensor:
-    first = rhs(t[0], z)
-    second = rhs(t[1], z + _times(first, dt))
-    return z + _times(first * (1 / 2) + second * (1 / 2), dt)
-
-
-def _heun3(rhs: RightHandSide, z: Tensor, t: Sequence[Tensor], dt: float) -> Tensor:
-    first = rhs(t[0], z)
-    second = rhs(t[1], z + _times(first, dt) * (1 / 3))
-    third = rhs(t[2], z + _times(second * (2 / 3), dt))
-    return z + _times(first * (1 / 4) + third * (3 / 4), dt)
-
-
 def _rk4(rhs: RightHandSide, z: Tensor, t: Sequence[Tensor], dt: float) -> Tensor:
     """Take a step of the 3/8 rule, which torchdiffeq calls rk4."""
     first = rhs(t[0], z)
@@ -93,12 +75,9 @@ def _rk4(rhs: RightHandSide, z: Tensor, t: Sequence[Tensor], dt: float) -> Tenso
 
 METHODS = {
     "euler": _Method((0.0,), _euler),
-    "midpoint": _Method((0.0, 1 / 2), _midpoint),
-    "heun2": _Method((0.0, 1.0), _heun2),
-    "heun3": _Method((0.0, 1 / 3, 2 / 3), _heun3),
     "rk4": _Method((0.0, 1 / 3, 2 / 3, 1.0), _rk4),
 }
-"""Methods by torchdiffeq's names."""
+"""Methods by torchdiffeq's names; the others of fixed steps run in torchdiffeq."""
 
 
 def solve_fractional(

@@ -81,10 +81,6 @@ def with_adjoint(model: nn.Module, *, adjoint: bool) -> nn.Module:
     """Copy a model and differentiate its solver, if any, by the adjoint equation or directly."""
     model = copy_of(model)
     for module, solver in _solvers(model):
-        if solver.method == "scipy_solver" and not adjoint:
-            raise ConfigError(
-                "threat.adjoint=false: solver.method=scipy_solver needs the adjoint equation"
-            )
         module.solver = replace(solver, adjoint=adjoint)
     return model
 
@@ -99,17 +95,14 @@ def with_solver(model: nn.Module, method: str, *, refine: int = 1) -> nn.Module 
     solvers = _solvers(model)
     rounding = torch.finfo(dtype_of(model, torch.float32)).eps
     for module, solver in solvers:
-        size, rtol, atol = solver.step_size, solver.rtol, solver.atol
+        rtol, atol = solver.rtol, solver.atol
         if rtol and atol:
             rtol = max(rtol / 100, min(rtol, rounding))
             most = solver.max_nfe and 20 * solver.max_nfe
             module.solver = replace(solver, rtol=rtol, atol=atol / 100, max_nfe=most)
             continue
-        module.solver = Solver(
-            method,  # type: ignore[arg-type]
-            num_steps=solver.num_steps and refine * solver.num_steps,
-            step_size=size and size / refine,
-        )
+        steps = solver.num_steps and refine * solver.num_steps
+        module.solver = Solver(method, num_steps=steps)  # type: ignore[arg-type]
     return model if solvers else None
 
 

@@ -174,8 +174,7 @@ class PDELayer(nn.Module):
     def extra_repr(self) -> str:
         """Return the flow and its solver, for `print(model)`."""
         solver = self.solver
-        steps = {"num_steps": solver.num_steps, "step_size": solver.step_size}
-        setting = "".join(f", {key}={value}" for key, value in steps.items() if value is not None)
+        setting = "" if solver.num_steps is None else f", num_steps={solver.num_steps}"
         flow = f"flow={type(self.flow).__name__}, t_end={self.flow.t_end:g}"
         return f"{flow}, solver={solver.method}{setting}"
 
@@ -184,8 +183,7 @@ class PDELayer(nn.Module):
         guard, solver = self.guard, self.solver
         if guard is not None:
             self.guard = guard.adaptive()
-        # SciPy's steps cannot be differentiated directly.
-        if solver.adjoint and solver.method != "scipy_solver":
+        if solver.adjoint:
             self.solver = replace(solver, adjoint=False)
         return self.guard != guard or self.solver is not solver
 

@@ -133,8 +133,8 @@ class Graph:
         >>> from robust_diffusion.operators import Graph
         >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
         >>> graph = Graph.from_edge_index(edge_index, num_nodes=3)
-        >>> Solver("rk4", num_steps=8).solve(Heat(4), torch.ones(3, 4), graph, times=[0, 0.5]).shape
-        torch.Size([2, 3, 4])
+        >>> Solver("rk4", num_steps=8).solve(Heat(4), torch.ones(3, 4), graph).shape
+        torch.Size([3, 4])
     """
 
     edges: SortedEdges

@@ -44,7 +44,11 @@ UNSET_KEYS = frozenset(["budget.features", "budget.max_words", "budget.scale_ste
 
 
 RETIRED: Mapping[str, Mapping[str, Any]] = {
-    "robust_diffusion.integrators.solver.Solver": {"checkpoint": False, "engine": "auto"},
+    "robust_diffusion.integrators.solver.Solver": {
+        "checkpoint": False,
+        "engine": "auto",
+        "step_size": None,
+    },
     "pytorch_lightning.Trainer": {"strategy": "auto"},
 }
 """Options that `conf/` had when records were published, and their values in all of these.
@@ -211,7 +215,10 @@ def _ignored(path: str) -> bool:
 
 def _settings(value: Any, path: str) -> Any:
     if isinstance(value, Mapping):
-        options = {**RETIRED.get(str(value.get("_target_")), {}), **value}
+        retired = RETIRED.get(str(value.get("_target_")), {})
+        if "num_steps" not in value:  # adaptive solvers never had a step size
+            retired = {key: option for key, option in retired.items() if key != "step_size"}
+        options = {**retired, **value}
         settings = {}
         for key, child in options.items():
             at = f"{path}.{key}"
