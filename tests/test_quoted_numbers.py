@@ -1,6 +1,7 @@
 """Numbers that pages quote from records that still grow; those of finished studies are frozen."""
 
 import csv
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -28,6 +29,8 @@ ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ROOT / "experiments"
 FLOWS = ["beltrami", "mean_curvature", "grand", "heat", "hang", "hang_quad", "uniform_modulation"]
 FLOWS += ["grand_matched", "p_laplacian", "graphcon", "gread", "grand_pp", "blend", "acmp", "frond"]
+
+VARIANTS = ["released", "paper"]
 
 Quotes = Iterator[tuple[str, Iterable[Any]]]
 """Texts of a document with a `{}` for each number, and these numbers."""
@@ -145,7 +148,12 @@ def above_mlp() -> float:
     return float(worse[worse.index.isin(FLOWS, level="model")].max() - mlp())
 
 
+def thousands_of_runs() -> int:
+    return len({run["run"] for run in records()}) // 1000 * 1000
+
+
 def readme() -> Quotes:
+    yield "More than {:,} recorded runs", [thousands_of_runs()]
     for name, model in (("Beltrami", "beltrami"), ("GRAND", "grand")):
         found = rows("successors", model=model, variant="paper")
         found = found[found["draw"].isin(range(5))]
@@ -180,6 +188,7 @@ def agreement(variant: str) -> dict[str, str]:
 
 
 def experiments_readme() -> Quotes:
+    yield "More than {:,} recorded runs", [thousands_of_runs()]
     paper, released = (agreement(of) for of in ("paper", "released"))
     counts = [*paper["All"].split(" of "), *released["All"].split(" of ")]
     yield "{} of {} with `paper` and {} of {} with `released`", counts
@@ -249,6 +258,16 @@ def experiments_readme() -> Quotes:
         for end in (min, max)
     ]
     yield "report {:.1f} to {:.1f} % for HANG and {:.1f} to {:.1f} % for HANG-quad", ends
+    swept = [
+        (f"Cora, `{variant}`", "cora", variant, (1, 2, 3, 6, 8, 9, 10)) for variant in VARIANTS
+    ]
+    swept += [("Amazon Computer, table 13, `paper`", "amazon_computer", "paper", (13,))]
+    swept += [("Coauthor, table 13, `paper`", "coauthor", "paper", (13,))]
+    for label, *cell, tables in swept:
+        found = [run for table in tables for run in runs()[f"table-{table}"]]
+        times = [run["time"] for run in found if [run["dataset"], run["fidelity"]] == cell]
+        minutes = (pd.Timestamp(max(times)) - pd.Timestamp(min(times))).total_seconds() / 60
+        yield f"| {label} | {{:.0f}} |", [minutes]
     trained = pairs("beltrami, adversary", "beltrami", 50, None).query("version == 4")
     assert len(trained) == 4
     yield "Beltrami keeps {:.1f} % within 50 nodes of 50 edges", [trained["worst"].mean()]
@@ -578,3 +597,41 @@ def test_quoted_numbers_are_those_of_the_records(name: str) -> None:
         rest = rest.replace(text, " ")
     unchecked = [rest[max(0, of.start() - 60) : of.end() + 20] for of in NUMBER.finditer(rest)]
     assert not unchecked, f"{name}: numbers that no record is behind"
+
+
+AUTHORS = ["75.97 ± 1.45", "61.00 ± 2.17", "62.55 ± 1.57", "63.05 ± 1.73", "70.0 ± 1.9"]
+AUTHORS += ["55.3 ± 3.0", "45.29 ± 4.75", "50.65 ± 8.41", "47.01 ± 5.37", "47.48 ± 4.75"]
+AUTHORS += ["81.90 ± 0.96"]
+"""What the authors' code gave; no record is behind these."""
+
+
+def recorded_spreads() -> Iterator[pd.DataFrame]:
+    """Accuracies in % by key, attack and draw: of all runs, of splits, and of the earlier runs."""
+    found = cells().dropna(subset="accuracy")
+    settings = [json.dumps(run["config"] | {"seed": 0}, sort_keys=True) for run in found["record"]]
+    yield found.assign(key=settings)
+    splits = rows("splits")
+    key = splits["dataset"] + splits["model"]
+    yield splits.assign(key=key, draw=splits.groupby([key, "attack"]).cumcount())
+    earlier = pd.read_json(EXPERIMENTS / "rounding" / "records.jsonl.gz", lines=True)
+    key = earlier["dataset"] + earlier["fidelity"] + earlier["setting"]
+    yield pd.DataFrame(
+        {
+            "key": key,
+            "attack": earlier["test_graph"],
+            "draw": earlier["seed"],
+            "accuracy": 100 * earlier["first"],
+        }
+    )
+
+
+def test_every_spread_of_the_deviations_is_recorded_or_printed() -> None:
+    with PRINTED.open(encoding="utf-8") as file:
+        printed = [(of["mean"], of["std"]) for of in csv.DictReader(file) if of["std"]]
+    known = {f"{float(mean):.2f} ± {float(std):.2f}" for mean, std in printed}
+    for found, (first, end) in product(recorded_spreads(), [(0, 5), (5, 15), (0, 15)]):
+        part = found[found["draw"].between(first, end - 1)].groupby(["key", "attack"])["accuracy"]
+        of_part = part.agg(["mean", "std"]).dropna().round(9)
+        known |= {f"{mean:.2f} ± {std:.2f}" for mean, std in of_part.itertuples(index=False)}
+    page = (EXPERIMENTS / "deviations.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\d+\.\d+ ± \d+\.\d+", page)) - known == set(AUTHORS)
