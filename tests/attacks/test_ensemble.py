@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -23,8 +24,8 @@ from robust_diffusion.attacks import (
 )
 from robust_diffusion.attacks.audit import audit
 from robust_diffusion.attacks.ensemble import Ensemble, Keep, Parts
-from robust_diffusion.attacks.injection import auto
-from robust_diffusion.attacks.injection.edge_placement import Placement
+from robust_diffusion.attacks.injection import auto, cover
+from robust_diffusion.attacks.injection.constants import AUTO
 from robust_diffusion.models import GNNGuard
 from robust_diffusion.models.adaptive import SwitchableGradient
 from robust_diffusion.models.victim import Victim
@@ -154,8 +155,8 @@ class Rounded(SwitchableGradient, nn.Module):
 def test_a_form_without_gradient_leaves_few_edges_to_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(auto, "MOST_ROUNDS", 1)
-    monkeypatch.setattr(auto, "EXCHANGE_SHARE", 0)
+    monkeypatch.setattr(auto, "AUTO", replace(AUTO, most_rounds=1))
+    monkeypatch.setattr(cover, "AUTO", replace(AUTO, exchange_share=0))
     memory, budget = Memory(), Budget(2, 6, (-0.94, 0.94))
     found = resumable(Rounded(), memory, AutoInjection(num_steps=24), budget)
     assert found.part.startswith("adaptive")
@@ -261,10 +262,15 @@ def resumable(
 def test_the_ascents_go_on_where_a_search_leaves_next_to_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def search(_: AutoInjection, parts: Parts, words: str, placement: Placement) -> None:
-        parts.accuracy[words] = 0.005
+    run = Parts.run
 
-    monkeypatch.setattr(AutoInjection, "_search", search)
+    def searched(parts: Parts, name: str, *rest: Any) -> Any:
+        if not name.startswith("search"):
+            return run(parts, name, *rest)
+        parts.accuracy[name] = 0.005
+        return None
+
+    monkeypatch.setattr(Parts, "run", searched)
     memory = Memory()
     resumable(trained(), memory, AutoInjection(num_steps=0))
     assert len({name.split(": ", 1)[1] for name in memory.computed}) == 12
@@ -287,7 +293,7 @@ def test_a_run_that_breaks_off_after_each_part_ends_at_the_same_graph(
     budget: Budget,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(auto, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(auto, "AUTO", replace(AUTO, most_rounds=1))
     uninterrupted = resumable(model(), attack=attack, budget=budget)
     memory, resumed = Memory(may_compute=0), None
     while resumed is None:

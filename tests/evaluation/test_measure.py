@@ -12,7 +12,7 @@ from torch import nn
 from robust_diffusion import Budget, RobustnessReport, evaluate, fit
 from robust_diffusion.attacks import GRBCD, PGD, PRBCD, AutoInjection, Task
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
-from robust_diffusion.attacks.injection import auto
+from robust_diffusion.attacks.injection import part
 from robust_diffusion.evaluation import WhiteBox, evaluate_model
 from robust_diffusion.evaluation.flags import AttackResult
 from robust_diffusion.evaluation.measure import Bench, measure
@@ -148,7 +148,7 @@ def entries(folder: Path) -> list[str]:
 @pytest.fixture
 def ascents(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     """From here on notes the ascents, and is interrupted at one of them."""
-    climb = auto.climb
+    climb = part.climb
 
     def counted(at: int = 0) -> list[int]:
         calls: list[int] = []
@@ -159,7 +159,7 @@ def ascents(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
                 raise KeyboardInterrupt
             return climb(*arguments)
 
-        monkeypatch.setattr(auto, "climb", ascent)
+        monkeypatch.setattr(part, "climb", ascent)
         return calls
 
     return counted

@@ -3,8 +3,8 @@
 import torch
 
 from robust_diffusion.attacks import Budget, GradientInjection, PerturbedGraph
-from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.injection.cover import Cover, Reading, best_ends, cover
+from robust_diffusion.attacks.injection.part import Injection
 from tests.attacks.contract import right, victim_and_task
 
 
@@ -35,9 +35,8 @@ def test_few_edges_misclassify_more_than_by_gradient_at_random_targets() -> None
     victim, task = victim_and_task()
     budget = Budget(4, 3, (-0.94, 0.94))
     generator = torch.Generator().manual_seed(0)
-    found = Cover(victim, victim, task, [3] * 4, feature_set(budget), 24, 4, generator)
-    placement, best = found.run()
-    assert placement.chosen.sum(1).tolist() == [3] * 4
+    part = Cover("white box: cover", victim, victim, task, budget, 24, generator)
+    found = part.improve(Injection.empty(task, budget))
+    assert found.placement.chosen.sum(1).tolist() == [3] * 4
     plain = GradientInjection(edges="equal", num_steps=120)(victim, task, budget, generator)
-    x, edges = torch.cat([task.x, best.features]), placement.edges(task.edge_index)
-    assert right(PerturbedGraph(x, edges, len(task.x))) < right(plain)
+    assert right(PerturbedGraph(*found.graph(task), len(task.x))) < right(plain)

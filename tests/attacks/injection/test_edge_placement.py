@@ -14,13 +14,14 @@ from torch_geometric.utils import to_dense_adj
 
 from robust_diffusion import GraphPDE, Solver
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule
-from robust_diffusion.attacks.injection import edge_placement
+from robust_diffusion.attacks.injection import edge_placement, part
 from robust_diffusion.attacks.injection.base import STARTS
+from robust_diffusion.attacks.injection.constants import AUTO
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS
-from robust_diffusion.attacks.injection.edge_placement import Placement, reallocate
+from robust_diffusion.attacks.injection.edge_placement import Placement
 from robust_diffusion.attacks.injection.features import neighbourhood, similarity
+from robust_diffusion.attacks.injection.part import Climb, Injection
 from robust_diffusion.attacks.task import Task
 from robust_diffusion.errors import TrainingError
 from robust_diffusion.models import GAT, GCN, BeltramiGuard, GNNGuard
@@ -232,7 +233,7 @@ def test_no_edge_goes_where_the_model_diverges() -> None:
 def test_a_kind_of_move_is_repeated_as_long_as_it_gains(monkeypatch: pytest.MonkeyPatch) -> None:
     tried, features, placement = placed()
     moves: list[tuple[bool, bool]] = []
-    left = iter([40, 35, 35, 35, 35, 30, 30])  # targets still right after each move
+    left = [50, 40, 35, 35, 35, 35, 30, 30]  # targets still right at first and after each move
 
     def allotted(self: Placement, *_: Any, keep: bool, by_slopes: bool) -> Placement:
         moves.append((keep, by_slopes))
@@ -240,20 +241,20 @@ def test_a_kind_of_move_is_repeated_as_long_as_it_gains(monkeypatch: pytest.Monk
 
     found = Found(features, 50, 0.0)
     monkeypatch.setattr(Placement, "allotted", allotted)
-    fits = (replace(found, right=right) for right in left for _ in range(2))
-    monkeypatch.setattr(edge_placement, "climb", lambda *_: next(fits))
-    allowed = feature_set(Budget(6, 20, feature_limits=(-9.0, 9.0)))
-    steps, generator = StepRule(loss="masked"), torch.Generator()
-    reallocate(*tried, placement, found, steps, allowed, 7, 1, generator)
-    first, second, third, fourth = edge_placement.MOVES
+    fits = (replace(found, right=right) for right in sorted(2 * left, reverse=True)[1:])
+    monkeypatch.setattr(part, "climb", lambda *_: next(fits))
+    (victim, task), budget = tried, Budget(6, 20, feature_limits=(-9.0, 9.0))
+    bound = "white box: equal, masked", victim, victim, task, budget, 1, torch.Generator()
+    Climb(*bound, "equal", StepRule(loss="masked"), moves=7).improve(Injection(placement, found))
+    first, second, third, fourth = AUTO.moves
     assert moves == [first, first, first, second, third, fourth, fourth]
 
 
 def test_slopes_of_too_many_edges_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     tried, features, placement = placed()
-    monkeypatch.setattr(edge_placement, "MOST_SLOPES", 6 * 60)
+    monkeypatch.setattr(edge_placement, "AUTO", replace(AUTO, most_slopes=6 * 60))
     assert placement.slopes(*tried, features) is not None
-    monkeypatch.setattr(edge_placement, "MOST_SLOPES", 6 * 60 - 1)
+    monkeypatch.setattr(edge_placement, "AUTO", replace(AUTO, most_slopes=6 * 60 - 1))
     assert placement.slopes(*tried, features) is None
 
 

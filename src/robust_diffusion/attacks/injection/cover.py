@@ -3,34 +3,18 @@
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.base import Task, Victim
-from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
+from robust_diffusion.attacks.injection.constants import AUTO
 from robust_diffusion.attacks.injection.edge_placement import Placement
+from robust_diffusion.attacks.injection.part import Injection, Part
 from robust_diffusion.attacks.losses import margins
 from robust_diffusion.attacks.regions import Regions, pack
-
-HOPS = 2
-"""Radius of the region that is credited to an edge, counted from the target at its end. Each layer
-carries features one edge further, so this is how far an injected node reaches through the three
-layers of most models."""
-
-MOST_ENDS = 40
-"""Most edges tried in one pass, so that the injected nodes stay few compared to the graph."""
-
-CLASS_SHARE, FIT_SHARE, REFIT_SHARE = 1 / 6, 1 / 4, 1 / 12
-"""Shares of the steps: for the features of each class, for all nodes together, and for each
-exchange."""
-
-GROUP, PATIENCE = 2, 16
-"""Nodes whose edges are exchanged at a time, and exchanges in a row without a gain after which the
-search stops."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +30,7 @@ _Readings = Mapping[int, Reading]
 
 
 @dataclass(frozen=True, eq=False)
-class Cover:
+class Cover(Part):
     """A greedy cover of the targets by few edges, each of which may misclassify several.
 
     Each class gets one feature vector, fitted to misclassify targets of other classes through one
@@ -56,25 +40,18 @@ class Cover:
     that, all features are fitted together, and a few nodes of one class at a time reselect their
     ends on the graph with the others.
 
-    Only the fits need a gradient; `num_steps=0` skips them. Every decision uses accuracies of the
-    whole graph, so a model that carries features beyond the regions only costs passes.
+    Only the fits need a gradient. Every decision uses accuracies of the whole graph, so a model
+    that carries features beyond the regions only costs passes.
     """
 
-    victim: Victim  # the form of the model that is differentiated
-    judge: Victim  # the attacked model, which judges graphs
-    task: Task  # what the attacker knows
-    degrees: Sequence[int]  # edges of each injected node
-    allowed: FeatureSet  # of injected nodes
-    num_steps: int  # gradient steps, of which each fit takes a share; 0 for none
-    exchanges: int  # most exchanges of ends
-    generator: torch.Generator  # CPU generator
+    has_gradient: bool = True  # whether features are fitted, or stay where they start
 
-    def run(self) -> tuple[Placement, Found]:
-        """Return the edges and the most harmful features."""
+    def improve(self, best: Injection) -> Injection:
+        """Place all edges from scratch, since a greedy cover has no use for a start."""
         judge, task = self.judge, self.task
         clean = margins(judge.clean_logits[task.targets], task.labels)
         regions = Regions(task.edge_index, task.targets, task.x.size(0))
-        around = [regions.around([node], HOPS) for node in task.targets.tolist()]
+        around = [regions.around([node], AUTO.hops) for node in task.targets.tolist()]
         none = task.x[:0]
         start = self.placement(torch.zeros(0, task.targets.numel(), dtype=torch.bool))
         vectors = torch.cat([self._vector(i, clean) for i in range(judge.clean_logits.size(1))])
@@ -82,8 +59,17 @@ class Cover:
         nodes = cover(readings, positions(clean > 0), self.degrees)
         placement = self.placement(self._chosen([ends for _, ends in nodes]))
         classes = torch.tensor([i for i, _ in nodes])
-        fitted = self._fit(placement, vectors[classes.to(vectors.device)], FIT_SHARE)
-        return self._exchanged(placement, fitted, classes, vectors, around)
+        fitted = self._fit(placement, vectors[classes.to(vectors.device)], AUTO.fit_share)
+        return self._exchanged(Injection(placement, fitted), classes, vectors, around)
+
+    @cached_property
+    def degrees(self) -> list[int]:
+        """Edges of each injected node."""
+        return self.budget.injected_degrees
+
+    def _share(self, share: float) -> int:
+        """Return a number of gradient steps."""
+        return round(share * self.steps) if self.has_gradient else 0
 
     def _vector(self, index: int, clean: Tensor) -> Float[Tensor, "1 f"]:
         """Fit features that move targets of other classes to this class, through one edge each."""
@@ -107,7 +93,7 @@ class Cover:
             start,
             StepRule(loss="tanh_margin"),
             self.allowed,
-            round(CLASS_SHARE * self.num_steps),
+            self._share(AUTO.class_share),
         ).features
 
     def _read(
@@ -122,7 +108,7 @@ class Cover:
         right = positions(before <= 0)
         ends = [end for end, region in enumerate(around) if region & right]
         readings = {}
-        for members in pack([around[end] & right for end in ends], MOST_ENDS):
+        for members in pack([around[end] & right for end in ends], AUTO.most_ends):
             tried = [ends[i] for i in members]
             chosen = torch.cat([placement.chosen, self._spread(tried)])
             new = vector.expand(len(chosen) - len(features), -1)
@@ -136,24 +122,26 @@ class Cover:
 
     def _exchanged(
         self,
-        placement: Placement,
-        best: Found,
+        start: Injection,
         classes: Int[Tensor, " k"],
         vectors: Float[Tensor, "c f"],
         around: Sequence[frozenset[int]],
-    ) -> tuple[Placement, Found]:
+    ) -> Injection:
         """Let a few nodes reselect class and ends with the others in place, as long as that gains.
 
         The nodes belong to one class; the alternative is a class drawn at random.
         """
+        placement, best = start.placement, start.found
         idle, drawn = 0, partial(torch.randperm, generator=self.generator)
-        for _ in range(self.exchanges):
-            if best.right == 0 or idle == PATIENCE:
+        for _ in range(round(AUTO.exchange_share * self.steps)):
+            if best.right == 0 or idle == AUTO.exchange_patience:
                 break
             order = drawn(len(classes))
             current, alternative = int(classes[order[0]]), int(drawn(len(vectors))[0])
             group = (
-                order[classes[order] == current][:GROUP].sort().values.to(placement.chosen.device)
+                order[classes[order] == current][: AUTO.group]
+                .sort()
+                .values.to(placement.chosen.device)
             )
             outside = torch.ones_like(placement.chosen[:, 0])
             outside[group] = False
@@ -168,12 +156,12 @@ class Cover:
             moved = torch.tensor([choice for choice, _ in nodes], device=group.device) == 1
             new[group[moved]] = vectors[alternative]
             changed = self.placement(chosen)
-            fitted = self._fit(changed, new, REFIT_SHARE, group)
+            fitted = self._fit(changed, new, AUTO.refit_share, group)
             idle = 0 if fitted.right < best.right else idle + 1
             if fitted.rank < best.rank:
                 placement, best = changed, fitted
                 classes[group.cpu()[moved.cpu()]] = alternative
-        return placement, best
+        return Injection(placement, best)
 
     def _fit(
         self,
@@ -197,7 +185,7 @@ class Cover:
             features[group],
             StepRule(loss="tanh_margin"),
             self.allowed,
-            round(share * self.num_steps),
+            self._share(share),
         )
         return replace(fitted, features=whole(fitted.features))
 

@@ -9,35 +9,10 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from robust_diffusion.attacks.base import Task, Victim, finite_gradient
-from robust_diffusion.attacks.feature_set import FeatureSet
-from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
 from robust_diffusion.attacks.injection.base import connect
+from robust_diffusion.attacks.injection.constants import AUTO
 from robust_diffusion.attacks.losses import margins
 from robust_diffusion.errors import RobustDiffusionError
-
-MOST_TRIMMED = 8
-"""Most edges that a misclassified target can lose in one reallocation."""
-
-MOST_PASSES = 10
-"""Most passes in which one more edge is tried at each target."""
-
-MOST_SLOPES = 2**20
-"""Most possible edges for which the gradient is computed."""
-
-NEARER = 0.1
-"""Worth of one unit of a target's tanh margin, relative to 1 for a newly misclassified target."""
-
-NEAR, PATIENCE = 0.01, 3
-"""Share of the targets by which a round may be worse than the last and the search still continues
-from it, and tries without a gain after which it returns to the best."""
-
-MOVES = ((True, True), (False, False), (False, True), (True, False))
-"""Kinds of moves: whether edges at correctly classified targets stay, and whether gradients
-estimate the gain of an edge. No kind is best for all models and budgets."""
-
-LEFT_OUT = (0.0, 0.3, 0.6, 0.15, 0.45, 0.8)
-"""Share of the correctly classified targets that get no new edge, indexed by the number of tries
-since the last gain."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +68,7 @@ class Placement:
         placement = self
         lost = self.margins(victim, task, features) > 0
         open_ = lost.clone()
-        for _ in range(MOST_TRIMMED):
+        for _ in range(AUTO.most_trimmed):
             giving = (open_ & placement.chosen.any(0)).nonzero()[:, 0]
             if giving.numel() == 0:
                 break
@@ -121,7 +96,7 @@ class Placement:
         """
         k, t = self.chosen.shape
         gains = before.new_full((k, t), -torch.inf)
-        count = min(k, MOST_PASSES)
+        count = min(k, AUTO.most_passes)
         places = torch.arange(t, device=before.device)
         for i in range(count):
             nodes = (places + i * k // count) % k
@@ -143,7 +118,7 @@ class Placement:
         logits, or if a slope exceeds the largest possible change of the sum, since attention is
         singular at absent edges.
         """
-        if self.chosen.numel() > MOST_SLOPES:
+        if self.chosen.numel() > AUTO.most_slopes:
             return None
         weight = self.chosen.flatten().to(task.x.dtype).requires_grad_()
         every, old = replace(self, chosen=torch.ones_like(self.chosen)), task.edge_index
@@ -195,7 +170,7 @@ class Placement:
             nodes = torch.arange(len(room), device=room.device)
             slots = nodes.repeat_interleave(room.clamp_max(targets.numel()))
             after = reached[targets, None] + gains[slots][:, targets].T
-            worth = (after > 0) + NEARER * (after.tanh() - reached[targets, None].tanh())
+            worth = (after > 0) + AUTO.nearer * (after.tanh() - reached[targets, None].tanh())
             # NaN if a flow diverges on the graph with this edge.
             worth = worth.masked_fill(after.isneginf() | after.isnan(), -1)
             row, slot = linear_sum_assignment(worth.double().cpu().numpy(), maximize=True)
@@ -213,50 +188,3 @@ class Placement:
 
 def _drawn(shape: Sequence[int], generator: torch.Generator) -> Tensor:
     return torch.rand(*shape, generator=generator, dtype=torch.float32)
-
-
-def reallocate(
-    victim: Victim,
-    task: Task,
-    placement: Placement,
-    fitted: Found,
-    steps: StepRule,
-    allowed: FeatureSet,
-    num_rounds: int,
-    num_steps: int,
-    generator: torch.Generator,
-) -> tuple[Placement, Found]:
-    """Move edges from misclassified targets to those nearest to the decision boundary, in rounds.
-
-    A kind of move is repeated as long as it gains; then the next kind of `MOVES` follows. After
-    each round the features are refitted, with the losses `tanh_margin` and `masked`. If a round is
-    only slightly worse than the last, the search continues from it, so that edges can also change
-    when only a joint change helps.
-    """
-    best = now = (placement, fitted)
-    tries = idle = 0
-    for _ in range(num_rounds):
-        if best[1].right == 0:
-            break
-        edges, features = now[0], now[1].features
-        edges = edges.trimmed(victim, task, features, generator)
-        left_out = LEFT_OUT[tries % len(LEFT_OUT)]
-        keep, by_slopes = MOVES[idle % len(MOVES)]
-        edges = edges.allotted(
-            victim, task, features, left_out, generator, keep=keep, by_slopes=by_slopes
-        )
-        index = edges.edges(task.edge_index)
-        fits = [
-            climb(victim, task, victim.with_rows, index, features, rule, allowed, num_steps)
-            for rule in (replace(steps, loss="tanh_margin"), replace(steps, loss="masked"))
-        ]
-        new = min(fits, key=lambda fit: fit.right)
-        idle += new.right >= now[1].right
-        tries = 0 if new.right < best[1].right else tries + 1
-        if new.right < best[1].right:
-            best = edges, new
-        if new.right <= now[1].right + int(NEAR * task.targets.numel()):
-            now = edges, new
-        elif tries % PATIENCE == 0:
-            now = best
-    return best

@@ -1,0 +1,91 @@
+"""Constants of `auto` for injections."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AutoConstants:
+    """Constants of `AutoInjection`, each with its meaning and what it was chosen on.
+
+    Shares are shares of `num_steps`. "Unstudied" means that no comparison of values is recorded.
+    """
+
+    # Which parts run.
+    # Most edges per correctly classified target for a cover; GCN and GRAND, Cora, 20 nodes of 4.
+    covered: float = 2
+    # Fewest such edges for ascents; APPNP, GPRGNN, RobustGCN, Cora, 5 nodes of 50: the features
+    # that these models carry far make ascents better than covers.
+    ascended: float = 1 / 5
+    # Edges per target (`None` for all), and whether some link new nodes; Beltrami, Cora, 50 nodes
+    # of 50: one edge harms more than nine, and four more if it was trained against injected nodes.
+    spendings: Sequence[tuple[int | None, bool]] = (
+        (None, False),
+        (None, True),
+        (4, False),
+        (1, False),
+    )
+    # Share of a node's edges that lead to other new nodes; share unstudied, links found useful on
+    # Beltrami, Cora, 5 nodes of 50.
+    linked: float = 1 / 4
+    # Those of them at which features are searched without gradients; Beltrami, Cora, 50 nodes of
+    # 50, as if it hid its gradient.
+    searched: Sequence[tuple[int | None, bool]] = ((None, False), (1, False))
+
+    # How long ascents continue.
+    # Share of the steps of each rung, and parts that take them per form of the model; shortened to
+    # keep Beltrami, Cora, 50 nodes of 50, within its time.
+    rungs: Sequence[tuple[float, int]] = ((1 / 24, 16), (1 / 16, 6), (1 / 8, 4), (1 / 8, 3))
+    # Largest accuracy, in 0..1, by which a part may trail the best and continue; unstudied.
+    behind: float = 0.1
+    # Share of the steps per final round, and most final rounds; for the same time as `rungs`.
+    last_share: float = 1 / 4
+    most_rounds: int = 16
+    # Final rounds in a row without a gain after which the attack ends; unstudied.
+    idle_rounds: int = 3
+    # Accuracy, in 0..1, below which only the best part continues, and one idle round ends the
+    # attack; unstudied.
+    enough: float = 0.01
+
+    # Search without gradients.
+    search_share: float = 1 / 8  # mutations; for the same time as `rungs`
+    mutation: float = 0.3  # largest share of a node's features that a mutation mirrors; unstudied
+    crossed: float = 0.2  # share of nodes that take half of another's features; unstudied
+
+    # Cover.
+    # Radius of the region credited to an edge; how far a node reaches through three layers.
+    hops: int = 2
+    most_ends: int = 40  # most edges tried in one pass, few compared to Cora's; unstudied
+    class_share: float = 1 / 6  # fit of the features of each class; unstudied
+    fit_share: float = 1 / 4  # fit of all nodes together; unstudied
+    exchange_share: float = 1 / 3  # most exchanges of ends; unstudied
+    group: int = 2  # nodes that reselect their ends at a time; unstudied
+    exchange_patience: int = 16  # exchanges in a row without a gain that end them; unstudied
+    refit_share: float = 1 / 12  # fit after each exchange or move of edges; unstudied
+
+    # Edges that move.
+    moves_per_round: int = 4  # unstudied
+    # Whether edges at correctly classified targets stay, and whether gradients estimate gains;
+    # APPNP, GPRGNN, RobustGCN, Cora, 1 node of 50 and 50 of 4: no kind is best for all.
+    moves: Sequence[tuple[bool, bool]] = (
+        (True, True),
+        (False, False),
+        (False, True),
+        (True, False),
+    )
+    # Share of the correctly classified targets that get no new edge, by tries since the last gain;
+    # unstudied.
+    left_out: Sequence[float] = (0.0, 0.3, 0.6, 0.15, 0.45, 0.8)
+    # Share of the targets by which a move may be worse and the search still continues from it;
+    # unstudied.
+    near: float = 0.01
+    move_patience: int = 3  # tries without a gain after which the best returns; unstudied
+    most_trimmed: int = 8  # most edges a misclassified target loses in one move; unstudied
+    most_passes: int = 10  # most passes that try one more edge at each target; unstudied
+    # Most possible edges for which the gradient is computed; memory, not a study.
+    most_slopes: int = 2**20
+    # Worth of a unit of tanh margin, relative to 1 for a misclassified target; unstudied.
+    nearer: float = 0.1
+
+
+AUTO = AutoConstants()

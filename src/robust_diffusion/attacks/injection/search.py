@@ -1,0 +1,97 @@
+"""Search for features of injected nodes without gradients."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from robust_diffusion.attacks.gradient_ascent import Found
+from robust_diffusion.attacks.injection.constants import AUTO
+from robust_diffusion.attacks.injection.edge_placement import Placement
+from robust_diffusion.attacks.injection.part import Injection, Part
+from robust_diffusion.attacks.losses import tanh_margin
+
+
+@dataclass(frozen=True, eq=False)
+class Search(Part):
+    """An evolutionary search in which each injected node is selected by its own targets.
+
+    Every node first tries each class as its goal. Its features are at the limits, along the
+    difference between the mean features of that class and of its targets' most frequent class (both
+    by the model's predictions). The node keeps the goal that harms its own targets most. After
+    that, all nodes mutate at once in each forward pass, and each keeps its mutation if it harms its
+    own targets more. If a gradient attack does less harm than this search, the model hides its
+    gradients.
+
+    Reference: in the manner of the evolutionary attack EvA, arXiv:2507.08212, for injected nodes.
+    """
+
+    def improve(self, best: Injection) -> Injection:
+        """Find features for the edges of `best`, with at most two passes per goal or mutation."""
+        placement = best.placement
+        goals = list(self._goals(placement))
+        tried = [self._judged(placement, goal) for goal in goals]
+        harm = torch.stack([harm for _, harm in tried])
+        nodes = torch.arange(harm.size(1), device=harm.device)
+        x = torch.stack(goals)[harm.argmax(0), nodes]
+        found, reached = self._judged(placement, x)
+        found = min((*(found for found, _ in tried), found), key=lambda one: one.rank)
+        for _ in range(round(AUTO.search_share * self.steps)):
+            if found.right == 0:
+                break
+            mutated = self._mutated(x)
+            candidate, harm = self._judged(placement, mutated)
+            found = min(found, candidate, key=lambda one: one.rank)
+            better = harm > reached
+            if better.any():
+                mixed = torch.where(better[:, None], mutated, x)
+                candidate, harm = self._judged(placement, mixed)
+                found = min(found, candidate, key=lambda one: one.rank)
+                # Nodes that share targets can cancel each other's gain.
+                if harm.sum() > reached.sum():
+                    x, reached = mixed, harm
+        return Injection(placement, found)
+
+    def _judged(
+        self, placement: Placement, new: Float[Tensor, "k f"]
+    ) -> tuple[Found, Float[Tensor, " k"]]:
+        """Judge features, also by the bounded margin loss summed over each node's own targets."""
+        task, labels = self.task, self.task.labels
+        edges = placement.edges(task.edge_index)
+        with torch.no_grad():
+            logits = self.judge(self.judge.with_rows(new), edges)[task.targets]
+        loss = tanh_margin(logits, labels)
+        right = int((logits.argmax(1) == labels).sum())
+        return Found(new, right, loss.mean().item()), placement.chosen.to(task.x.dtype) @ loss
+
+    def _goals(self, placement: Placement) -> Iterator[Float[Tensor, "k f"]]:
+        """Yield features that drive each node's targets to another class, class by class."""
+        x = self.task.x
+        predicted, labels = self.judge.clean_logits.argmax(1), self.task.labels
+        num_classes = self.judge.clean_logits.size(1)
+        means = torch.stack(
+            [
+                x[predicted == c].mean(0) if (predicted == c).any() else x.mean(0)
+                for c in range(num_classes)
+            ]
+        )
+        counts = placement.chosen.to(x.dtype) @ F.one_hot(labels, num_classes).to(x.dtype)
+        source = means[counts.argmax(1)]
+        for mean in means:
+            yield self.allowed.extreme(mean - source)
+
+    def _mutated(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
+        """Mutate each node: mirror some features between the limits, or cross with another node."""
+        (k, f), allowed = x.shape, self.allowed
+        flipped = self._drawn(k, f) < AUTO.mutation * self._drawn(k, 1) * allowed.odds(x)
+        mirrored = torch.where(flipped, allowed.low + allowed.high - x, x)
+        crossed = (self._drawn(k, 1) < AUTO.crossed) & (self._drawn(k, f) < 1 / 2)
+        order = torch.randperm(k, generator=self.generator).to(x.device)
+        return allowed.nearest(torch.where(crossed, x[order], mirrored))
+
+    def _drawn(self, *shape: int) -> Tensor:
+        drawn = torch.rand(shape, generator=self.generator, dtype=torch.float32)
+        return drawn.to(self.task.x)
