@@ -86,7 +86,7 @@ claims: $(STAMP) ## What the paper claims in words, judged on the records
 	$(RUN) claims $(if $(FIDELITY),--fidelity $(FIDELITY)) $(addprefix --records ,$(SHOWN))
 
 # The published records and, if there are any, one's own.
-SHOWN = $(or $(RECORDS),experiments/results/records.jsonl.gz $(wildcard outputs/records.jsonl))
+SHOWN = $(or $(RECORDS),experiments/results/records.jsonl.gz $(wildcard outputs/records))
 
 report: $(STAMP) ## One HTML page of what RECORDS say: tables, charts, claims, failed runs
 	$(RUN) report $(VIEW) $(addprefix --records ,$(SHOWN))

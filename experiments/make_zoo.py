@@ -1,6 +1,6 @@
 """Build the model zoo from records and their store, or check the existing zoo.
 
-    python experiments/make_zoo.py --records outputs/records.jsonl --store outputs/store
+    python experiments/make_zoo.py --records outputs/records --store outputs/store
     python experiments/make_zoo.py --check
 
 For each model under white-box `auto`, the zoo takes the lowest seed whose weights and strongest
@@ -38,7 +38,7 @@ from robust_diffusion.evaluation.zoo import (
     build_recorded,
     write_index,
 )
-from robust_diffusion.records.records import Record, latest_by_run, model_name
+from robust_diffusion.records import Record
 from robust_diffusion.results.evidence import KIND, SEEN, attack_in_words
 from robust_diffusion.results.leaderboard import thorough_runs
 from robust_diffusion.system.arithmetic import set_up_arithmetic
@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         "--records",
         action="append",
         type=Path,
-        metavar="FILE",
+        metavar="PATH",
         help="records of the run (default: the published ones)",
     )
     parser.add_argument("--store", type=Path, metavar="FOLDER", help="its models and graphs")
@@ -130,36 +130,36 @@ def _attacked(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[int,
     by_model: dict[tuple[str, str, str], dict[int, list[Record]]] = {}
     runs = thorough_runs(records, EXPERIMENTS).drop_duplicates("run")
     for record in runs["record"]:
-        key = (record["dataset"], record["fidelity"], model_name(record))
-        by_model.setdefault(key, {}).setdefault(record["seed"], []).append(record)
+        key = (record.dataset, record.fidelity, record.model_name)
+        by_model.setdefault(key, {}).setdefault(record.seed, []).append(record)
     return by_model
 
 
 def _made(records: Sequence[Record], datamodule: GraphDataModule, store: Path) -> Made | None:
     """Return the entry of one trained model; `None` if the store lacks it or its worst graph."""
     # Among equally strong attacks, prefer those on the model itself.
-    ordered = sorted(records, key=lambda record: KIND[record["threat"]] not in SEEN)
-    attacks = [(r, name) for r in ordered for name in r["accuracy"] if name != "clean"]
-    record, attack = min(attacks, key=lambda item: item[0]["accuracy"][item[1]])
-    victim = store / record["files"]["victim"]
+    ordered = sorted(records, key=lambda record: KIND[record.threat or ""] not in SEEN)
+    attacks = [(r, name) for r in ordered for name in r.accuracy if name != "clean"]
+    record, attack = min(attacks, key=lambda item: item[0].accuracy[item[1]])
+    victim = store / record.files["victim"]
     graphs = [
         store / file
-        for label, file in record["files"].items()
+        for label, file in record.files.items()
         if label == attack or label.startswith(f"{attack}/")
     ]
     if not victim.is_file() or not any(graph.is_file() for graph in graphs):
         return None
-    if record["config"]["data"].get("edge_values", "ones") != "ones":
+    if record.config.data.get("edge_values", "ones") != "ones":
         raise DataError(f"{victim}: reads edge values of its graph, which the zoo does not keep")
-    config, tensors = record["config"]["model"], read_artifact(victim).tensors
+    config, tensors = record.config.model, read_artifact(victim).tensors
     sizes = (datamodule.num_features, datamodule.num_classes)
-    model = build_recorded(config, *sizes, where=f"run {record['run']}")
+    model = build_recorded(config, *sizes, where=f"run {record.run}")
     load_weights(model, tensors, where=victim)
     model.eval()
-    wanted = (record["accuracy"]["clean"], record["accuracy"][attack])
+    wanted = (record.accuracy["clean"], record.accuracy[attack])
     # With several surrogates, the record has the lowest accuracy, but not the graph's name.
     tried = {
-        graph: accuracies(model, datamodule, _perturbed(graph, datamodule.graph), record["seed"])
+        graph: accuracies(model, datamodule, _perturbed(graph, datamodule.graph), record.seed)
         for graph in graphs
         if graph.is_file()
     }
@@ -170,18 +170,18 @@ def _made(records: Sequence[Record], datamodule: GraphDataModule, store: Path) -
             f"{victim}: has accuracy {found} and its record {wanted[0]:.6f} and {wanted[1]:.6f}, "
             f"clean and under {attack}; use the arithmetic of the record, as of its processor"
         )
-    about = {"run": record["run"], "seed": record["seed"]}
+    about = {"run": record.run, "seed": record.seed}
     entry = ZooEntry(
-        name=model_name(record),
-        dataset=record["dataset"],
-        variant=record["fidelity"],
-        seed=record["seed"],
+        name=record.model_name,
+        dataset=record.dataset,
+        variant=record.fidelity,
+        seed=record.seed,
         file="",
         sha256="",
         graph="",
         graph_sha256="",
         weights=state_hash(model.state_dict()),
-        run=record["run"],
+        run=record.run,
         config=config,
         in_channels=sizes[0],
         out_channels=sizes[1],
@@ -277,7 +277,7 @@ def check_zoo(zoo: Zoo, records: Iterable[Record]) -> bool:
         zoo: The models.
         records: Published records, including the runs that the index names.
     """
-    latest = latest_by_run(records)
+    latest = {record.run: record for record in records}
     rows = [_checked(zoo, entry, latest.get(entry.run)) for entry in zoo.entries]
     frame = pd.DataFrame(rows)
     if frame.empty:
@@ -301,9 +301,9 @@ def _checked(zoo: Zoo, entry: ZooEntry, record: Record | None) -> dict[str, str]
     else:
         clean, worst = (f"{100 * value:.2f}" for value in measured)
         found = "as recorded"
-        if record is None or "error" in record:
+        if record is None or record.error:
             found = f"run {entry.run} is not among the records"
-        elif (record["accuracy"]["clean"], min(record["accuracy"].values())) != recorded:
+        elif (record.accuracy["clean"], min(record.accuracy.values())) != recorded:
             found = f"the record of run {entry.run} has other accuracies than the index"
         elif measured != recorded:
             found = "the index has " + " and ".join(f"{100 * value:.2f}" for value in recorded)

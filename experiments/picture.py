@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from robust_diffusion.paper.figures.draw import draw_charts, look_of, render
 from robust_diffusion.paper.paper_table import build_tables
-from robust_diffusion.records import latest_by_run, read_records
+from robust_diffusion.records import Record, read_records
 from robust_diffusion.records.records import by_experiment
 from robust_diffusion.results.frame import frame, named_by_settings
 from robust_diffusion.results.runs import Runs
@@ -38,15 +38,15 @@ WORST = "worst"
 
 def mean_accuracy() -> dict[str, dict[str, float]]:
     """Return the mean accuracy in % by model, or flow of a graph PDE, and test graph."""
-    cells = [cell for cell in latest_by_run(read_records(RECORDS)).values() if plain(cell)]
-    first = {name(cell): settings(cell) for cell in reversed(cells) if cell["experiment"] != "tune"}
+    cells = [cell for cell in read_records(RECORDS) if plain(cell)]
+    first = {name(cell): settings(cell) for cell in reversed(cells) if cell.experiment != "tune"}
     found: dict[str, dict[str, float]] = {}
     for row in (*DIFFUSION, *OTHERS):
         alike = [c for c in cells if name(c) == row and settings(c) == first[row]]
-        seeds = {cell["seed"] for cell in alike}
+        seeds = {cell.seed for cell in alike}
         if seeds < set(range(5)):
             raise SystemExit(f"{row}: seeds {sorted(seeds)}; five are wanted")
-        cells_of_row = [cell["accuracy"] for cell in alike if cell["seed"] < 5]
+        cells_of_row = [cell.accuracy for cell in alike if cell.seed < 5]
         found[row] = {mark: 100 * fmean(a[mark] for a in cells_of_row) for mark in MARKS}
     lowest = worst_accuracy()
     return {row: marks | {WORST: lowest[row]} for row, marks in found.items()}
@@ -62,20 +62,20 @@ def worst_accuracy() -> dict[str, float]:
     return dict(zip(table["model"], table["worst"], strict=True))
 
 
-def plain(cell: dict[str, Any]) -> bool:
+def plain(cell: Record) -> bool:
     """Return whether a run is black box on Cora, with the paper's equations and attacks."""
-    where = (cell.get("dataset"), cell.get("fidelity"), cell.get("threat"))
-    return where == ("cora", "paper", "black_box") and set(MARKS) == cell["accuracy"].keys()
+    where = (cell.dataset, cell.fidelity, cell.threat)
+    return where == ("cora", "paper", "black_box") and set(MARKS) == cell.accuracy.keys()
 
 
-def name(cell: dict[str, Any]) -> str:
+def name(cell: Record) -> str:
     """Return the model of a run, or the flow of a graph PDE."""
-    return str(cell["flow"] if cell["model"] == "graph_pde" else cell["model"])
+    return str(cell.flow if cell.model == "graph_pde" else cell.model)
 
 
-def settings(cell: dict[str, Any]) -> dict[str, Any]:
+def settings(cell: Record) -> dict[str, Any]:
     """Return the configuration of a run without the seed."""
-    return {key: value for key, value in cell["config"].items() if key != "seed"}
+    return cell.config.whole
 
 
 def draw_attacks(found: dict[str, dict[str, float]]) -> Figure:

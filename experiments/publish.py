@@ -1,18 +1,17 @@
 """Publish records, and rebuild the views made from them, under experiments/results/.
 
-    python experiments/publish.py outputs/records.jsonl [more.jsonl ...]
+    python experiments/publish.py outputs/records [more ...]
     python experiments/publish.py --check
 
-The published records are the latest finished record of each run and the references to it from
-experiments, without keys that only describe where a run was executed. Every view (tables that
+The published records are the finished record of each run and the sweeps that asked for it, without
+keys that only describe where a run was executed. Every view (tables that
 hold a number, comparisons, claims, the table of claims in the README) is written from them
 alone. With `--check`, nothing is written, and it is an error if a view is out of date.
 """
 
 import argparse
-import gzip
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ from robust_diffusion.paper.commands import FIDELITIES
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.paper.render import render_markdown
 from robust_diffusion.paper.report import studies
-from robust_diffusion.records.records import Record, encoded, latest_by_run, reference_to
+from robust_diffusion.records.record import Config, Record
+from robust_diffusion.records.records import archive
 from robust_diffusion.results.leaderboard import show_leaderboard
 from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.table import ResultTable
@@ -59,44 +59,17 @@ def main() -> None:
     if chosen.check and chosen.records:
         parser.error("--check writes nothing; name no records")
     try:
-        records = list(publishable(read_chosen([RECORDS, *chosen.records])))
+        records = [r for r in read_chosen([RECORDS, *chosen.records]) if r.error is None]
         made: dict[Path, str | bytes] = dict(views(records))
     except RobustDiffusionError as error:
         sys.exit(f"{error}; nothing is published")
     if chosen.check:
         sys.exit("\n".join(outdated(made)) or None)
     if chosen.records:
-        made[RECORDS] = _compressed(records)
+        made[RECORDS] = archive(map(without_places, records))
     # Every file is made before the first is written.
     for path, content in made.items():
         sys.stdout.write(f"{write_whole(path, content, option='publish:')}\n")
-
-
-def publishable(records: list[Record]) -> Iterator[Record]:
-    """Yield each finished run once, and the last reference to it from each experiment.
-
-    The order of the last references is preserved, since tables use it. A run's record comes before
-    every reference to it.
-
-    Args:
-        records: Records in the order in which they were appended.
-    """
-    latest = latest_by_run(records)
-    asks: dict[tuple[str, str], Record] = {}
-    for record in records:
-        cell = record.get("run")
-        if cell is not None and "error" not in latest.get(cell, {"error": ""}):
-            asked = (cell, record["experiment"])
-            asks.pop(asked, None)
-            asks[asked] = record
-    written = set()
-    for (cell, experiment), line in asks.items():
-        first = cell not in written
-        if first:
-            written.add(cell)
-            yield _without_places(latest[cell])
-        if not first or experiment != latest[cell]["experiment"]:
-            yield _without_places(reference_to(line))
 
 
 def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
@@ -147,19 +120,20 @@ def _with_front(page: str, table: str) -> str:
     return f"{before}{FRONT}\n\n{table}\n\n{FRONT}{after}"
 
 
-def _compressed(records: Iterable[Record]) -> bytes:
-    # Without the time of compression, so that the same records give the same file.
-    return gzip.compress(b"".join(encoded(records)), mtime=0)
+def without_places(record: Record) -> Record:
+    """Return a record without the keys that only describe where its run was executed."""
+    config = Config.model_validate(_without_keys(record.config.whole))
+    return record.model_copy(update={"config": config})
 
 
-def _without_places(node: Any) -> Any:
+def _without_keys(node: Any) -> Any:
     if isinstance(node, dict):
         return {
-            key: _without_folders(value) if key in KEPT_WHOLE else _without_places(value)
+            key: _without_folders(value) if key in KEPT_WHOLE else _without_keys(value)
             for key, value in node.items()
             if key not in PLACES
         }
-    return [_without_places(value) for value in node] if isinstance(node, list) else node
+    return [_without_keys(value) for value in node] if isinstance(node, list) else node
 
 
 def _without_folders(parts: Any) -> Any:

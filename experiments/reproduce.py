@@ -18,7 +18,7 @@ from pathlib import Path
 
 from robust_diffusion.commands.reading import read_chosen
 from robust_diffusion.errors import DataError
-from robust_diffusion.records.records import Record, latest_by_run, read_records
+from robust_diffusion.records import Record, read_records
 from robust_diffusion.system.portable import PORTABLE, named_in
 
 RECORDS = Path(__file__).with_name("results") / "records.jsonl.gz"
@@ -33,10 +33,10 @@ def main() -> None:
     if chosen.cells < 1:
         parser.error(f"--cells {chosen.cells}: draw at least one")
     try:
-        latest = latest_by_run(read_chosen([chosen.records]))
+        latest = {record.run: record for record in read_chosen([chosen.records])}
     except DataError as error:
         sys.exit(str(error))
-    tested = {cell: record for cell, record in latest.items() if "accuracy" in record}
+    tested = {cell: record for cell, record in latest.items() if record.is_tested}
     for cell in chosen.ids:
         if cell not in tested:
             what = "has no accuracy" if cell in latest else "not one of the cells"
@@ -69,21 +69,21 @@ def _reproduce(record: Record, tolerance: float) -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         outputs = Path(folder)
         found = _run(record, outputs)
-    name = f"{record['run']} ({record['experiment']}, {record['dataset']}, "
-    network = record["flow"] if record["model"] == "graph_pde" else record["model"]
-    name += f"{network}, {record['fidelity']}, seed {record['seed']})"
-    if found is None or "error" in found:
-        sys.stdout.write(f"{name}: {found['error'] if found else 'left no record'}\n")
+    name = f"{record.run} ({record.experiment}, {record.dataset}, "
+    network = record.flow if record.model == "graph_pde" else record.model
+    name += f"{network}, {record.fidelity}, seed {record.seed})"
+    if found is None or found.error:
+        sys.stdout.write(f"{name}: {found.error if found else 'left no record'}\n")
         return "did not run"
-    if found["run"] != record["run"]:
+    if found.run != record.run:
         sys.stdout.write(f"{name}: its options are other ones today, which give another cell\n")
         return "of other options today"
     differences = {
-        graph: 100 * (found["accuracy"][graph] - accuracy)
-        for graph, accuracy in record["accuracy"].items()
+        graph: 100 * (found.accuracy[graph] - accuracy)
+        for graph, accuracy in record.accuracy.items()
     }
     # Another version of an attack makes another graph, so its accuracy is shown but not compared.
-    before, now = (of.get("attack_versions", {}) for of in (record, found))
+    before, now = (of.attack_versions for of in (record, found))
     other = {graph for graph in now if now[graph] != before.get(graph)}
     compared = {graph: value for graph, value in differences.items() if graph not in other}
     exact = not any(compared.values())
@@ -99,43 +99,43 @@ def _reproduce(record: Record, tolerance: float) -> str | None:
 
 def _elsewhere(record: Record, found: Record) -> str:
     """Name the processors of the record and of this machine if they differ."""
-    before, now = (of.get("processor", "one that is not recorded") for of in (record, found))
+    before, now = (of.processor or "one that is not recorded" for of in (record, found))
     return "" if before == now else f"; recorded on {before}, now on {now}"
 
 
 def _run(record: Record, outputs: Path) -> Record | None:
     command, env = _command(record, outputs), _environment(record)
     subprocess.run(command, check=False, stdout=subprocess.DEVNULL, env=env)  # noqa: S603
-    return next(iter(read_records(outputs / "records.jsonl", missing_ok=True)), None)
+    return next(iter(read_records(outputs / "records", missing_ok=True)), None)
 
 
 def _environment(record: Record) -> dict[str, str]:
     """Return the environment for the arithmetic that the record names after its processor."""
     others = {key: value for key, value in os.environ.items() if key not in PORTABLE}
-    return others | named_in(record.get("processor", ""))
+    return others | named_in(record.processor or "")
 
 
 def _command(record: Record, outputs: Path) -> list[str]:
     overrides = {
         key: value
-        for key, value in record["overrides"].items()
+        for key, value in record.overrides.items()
         if key.split(".")[0].split("/")[0] not in IGNORED
     }
     # A variant may use a graph's edge numbers today, although it used ones in the record.
-    values = record["config"].get("data", {}).get("edge_values", "ones")
+    values = record.config.data.get("edge_values", "ones")
     overrides.setdefault("fidelity.edge_values", values)
-    threat = record["config"].get("threat") or {}
+    threat = record.config.threat
     # The default was once the victim's random state; a run without attacks does not read it.
-    if threat.get("surrogates") and record["config"].get("attacks") != {}:
+    if threat.get("surrogates") and record.config.attacks:
         by_name = threat.get("seeding") == "name"
         overrides.setdefault("threat.seeding", "name" if by_name else "run")
     # Only this run, not the sweep of its experiment.
     overrides |= {"hydra.mode": "RUN", "logger": "none", "paths.outputs": str(outputs)}
-    overrides["threads"] = str(record["config"]["threads"])
-    if "backend" in record:  # backends round differently
-        overrides["backend"] = record["backend"]
+    overrides["threads"] = str(record.config.whole["threads"])
+    if record.backend:  # backends round differently
+        overrides["backend"] = record.backend
     # Records drop the + of an added key; a group's key has a / or an @.
-    plain = {key for key in record["overrides"] if "." in key and not {"/", "@"} & {*key}}
+    plain = {key for key in record.overrides if "." in key and not {"/", "@"} & {*key}}
     arguments = [f"{'++' * (key in plain)}{key}={value}" for key, value in overrides.items()]
     return [sys.executable, "-m", "robust_diffusion.run", *arguments]
 

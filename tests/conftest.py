@@ -207,7 +207,7 @@ class Outcome:
     status: int
     out: str
     err: str
-    records: list[dict[str, Any]]
+    records: list[Any]
 
     @property
     def error(self) -> str:
@@ -247,7 +247,7 @@ def cli(
         except SystemExit as stop:
             status = int(stop.code or 0)
         printed = capsys.readouterr()
-        records = read_records("outputs/records.jsonl", missing_ok=True)
+        records = read_records("outputs/records", missing_ok=True)
         return Outcome(status, printed.out, printed.err, records)
 
     yield run

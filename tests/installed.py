@@ -120,8 +120,9 @@ class Installed:
 
     def victim(self) -> Path:
         """Weights that the sweep has trained."""
-        lines = (self.cwd / "outputs/records.jsonl").read_text().splitlines()
-        found = next(r for r in map(json.loads, lines) if r.get("flow") == "beltrami")
+        paths = (self.cwd / "outputs/records").glob("*.json")
+        records = (json.loads(path.read_text()) for path in paths)
+        found = next(r for r in records if r.get("flow") == "beltrami")
         return Path("outputs/store") / found["files"]["victim"]
 
 

@@ -15,12 +15,11 @@ import pytest
 
 from robust_diffusion.records import read_records
 from robust_diffusion.records.content import leaves_of
-from robust_diffusion.records.identity import run_id
-from robust_diffusion.records.records import Record, by_experiment, encoded
+from robust_diffusion.records.records import Record, by_experiment
 from robust_diffusion.results.leaderboard import show_leaderboard
 from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
 from robust_diffusion.system.portable import PORTABLE, named_in
-from tests.paper.records import failed, finished, reference
+from tests.paper.records import also_asked, archived, failed, finished
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
@@ -108,39 +107,24 @@ def test_one_number_has_one_value_on_all_pages(records: list[Record]) -> None:
         assert float(row["50x50"]) <= float(worst.split(" ")[0]) + 0.01
 
 
-@pytest.mark.slow
-def test_published_configurations_have_the_ids_of_their_cells(records: list[Record]) -> None:
-    # Else who runs the same again would not find it done.
-    cells = [record for record in records if "config" in record]
-    assert cells
-    content = ("user_files", "user_code")
-    found = [run_id(of["config"], *(of.get(key) for key in content)) for of in cells]
-    assert found == [record["run"] for record in cells]
-
-
 def test_published_records_are_whole_and_clean(records: list[Record]) -> None:
-    finished_cells = set()
+    assert records
     for record in records:
-        if "reference" in record:
-            assert record["run"] in finished_cells
-            continue
-        finished_cells.add(record["run"])
-        assert "error" not in record
-        if "accuracy" in record:
-            assert named_in(record["processor"]) == PORTABLE
-            assert "auto" not in record["accuracy"] or "auto" in record["attack_versions"]
-        assert record["revision"]
-        assert not record["revision"].endswith("-dirty")
-        values = record.get("accuracy", {"none": 0.5}).values()
-        assert 0 <= min(values) <= max(values) <= 1
-    assert finished_cells
+        assert record.error is None
+        assert record.id_of_settings == record.run
+        assert not record.model_extra
+        if record.accuracy:
+            assert named_in(record.processor or "") == PORTABLE
+            assert "auto" not in record.accuracy or "auto" in record.attack_versions
+        assert record.revision
+        assert not record.revision.endswith("-dirty")
 
 
 def test_published_configurations_name_no_folder_of_a_machine(records: list[Record]) -> None:
-    words = read_records(RESULTS.parent / "words" / "records.jsonl")
+    words = read_records(RESULTS.parent / "words" / "records.jsonl.gz")
     for record in (*records, *words):
-        for path, value, _ in leaves_of(record.get("config", {})):
-            assert not Path(str(value)).is_absolute(), f"{record['run']}: {path}"
+        for path, value, _ in leaves_of(record.config.whole):
+            assert not Path(str(value)).is_absolute(), f"{record.run}: {path}"
 
 
 def call(monkeypatch: pytest.MonkeyPatch, module: ModuleType, *arguments: str) -> int | str | None:
@@ -161,48 +145,31 @@ def test_views_are_what_the_records_say() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_what_is_published_is_each_finished_cell_once_before_every_reference() -> None:
-    def published(*records: Record) -> list[tuple[Any, ...]]:
-        made = script("publish").publishable(records)
-        return [(r["experiment"], r.get("reference", False), r.get("revision")) for r in made]
-
-    old, new = finished(0.5, run="a", revision="old"), finished(0.7, run="a", revision="new")
-    wrong, asked = failed(run="b"), reference(new, "table-1")
-    assert published(old, new, wrong, asked, asked, reference(wrong, "table-1")) == [
-        ("table-3", False, "new"),
-        ("table-1", True, None),
-    ]
-    # The last two only say in which order the run was asked for.
-    assert published(old, asked, new) == [
-        ("table-3", False, "new"),
-        ("table-1", True, None),
-        ("table-3", True, None),
-    ]
-    assert published(old, new | {"experiment": "readings"}) == [
-        ("readings", False, "new"),
-        ("table-3", True, None),
-        ("readings", True, None),
-    ]
-
-
-def test_unreadable_records_change_nothing_and_outdated_views_are_named(
+def test_what_cannot_be_read_publishes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = script("publish")
-    path, before = tmp_path / "odd.jsonl", (RESULTS / "records.jsonl.gz").read_bytes()
-    path.write_bytes(b"".join(encoded([finished(run="c0ffee") | {"accuracy": {"clean": None}}])))
-    for named in (path, tmp_path / "missing.jsonl"):
-        assert named.name in str(call(monkeypatch, module, str(named)))
+    path, before = tmp_path / "odd.jsonl.gz", (RESULTS / "records.jsonl.gz").read_bytes()
+    path.write_bytes(b"odd")
+    for named in (path, tmp_path / "missing"):
+        assert named.name in str(call(monkeypatch, script("publish"), str(named)))
     assert (RESULTS / "records.jsonl.gz").read_bytes() == before
+
+
+def test_what_is_published_names_no_place_and_keeps_every_request() -> None:
+    config = {"data": {"source": {"root": "/home", "seed": 0}}, "model": {"root": "kept"}}
+    record = also_asked(finished() | {"config": config}, "table-1")
+    kept = script("publish").without_places(record)
+    assert kept.config.whole == {"data": {"source": {"seed": 0}}, "model": {"root": "kept"}}
+    assert kept.requests == record.requests
 
 
 @pytest.mark.slow
 def test_a_published_cell_is_run_again(cli: Callable[..., Any]) -> None:
     given = ["-m", "experiment=demo", "scale=smoke", "flow=heat", "seed=1", "attack=none"]
     outcome = cli(*given, "logger=none")
-    Path("published.jsonl").write_bytes(b"".join(encoded(outcome.records[:1])))
+    archived(*outcome.records[:1], path="published.jsonl.gz")
     command = [sys.executable, str(ROOT / "experiments" / "reproduce.py"), "--cells", "1"]
-    command += ["--records", "published.jsonl"]
+    command += ["--records", "published.jsonl.gz"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.endswith(": the same accuracies\n"), done.stderr
     assert done.returncode == 0
@@ -225,8 +192,8 @@ PUBLISHED = finished(0.5, run="a", attacks=(), processor="an abacus")
 def test_a_cell_that_was_run_again_is_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Record | None, end: object
 ) -> None:
-    path, module = tmp_path / "published.jsonl", script("reproduce")
-    path.write_bytes(b"".join(encoded([PUBLISHED])))
+    path, module = tmp_path / "published.jsonl.gz", script("reproduce")
+    archived(PUBLISHED, path=path)
     monkeypatch.setattr(module, "_run", lambda *_: found)
     assert call(monkeypatch, module, "--records", str(path)) == end
 
@@ -234,13 +201,13 @@ def test_a_cell_that_was_run_again_is_compared(
 def test_graphs_by_another_version_of_an_attack_are_not_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, module = tmp_path / "published.jsonl", script("reproduce")
+    path, module = tmp_path / "published.jsonl.gz", script("reproduce")
     old, new = (
         PUBLISHED
         | {"accuracy": {"clean": 0.5, "auto": worst}, "attack_versions": {"auto": version}}
         for worst, version in ((0.2, 6), (0.1, 7))
     )
-    path.write_bytes(b"".join(encoded([old])))
+    archived(old, path=path)
     monkeypatch.setattr(module, "_run", lambda *_: new)
     assert call(monkeypatch, module, "--records", str(path)) == 0
     assert "the same accuracies, auto -10.00 by version 7, recorded by 6" in capsys.readouterr().out
@@ -251,16 +218,18 @@ def test_a_cell_is_run_again_with_the_edge_values_and_arithmetic_that_it_had(
 ) -> None:
     data = {"edge_values": "ids"}
     overrides = {"dataset": "coauthor", "seed": "0", "logger": "wandb"}
-    record = {"overrides": overrides, "config": {"threads": 2, "data": data}, "backend": "torch"}
+    config = {"threads": 2, "data": data}
+    record = finished() | {"overrides": overrides, "config": config, "backend": "torch"}
     command = script("reproduce")._command
     given = {"dataset=coauthor", "seed=0", "fidelity.edge_values=ids", "logger=none", "threads=2"}
     assert {*command(record, tmp_path)} > {*given, "backend=torch", f"paths.outputs={tmp_path}"}
-    del data["edge_values"]  # as records of before have none
+    record |= {"config": {"threads": 2}}  # as records of before have none
     assert "fidelity.edge_values=ones" in command(record, tmp_path)
     assert not any("seeding" in given for given in command(record, tmp_path))
-    record["config"]["threat"] = {"surrogates": {"gcn": {}}}
+    attacked = {"threat": {"surrogates": {"gcn": {}}}, "attacks": {"pgd": {}}}
+    record |= {"config": attacked | {"threads": 2}}
     assert "threat.seeding=run" in command(record, tmp_path)
-    record["overrides"] = {"data.normalize": "null", "flow@model.flow": "heat"}
+    record |= {"overrides": {"data.normalize": "null", "flow@model.flow": "heat"}}
     assert {"++data.normalize=null", "flow@model.flow=heat"} < {*command(record, tmp_path)}
     for variable, value in PORTABLE.items():
         monkeypatch.setenv(variable, value)

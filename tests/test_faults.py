@@ -14,14 +14,12 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.records import read_records
+from robust_diffusion.records import Record, read_records
 from tests.conftest import TINY_CLEAN, TINY_DATA
 
 pytestmark = pytest.mark.faults
 
 Cli = Callable[..., Any]
-Record = dict[str, Any]
-
 FAULTY = '''
 import os, resource, signal, time
 from pathlib import Path
@@ -103,16 +101,20 @@ def example(launcher: str) -> list[str]:
 
 
 def recorded(folder: str | Path = "outputs") -> list[Record]:
-    path = Path(folder, "records.jsonl")
-    return read_records(path, missing_ok=True)
+    return read_records(Path(folder, "records"), missing_ok=True)
 
 
-def result(record: Record) -> Record:
-    return {key: value for key, value in record.items() if key not in OF_THE_RUN}
+def result(record: Record) -> dict[str, Any]:
+    return record.model_dump(exclude={*OF_THE_RUN})
+
+
+def assert_kept(before: list[Record], after: list[Record]) -> None:
+    by_run = {record.run: result(record) for record in after}
+    assert all(by_run[record.run] == result(record) for record in before if record.accuracy)
 
 
 def assert_each_done_once(records: list[Record], seeds: list[int]) -> None:
-    done = collections.Counter(r["seed"] for r in records if "accuracy" in r)
+    done = collections.Counter(r.seed for r in records if r.accuracy)
     assert done == dict.fromkeys(seeds, 1)
 
 
@@ -125,8 +127,8 @@ def test_a_cell_out_of_memory_is_one_failure_and_is_tried_again(cli: Cli) -> Non
     (line,) = [line for line in first.err.splitlines() if " failed: " in line]
     assert line.startswith("[1/2] seed=2  failed: out of memory")
     failed, done = first.records
-    assert failed["error"] in line
-    assert "accuracy" in done
+    assert failed.error in line
+    assert done.accuracy
     again = cli(*SWEEP, "seed=2,0")
     assert again.status == 0
     assert_each_done_once(again.records, [0, 2])
@@ -144,16 +146,16 @@ def test_a_killed_cell_is_run_again_whatever_the_launcher(cli: Cli, launcher: st
     assert "Traceback" not in said
     before = recorded()
     if launcher == "cores":
-        (failed,) = [record for record in before if "error" in record]
-        assert (failed["seed"], failed["error_kind"]) == (1, "WorkerError")
-        assert f"[2/2] seed=1  failed: {failed['error']}" in said
+        (failed,) = [record for record in before if record.error]
+        assert (failed.seed, failed.error_kind) == (1, "WorkerError")
+        assert f"[2/2] seed=1  failed: {failed.error}" in said
     again = cli(*SWEEP, "seed=0,1", "time_limit=10000")
     assert again.status == 0, again.err
-    assert again.records[: len(before)] == before
+    assert_kept(before, again.records)
     assert_each_done_once(again.records, [0, 1])
     assert cli(*SWEEP, "seed=0", "time_limit=10000", "paths.outputs=alone").status == 0
     (alone,) = recorded("alone")
-    (first,) = (r for r in before if "accuracy" in r and r["seed"] == 0)
+    (first,) = (r for r in before if r.accuracy and r.seed == 0)
     assert result(first) == result(alone)
 
 
@@ -188,7 +190,7 @@ def test_a_sweep_that_is_ended_leaves_no_process_and_is_taken_up_where_it_was(
     assert_each_done_once(before, seeds[:-1])
     again = cli(*SWEEP, swept)
     assert again.status == 0, again.err
-    assert again.records[: len(before)] == before
+    assert_kept(before, again.records)
     assert_each_done_once(again.records, seeds)
     assert len(again.table) == len(seeds)
 

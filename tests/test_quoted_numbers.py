@@ -14,7 +14,7 @@ import pytest
 
 from robust_diffusion.paper.layout import PRINTED
 from robust_diffusion.records import read_records
-from robust_diffusion.records.records import Record, by_experiment, model_name
+from robust_diffusion.records.records import Record, by_experiment
 from robust_diffusion.results.comparison import compare_worst_cases
 from robust_diffusion.results.frame import frame, named_by_settings
 from robust_diffusion.results.worst_case import (
@@ -103,7 +103,7 @@ def transfers(dataset: str, nodes: int) -> pd.DataFrame:
     from_gcn = found["surrogates"].str.match("gcn(;|$)", na=False)
     found = found[from_gcn | (found["attack"] == "clean")]
     found = found[(found["dataset"] == dataset) & (found["nodes"] == nodes)]
-    switched = [of["overrides"].get("fidelity.edge_values") == "ones" for of in found["record"]]
+    switched = [of.overrides.get("fidelity.edge_values") == "ones" for of in found["record"]]
     found = found[~pd.Series(switched, index=found.index)]  # `released` has edge ids
     keys = ["model", "variant", "attack"]
     found = found.drop_duplicates([*keys, "draw"])  # a run of several experiments
@@ -276,12 +276,12 @@ def experiments_readme() -> Quotes:
 def beltrami_parts() -> list[float]:
     """Ends of what all edges and one edge per target leave, where both were tried to the end."""
     tried = [
-        cell["parts"]["auto"]
+        cell.parts["auto"]
         for cell in recorded_on(runs(), {"worst-case"})
-        if (cell["flow"], cell["threat"], cell["fidelity"]) == ("beltrami", "white_box", "paper")
-        and cell["budget"]["declared"]["max_injected_nodes"] == 50
-        and model_name(cell) == "beltrami"
-        and "auto" in cell["accuracy"]
+        if (cell.flow, cell.threat, cell.fidelity) == ("beltrami", "white_box", "paper")
+        and cell.budget.max_injected_nodes == 50
+        and cell.model_name == "beltrami"
+        and "auto" in cell.accuracy
     ]
     tried = [parts for parts in tried if len(parts) >= 28]
     assert len(tried) == 5
@@ -298,14 +298,14 @@ def worst_case_page() -> Quotes:
 
 def words() -> Quotes:
     found: dict[str, dict[int | None, dict[str, str]]] = {}
-    for record in read_records(EXPERIMENTS / "words" / "records.jsonl"):
-        weak = record.get("flags", {})
+    for record in read_records(EXPERIMENTS / "words" / "records.jsonl.gz"):
+        weak = record.flags
         shown = {
             name: f"{100 * value:.1f}" + " !" * (name == "auto" and bool(weak.get(name)))
-            for name, value in record["accuracy"].items()
+            for name, value in record.accuracy.items()
         }
-        by_words = found.setdefault(model_name(record), {})
-        by_words[record["budget"]["declared"]["max_words"]] = shown
+        by_words = found.setdefault(record.model_name, {})
+        by_words[record.budget.max_words] = shown
     yield "An MLP keeps its {} %", [found.pop("mlp")[None]["clean"]]
     names = {"gcn": "GCN", "gpr_gnn": "GPRGNN", "gnn_guard": "GNNGuard", "grand": "GRAND"}
     names |= {"gat": "GAT", "beltrami": "Beltrami"}
@@ -347,7 +347,7 @@ def heterophily() -> Quotes:
 
 def auto() -> Quotes:
     found = cells().query("attack == 'auto' and threat == 'white_box' and version == 10")
-    steps = [run["config"].get("attacks", {}).get("auto", {}) for run in found["record"]]
+    steps = [run.config.attacks.get("auto", {}) for run in found["record"]]
     found = found.assign(steps=[of.get("num_steps") for of in steps])
     keys = ["dataset", "variant", "model", "draw", "nodes", "edges"]
     few, many = (found[found["steps"] == number].set_index(keys) for number in (120, 300))
@@ -536,7 +536,7 @@ def citeseer() -> Quotes:
             if (row["table"], row["model"], row["attack"]) == ("pLap", "p_laplacian_p3", "clean")
         )
     found = rows("table-14", dataset="citeseer_words", attack="clean")
-    third_power = [record["config"]["model"]["flow"].get("p") == 3 for record in found["record"]]
+    third_power = [record.config.model["flow"].get("p") == 3 for record in found["record"]]
     found = found[third_power].groupby("variant")["accuracy"].mean()
     yield "clean: {:.1f} %, printed {:.1f})", [found["paper"], third]
     yield "without bound, and {:.1f} % are left", [found["released"]]

@@ -43,7 +43,7 @@ def test_a_sweep_leaves_a_table_records_and_nothing_elsewhere(tmp_path: Path) ->
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    records = read_records(tmp_path / "outputs" / "records.jsonl")
+    records = read_records(tmp_path / "outputs" / "records")
     assert "\r" not in done.stderr  # no bar where no one watches
     title, *lines = [line for line in done.stdout.splitlines() if line.strip()]
     assert title.startswith("synthetic, easy test nodes: accuracy in %; training cut at 3 epochs; ")
@@ -53,13 +53,13 @@ def test_a_sweep_leaves_a_table_records_and_nothing_elsewhere(tmp_path: Path) ->
     assert [row[0] for row in body] == ["heat", "beltrami"]
     assert [path.name for path in tmp_path.iterdir()] == ["outputs"]
     heat, beltrami = records
-    assert (heat["flow"], beltrami["flow"]) == ("heat", "beltrami")
-    assert heat["attacked"] == beltrami["attacked"]
-    assert heat["budget"]["spent"] == beltrami["budget"]["spent"]
+    assert (heat.flow, beltrami.flow) == ("heat", "beltrami")
+    assert heat.attacked == beltrami.attacked
+    assert heat.spent == beltrami.spent
     for row, record in zip(body, records, strict=True):
-        assert [f"{100 * share:.2f}" for share in record["accuracy"].values()] == row[2:]
-        assert record["config"]["threat"]["fit"]["max_epochs"] == 3
-        cell = tmp_path / "outputs" / record["directory"]
+        assert [f"{100 * share:.2f}" for share in record.accuracy.values()] == row[2:]
+        assert record.config.threat["fit"]["max_epochs"] == 3
+        cell = tmp_path / "outputs" / record.directory
         assert (cell / "curves" / "metrics.csv").is_file()
         assert (cell / "run.log").is_file()
 
@@ -70,12 +70,12 @@ def test_attacks_is_alias_of_attack_and_force_gives_same_result(cli: Cli, tiny: 
     outcome = cli("attack=[speit]", *given)
     assert outcome.table[0].keys() >= {"flow", "clean", "speit"}
     # The same run by its other name, so nothing is run again.
-    first, reference = cli("attacks=[speit]", *given).records
-    assert (reference["run"], reference["reference"]) == (first["run"], True)
-    *_, forced = cli("--force", "attack=[speit]", *given).records
+    (first,) = cli("attacks=[speit]", *given).records
+    assert len(first.requests) == 2
+    (forced,) = cli("--force", "attack=[speit]", *given).records
     for key in ("accuracy", "attacked", "val_accuracy"):
-        assert first[key] == forced[key]
-    assert first["directory"] != forced["directory"]
+        assert getattr(first, key) == getattr(forced, key)
+    assert first.directory != forced.directory
 
 
 WRONG = r"""
@@ -164,9 +164,9 @@ def test_a_fault_or_a_defect_in_one_cell_is_one_failure_and_the_others_go_on(
     (line,) = [line for line in outcome.err.splitlines() if " failed: " in line]
     assert words in line
     failed, done = outcome.records
-    assert line.startswith(f"[1/2] seed=0  failed: {failed['error']}")
+    assert line.startswith(f"[1/2] seed=0  failed: {failed.error}")
     assert "(1 failed)" in outcome.table[0]["clean"]
-    assert (done["attacked"], list(done["accuracy"])) == ({}, ["clean"])
+    assert (done.attacked, list(done.accuracy)) == ({}, ["clean"])
     # The same in a single run.
     outcome = cli("--force", "flow=heat", "seed=0", *tiny_clean)
     assert words in outcome.error
@@ -178,15 +178,15 @@ def test_a_fault_or_a_defect_in_one_cell_is_one_failure_and_the_others_go_on(
 def test_a_full_disk_shows_no_run_as_done(
     cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: str, _: Any) -> None:
-        raise ConfigError(f"paths.records={path}: cannot be written (No space left on device)")
+    def full(_: Any, path: str) -> None:
+        raise ConfigError(f"paths.records {path}: cannot be written (No space left on device)")
 
-    monkeypatch.setattr(running, "append_record", full)
+    monkeypatch.setattr(running, "save_record", full)
     logging.getLogger("robust_diffusion").setLevel(logging.INFO)
     outcome = cli("-m", "flow=heat", "seed=0", *tiny_clean)
     assert outcome.status == 1
     (line,) = [line for line in outcome.err.splitlines() if line.startswith("[1/1]")]
-    assert " failed: paths.records=" in line
+    assert " failed: paths.records " in line
 
 
 @pytest.mark.faults
@@ -201,7 +201,7 @@ def test_a_cell_ends_at_its_time_limit(
     outcome = cli("-m", "flow=heat", "time_limit=1", *tiny_clean)
     assert outcome.status == 1
     (record,) = outcome.records
-    assert (record["error"][:12], record["error_kind"]) == ("time_limit=1", "TrainingError")
+    assert (record.error[:12], record.error_kind) == ("time_limit=1", "TrainingError")
     assert signal.getitimer(signal.ITIMER_REAL)[0] != 0  # the tests' own limit is back
 
 
@@ -221,8 +221,8 @@ def test_what_is_not_there_is_named_before_training(
     gpu = cli("flow=heat", "trainer=gpu", *without(tiny_clean, "trainer="))
     assert "trainer.accelerator=gpu" in gpu.error
     Path("file").write_text("")
-    written = cli("flow=heat", "paths.records=file/records.jsonl", *tiny_clean)
-    assert "paths.records=file/records.jsonl" in written.error
+    written = cli("flow=heat", "paths.records=file/records", *tiny_clean)
+    assert "paths.records file/records" in written.error
     sweep = cli("-m", "flow=heat", "solver.num_steps=0,2,-1", *tiny_clean)
     assert all(f"solver.num_steps={value}: " in sweep.error for value in (0, -1))
     monkeypatch.setenv("ROBUST_DIFFUSION_TRACEBACK", "1")
@@ -234,7 +234,7 @@ def test_what_is_not_there_is_named_before_training(
 def test_a_gpu_that_is_there_is_used(cli: Cli, tiny: list[str]) -> None:
     outcome = cli("flow=beltrami", "trainer=gpu", *without(tiny, "trainer="))
     assert outcome.status == 0
-    assert list(outcome.records[0]["accuracy"]) == ["clean", "speit", "tdgia"]
+    assert list(outcome.records[0].accuracy) == ["clean", "speit", "tdgia"]
 
 
 @pytest.mark.faults

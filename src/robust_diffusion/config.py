@@ -18,7 +18,7 @@ PUBLISHED = _ROOT / "experiments"
 
 PUBLISHED_RECORDS = PUBLISHED / "results" / "records.jsonl.gz"
 
-DEFAULT_RECORDS = "outputs/records.jsonl"
+DEFAULT_RECORDS = "outputs/records"
 
 
 def read_yaml(path: str | Path) -> Any:

@@ -46,7 +46,7 @@ def cell(cfg: DictConfig) -> float | None:
     from robust_diffusion.experiment.run import record_failure, run_and_record
 
     try:
-        accuracy: float | None = run_and_record(cfg).get("val_accuracy")
+        accuracy = run_and_record(cfg).val_accuracy
     except Exception as error:
         cause = expected_cause(error) or error
         multirun = HydraConfig.get().mode == RunMode.MULTIRUN

@@ -1,19 +1,17 @@
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from robust_diffusion.records.records import encoded
-from tests.paper.records import finished
+from robust_diffusion.records import Record
+from tests.paper.records import archived, finished
 
 
 @pytest.fixture
 def compared(cli: Callable[..., Any]) -> Callable[..., Any]:
 
-    def run(own: list[dict[str, Any]], *arguments: str) -> Any:
-        Path("own.jsonl").write_bytes(b"".join(encoded(own)))
-        return cli("compare", *arguments, "--records", "own.jsonl")
+    def run(own: list[Record], *arguments: str) -> Any:
+        return cli("compare", *arguments, "--records", archived(*own))
 
     return run
 
@@ -49,4 +47,4 @@ def test_worst_cases_of_two_models_are_compared(
     )
     for wrong in (["worst-case", "--models", "grand", "heat"], ["nope"]):
         assert wrong[0] in compared(own, *wrong).error
-    assert "--records no.jsonl" in cli("compare", "t-end", "--records", "no.jsonl").error
+    assert "no.jsonl.gz: not found" in cli("compare", "t-end", "--records", "no.jsonl.gz").error

@@ -1,10 +1,9 @@
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from robust_diffusion.records.records import encoded
+from tests.paper.records import archived
 from tests.results.worst_cases import record
 
 Cli = Callable[..., Any]
@@ -19,8 +18,7 @@ def test_a_budget_of_another_form_is_named(cli: Cli, budget: str) -> None:
 
 def test_the_board_of_chosen_budgets(cli: Cli) -> None:
     records = [record(model, budget=(5, 20), auto=0.4) for model in ("gcn", "mlp")]
-    Path("records.jsonl").write_bytes(b"".join(encoded(records)))
-    given = ("leaderboard", "--records=records.jsonl")
+    given = ("leaderboard", "--records", archived(*records))
     assert cli(*given, "--budget=5x20", "--format=csv").out.startswith(
         "rank,model,seeds,clean,5x20,"
     )

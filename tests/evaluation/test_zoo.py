@@ -129,7 +129,7 @@ def test_only_the_target_nodes_of_the_graphs_are_scored(zoo_folder: Path, nodes:
 def records(zoo_folder: Path) -> list[Record]:
     """A run of a worst case, and one of a lower seed, whose files are gone."""
     (entry,) = Zoo.open(zoo_folder).entries
-    record = {
+    found = {
         "run": "gcn-0",
         "experiment": "worst-case",
         "dataset": "synthetic",
@@ -139,12 +139,13 @@ def records(zoo_folder: Path) -> list[Record]:
         "threat": "white_box",
         "seed": 1,
         "split": "grb",
-        "budget": {"declared": asdict(BUDGET)},
+        "budget": asdict(BUDGET),
         "accuracy": {"clean": entry.clean_accuracy, "auto": entry.worst_accuracy},
         "files": {"victim": entry.file, "auto": entry.graph},
         "config": {"model": entry.config, "data": {}},
     }
     gone = {name: f"graph-{name}.safetensors" for name in ("victim", "auto")}
+    record = Record.model_validate(found)
     return [record, record | {"run": "of seed 0", "seed": 0, "files": gone}]
 
 
@@ -155,8 +156,8 @@ def test_a_zoo_is_made_and_checked(
     module.write_zoo(list(module.zoo_of(records, zoo_folder)), made)
     assert "gcn on synthetic, paper, seed 0: not in" in capsys.readouterr().err
     (entry,) = Zoo.open(made).entries
-    (run, worst) = (records[0], min(records[0]["accuracy"].values()))
-    assert (entry.run, entry.seed, entry.worst_accuracy) == (run["run"], 1, worst)
+    (run, worst) = (records[0], min(records[0].accuracy.values()))
+    assert (entry.run, entry.seed, entry.worst_accuracy) == (run.run, 1, worst)
     assert {path.name for path in made.iterdir()} == {entry.file, entry.graph, "index.json"}
 
     weaker = replace(entry, run="later", worst_accuracy=worst + 0.1)
@@ -176,7 +177,7 @@ def test_a_zoo_is_made_and_checked(
     assert not held
     assert "has other accuracies than the index" in told
     changed(made, worst_accuracy=0.25)
-    other["accuracy"]["clean"] = entry.clean_accuracy
+    other |= {"accuracy": {"clean": entry.clean_accuracy, "auto": 0.25}}
     assert not found([other])[0]
 
 

@@ -225,7 +225,7 @@ class Overreaching(PGDModification):
 def test_a_limit_that_the_reading_waives_is_told(run: Run, cls: type[PGDModification]) -> None:
     attacks = {"pgd": cls(variant="step", num_steps=5)}
     result = run(attacks=attacks, budget=Budget(0, 0, (-0.94, 0.94), 0, 0.2, 0.2))
-    assert result.declared["epsilon"] == 0.1
+    assert result.budget["epsilon"] == 0.1
     assert result.spent["pgd"]["gcn"]["largest_feature_change"] > 0.2
     assert ("budget_overspent" in result.flags.get("pgd", [])) is (cls is Overreaching)
     waived = {name: set(keys) for name, keys in result.unbounded.items()}

@@ -142,7 +142,7 @@ def test_results_have_one_name_each_and_are_not_in_the_configuration() -> None:
     }
     attacked = {"victim": accuracy, "gcn": {"clean": 0.8, "speit": 0.1, "tdgia": 0.2}}
     record = finished(attacked={"speit": 0.5, "tdgia": 0.6}, epochs=7) | changes
-    record["attacked"] = attacked
+    record |= {"attacked": attacked}
     summary, config = results(record), settings(record)
     assert {key: summary[f"accuracy/{key}"] for key in accuracy} == accuracy
     assert [summary[key] for key in ("mean_accuracy/speit", "attacked/gcn/clean")] == [0.55, 0.8]
@@ -151,7 +151,7 @@ def test_results_have_one_name_each_and_are_not_in_the_configuration() -> None:
     used = {"feature_range": (-1.0, 0.5), "injected_nodes": 3}
     less = {"feature_range": [-0.5, 0.75], "injected_nodes": 2}
     none = {"feature_range": None, "injected_nodes": 0}
-    record["budget"] = {"spent": {"speit": {"gcn": less, "gat": used}, "dice": {"gcn": none}}}
+    record |= {"spent": {"speit": {"gcn": less, "gat": used}, "dice": {"gcn": none}}}
     summary |= (spent := results(record))
     assert spent["spent/speit/feature_range"] == [-1.0, 0.75]
     assert (spent["spent/speit/injected_nodes"], spent["spent/dice/injected_nodes"]) == (3, 0)

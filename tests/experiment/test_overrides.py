@@ -37,8 +37,8 @@ def test_overrides_of_a_models_own_flow_are_taken_and_a_sweep_only_warns(
     own = compose(GUARDED, "flow=beltrami", "model.flow.t_end=0.5", "solver=rk4")
     check_config(own)
     record = record_header(own)
-    assert (record["flow"], record["solver"]) == ("beltrami", "rk4")
-    assert record["config"]["model"]["flow"]["t_end"] == 0.5
+    assert (record.flow, record.solver) == ("beltrami", "rk4")
+    assert record.config.model["flow"]["t_end"] == 0.5
     cfg = compose(GUARDED, "flow=heat")
     with read_write(HydraConfig.get()):
         HydraConfig.get().mode = RunMode.MULTIRUN
@@ -59,7 +59,7 @@ def test_overrides_of_a_models_own_flow_are_taken_and_a_sweep_only_warns(
 def test_read_options_and_no_others_make_other_cells(
     compose: Compose, monkeypatch: pytest.MonkeyPatch, option: str, unread: list[str]
 ) -> None:
-    before = record_header(compose(option))["run"]
-    assert before != record_header(compose())["run"]
+    before = record_header(compose(option)).run
+    assert before != record_header(compose()).run
     monkeypatch.setattr(provenance, "cpu_name", lambda: "another processor")
-    assert record_header(compose(option, *unread))["run"] == before
+    assert record_header(compose(option, *unread)).run == before

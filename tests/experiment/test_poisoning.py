@@ -108,6 +108,6 @@ def test_a_typed_cell_is_retrained(cli: Callable[..., Any], tiny_clean: list[str
     outcome = cli(*given, "threat=poisoning", "attack=[random_flip,metattack]")
     assert outcome.status == 0, outcome.err
     (record,) = outcome.records
-    assert (record["threat"], record["surrogates"]) == ("poisoning", ["gcn"])
-    assert set(record["accuracy"]) == {"clean", "random_flip", "metattack"}
+    assert (record.threat, record.surrogates) == ("poisoning", ["gcn"])
+    assert set(record.accuracy) == {"clean", "random_flip", "metattack"}
     assert "retrained on each attacked graph" in outcome.out

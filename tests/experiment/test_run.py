@@ -23,7 +23,7 @@ from robust_diffusion.experiment import timing
 from robust_diffusion.experiment.run import record_failure, run_and_record, run_experiment
 from robust_diffusion.experiment.timing import StepTiming, TimingResult, time_step
 from robust_diffusion.models import GAT
-from robust_diffusion.records import append_record, provenance, read_records
+from robust_diffusion.records import provenance, read_records, save_record
 from robust_diffusion.records.header import record_header
 from robust_diffusion.system.files import locked
 from tests.conftest import TINY_DATA
@@ -42,8 +42,8 @@ def test_a_cell_that_another_process_computes_is_waited_for(
     header = record_header(cfg)
     monkeypatch.setattr(running, "_measure", lambda *_: pytest.fail("computed twice"))
     records = Path(cfg.paths.records)
-    records.parent.mkdir(parents=True)
-    lock = records.with_name(f".{records.name}.{header['run']}.lock")
+    records.mkdir(parents=True)
+    lock = records / f".{header.run}.lock"
 
     held = threading.Event()
 
@@ -51,16 +51,14 @@ def test_a_cell_that_another_process_computes_is_waited_for(
         with locked(lock, waits_for="nobody"):
             held.set()
             time.sleep(1)
-            append_record(records, header | {"accuracy": {"clean": 0.5}})
+            save_record(header.with_results(accuracy={"clean": 0.5}), records)
 
     other = threading.Thread(target=compute)
     other.start()
     assert held.wait(10)
-    assert run_and_record(cfg)["accuracy"] == {"clean": 0.5}
+    assert run_and_record(cfg).accuracy == {"clean": 0.5}
     other.join()
-    done, reference = read_records(records)
-    assert reference["reference"]
-    assert reference["run"] == done["run"]
+    assert [record.run for record in read_records(records)] == [header.run]
     assert not lock.exists()
 
 
@@ -72,26 +70,33 @@ def test_a_record_holds_what_led_to_the_result_and_nothing_is_written_elsewhere(
 ) -> None:
     cfg = compose("flow=heat", "seed=3", *tiny)
     record = run_and_record(cfg)
-    assert set(record) >= KNOWN | MEASURED
-    assert read_records(cfg.paths.records) == [json.loads(json.dumps(record))]
+    assert record.model_fields_set >= KNOWN | MEASURED
+    (read,) = read_records(cfg.paths.records)
+    assert json.loads(read.model_dump_json()) == json.loads(record.model_dump_json())
     chosen = {"dataset": "synthetic", "model": "graph_pde", "flow": "heat", "seed": 3}
-    assert record.items() >= (chosen | {"solver": "implicit_adams", "epochs": 3}).items()
-    assert record["budget"]["declared"]["max_injected_nodes"] == 3
-    assert set(record["budget"]["spent"]) == {"speit", "tdgia"}
-    assert record["config"]["training"]["max_epochs"] == 3
-    assert record["config"]["model"]["hidden_channels"] == 8
-    assert "${" not in json.dumps(record)
-    assert record["overrides"]["seed"] == "3"
+    chosen |= {"solver": "implicit_adams", "epochs": 3}
+    assert {key: getattr(record, key) for key in chosen} == chosen
+    assert record.budget.max_injected_nodes == 3
+    assert set(record.spent) == {"speit", "tdgia"}
+    assert record.config.training["max_epochs"] == 3
+    assert record.config.model["hidden_channels"] == 8
+    assert "${" not in record.model_dump_json()
+    assert record.overrides["seed"] == "3"
     outputs = tmp_path / "outputs"
     assert {path.name for path in tmp_path.iterdir()} == {"outputs"}
-    files = {"run", "store", "records.jsonl", "records.jsonl.lock"}
-    assert {path.name for path in outputs.iterdir()} == files
-    assert (outputs / record["directory"]).resolve() == outputs / "run"
+    assert {path.name for path in outputs.iterdir()} == {"run", "store", "records"}
+    assert {p.name for p in (outputs / "records").iterdir()} == {f"{record.run}.json", "sweeps"}
+    assert (outputs / record.directory).resolve() == outputs / "run"
     record_failure(cfg, "what went wrong", "DataError")
-    *_, failed = read_records(cfg.paths.records)
-    assert (failed["error"], failed["error_kind"]) == ("what went wrong", "DataError")
-    assert "accuracy" not in failed
-    assert failed["config"] == record["config"]
+    assert [r.error for r in read_records(cfg.paths.records)] == [None]  # it finished before
+    (outputs / "records" / f"{record.run}.json").unlink()
+    record_failure(cfg, "what went wrong", "DataError")
+    (failed,) = read_records(cfg.paths.records)
+    assert (failed.error, failed.error_kind) == ("what went wrong", "DataError")
+    assert failed.accuracy == {}
+    assert failed.config == record.config
+    assert run_and_record(cfg).accuracy == record.accuracy
+    assert [r.error for r in read_records(cfg.paths.records)] == [None]
 
 
 def test_a_timing_cell_records_a_time_once_on_each_machine(
@@ -102,39 +107,38 @@ def test_a_timing_cell_records_a_time_once_on_each_machine(
 ) -> None:
     cfg = compose("flow=heat", *TINY_TIMING)
     record = run_and_record(cfg)
-    assert run_and_record(cfg) == record
-    assert read_records(cfg.paths.records)[0] == json.loads(json.dumps(record))
-    assert set(record["seconds"]) == {"diffusion"}
-    found = record["timing"]
+    assert run_and_record(cfg).timing == record.timing
+    assert set(record.seconds) == {"diffusion"}
+    found = record.timing
     assert (found["step"], found["repeats"], found["nodes"]) == ("diffusion", 3, 200)
-    assert 0 < found["fastest"] <= found["q1"] <= record["seconds"]["diffusion"] <= found["q3"]
-    assert (record["nfe"], record["threat"], record["surrogates"]) == (8, None, [])
-    assert not {"accuracy", "val_accuracy", "epochs", "files"} & set(record)
-    on = record["config"]["timing"]["on"]
+    assert 0 < found["fastest"] <= found["q1"] <= record.seconds["diffusion"] <= found["q3"]
+    assert (record.nfe, record.threat, record.surrogates) == (8, None, [])
+    assert not {"accuracy", "val_accuracy", "epochs", "files"} & record.model_fields_set
+    on = record.config.timing["on"]
     assert set(on) == {"cpu", "gpu", "threads", "backend", "torch", "code"}
     other = run_and_record(compose("flow=heat", "backend=torch", *TINY_TIMING))
-    assert other["config"]["timing"]["on"]["backend"] == other["timing"]["backend"] == "torch"
-    assert other["run"] != record["run"]
+    assert other.config.timing["on"]["backend"] == other.timing["backend"] == "torch"
+    assert other.run != record.run
     assert not (tmp_path / "outputs" / "store").exists()
     for module in (provenance, timing):
         monkeypatch.setattr(module, "cpu_name", lambda: "another processor")
     caplog.clear()
     second = run_and_record(compose("flow=heat", "hydra/launcher=cores", *TINY_TIMING))
     assert "hydra/launcher" in caplog.text  # times taken side by side disturb each other
-    assert second["timing"]["device"] == "another processor"
-    tested = record_header(compose("flow=heat", *TINY_DATA))["run"]
-    assert len({record["run"], second["run"], tested}) == 3
+    assert second.timing["device"] == "another processor"
+    tested = record_header(compose("flow=heat", *TINY_DATA)).run
+    assert len({record.run, second.run, tested}) == 3
 
 
 def test_a_notebook_runs_the_cell_of_the_command_line(
     cli: Callable[..., Any], tiny_clean: list[str], tmp_path: Path
 ) -> None:
     record = run_experiment(["flow=heat", *tiny_clean])
-    assert 0 <= record["accuracy"]["clean"] <= 1
+    assert 0 <= record.accuracy["clean"] <= 1
     assert HydraConfig.instance().cfg is None
-    assert (tmp_path / "outputs" / record["directory"] / "curves" / "metrics.csv").is_file()
+    assert (tmp_path / "outputs" / record.directory / "curves" / "metrics.csv").is_file()
     assert "done" in cli("flow=heat", *tiny_clean).err
-    assert run_experiment(["flow=heat", *tiny_clean])["accuracy"] == record["accuracy"]
+    assert run_experiment(["flow=heat", *tiny_clean]).accuracy == record.accuracy
     with pytest.raises(ConfigError, match="seed=-1"):
         run_experiment(["seed=-1"])
 
@@ -159,7 +163,7 @@ def test_a_notebook_keeps_its_random_state(
     expected = drawn()
     pl.seed_everything(5)
     if fails:
-        monkeypatch.setattr(running, "append_record", lambda *_: 1 / 0)
+        monkeypatch.setattr(running, "save_record", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError) if fails else nullcontext():
         run_experiment(["flow=heat", "attack=none", *tiny_clean])
     assert drawn() == expected
@@ -171,7 +175,7 @@ def test_threads_take_turns(tiny_clean: list[str]) -> None:
 
     with ThreadPoolExecutor(3) as pool:
         records = list(pool.map(run, range(3)))
-    assert [record["seed"] for record in records] == [0, 1, 2]
+    assert [record.seed for record in records] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("logger", ["wandb", "tensorboard"])

@@ -1,14 +1,16 @@
 """Hand-made records in the shape in which runs leave them."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-Record = dict[str, Any]
+from robust_diffusion.records.record import Record, Request
+from robust_diffusion.records.records import archive, save_record, save_request
 
 WITHOUT_FLOW = ("gcn", "gat", "gin", "appnp", "graph_sage", "robust_gcn", "gnn_guard", "gcn_svd")
 
 
-def finished(
+def fields(
     clean: float = 0.75,
     attacked: float | dict[str, float] = 0.6,
     *,
@@ -23,8 +25,8 @@ def finished(
     settings: dict[str, dict[str, Any]] | None = None,
     overrides: dict[str, str] | None = None,
     **changes: Any,
-) -> Record:
-    """A run's record; `attacked` is the accuracy under all attacks or under each."""
+) -> dict[str, Any]:
+    """What a run's record holds; `attacked` is the accuracy under all attacks or under each."""
     given = settings or {}
     flow = None if model in WITHOUT_FLOW else flow
     limits = {
@@ -37,24 +39,25 @@ def finished(
         "epsilon": 0.1,
         **given.get("budget", {}),
     }
-    own: dict[str, Any] = {"num_layers": 3, **given.get("model", {})}
+    own: dict[str, Any] = {"num_layers": 3, "name": flow or model, **given.get("model", {})}
     if flow is not None:
         own["flow"] = {"spectral_norm": True, **given.get("flow", {})}
         own["solver"] = {"num_steps": 2, **given.get("solver", {})}
     values = attacked if isinstance(attacked, dict) else dict.fromkeys(attacks, attacked)
     accuracy = {"clean": clean, **values}
     kind = ["changed_nodes"] if attacks == ("pgd_modification",) else ["injected_nodes"]
-    config = {
+    config: dict[str, Any] = {
         "model": own,
         "training": {"max_epochs": 5000, **given.get("training", {})},
         "data": {"name": dataset, "source": {"folder": {"root": "data", "path": dataset}}},
         "budget": limits,
         "threat": {"labels": "predicted"},
         "attacks": {name: {"num_steps": 100} for name in attacks},
-        "seed": seed,
+        **given.get("config", {}),
     }
-    record: Record = {
-        "run": repr((config, model, flow, solver, changes.get("fidelity"), changes.get("scale"))),
+    told = (config, seed, model, flow, solver, changes.get("fidelity"), changes.get("scale"))
+    record: dict[str, Any] = {
+        "run": repr(told),
         "code": "c0de",
         "experiment": experiment,
         "scale": "full",
@@ -74,21 +77,26 @@ def finished(
         "mean_accuracy": dict(accuracy),
         "val_accuracy": 0.8,
         "warnings": {},
-        "budget": {
-            "declared": dict(limits),
-            "spent": {
-                name: {
-                    "gcn": {
-                        **dict.fromkeys(kind, budget[0]),
-                        "injected_edges": 0 if "changed_nodes" in kind else budget[0] * budget[1],
-                        "feature_range": [-0.94, 0.94],
-                    }
+        "budget": limits,
+        "spent": {
+            name: {
+                "gcn": {
+                    **dict.fromkeys(kind, budget[0]),
+                    "injected_edges": 0 if "changed_nodes" in kind else budget[0] * budget[1],
+                    "feature_range": [-0.94, 0.94],
                 }
-                for name in attacks
-            },
+            }
+            for name in attacks
         },
     }
     return record | changes
+
+
+def finished(
+    clean: float = 0.75, attacked: float | dict[str, float] = 0.6, **options: Any
+) -> Record:
+    """The record of a finished run; `options` as in `fields`."""
+    return Record.model_validate(fields(clean, attacked, **options))
 
 
 def timed(
@@ -103,19 +111,16 @@ def timed(
 ) -> Record:
     """The record of a run that timed a step: median, and quartiles 10 % below and above."""
     steps = "aggregation" if model in WITHOUT_FLOW else "diffusion"
-    record = finished(
+    timing = {"config": {"timing": {"repeats": 500, "on": {"cpu": machine}}}}
+    record = without_results(
         experiment=experiment,
         dataset=dataset,
         model=model,
         attacks=(),
-        settings=settings,
+        settings=timing | (settings or {}),
         **options,
     )
-    for key in ("accuracy", "mean_accuracy", "warnings"):
-        del record[key]
-    del record["budget"]["spent"]
-    record["config"]["timing"] = {"repeats": 500, "on": {"cpu": machine}}
-    return record | {
+    more = {
         "run": f"timed {record['run']} {machine}",
         "threat": None,
         "surrogates": [],
@@ -138,29 +143,46 @@ def timed(
             "width": 64,
         },
     }
+    return Record.model_validate(record | more)
 
 
 def failed(
     error: str = "loss is not finite", kind: str = "TrainingError", **options: Any
 ) -> Record:
     """The record of a run that did not finish; `options` as in `finished`."""
-    record = finished(**options)
-    for key in ("accuracy", "mean_accuracy", "warnings"):
-        del record[key]
-    del record["budget"]["spent"]
-    return record | {"error": error, "error_kind": kind}
+    record = without_results(**options)
+    return Record.model_validate(record | {"error": error, "error_kind": kind})
 
 
-def reference(record: Record, experiment: str | None = None) -> Record:
-    """What a run appends that was done before; by default of the run's own experiment."""
-    return {
-        "run": record["run"],
-        "experiment": experiment or record["experiment"],
-        "scale": record["scale"],
-        "reference": True,
-    }
+def without_results(**options: Any) -> dict[str, Any]:
+    """What a record says before its run."""
+    results = {"accuracy", "mean_accuracy", "val_accuracy", "warnings", "budget", "spent"}
+    return {key: value for key, value in fields(**options).items() if key not in results}
+
+
+def also_asked(record: Record, experiment: str = "", **about: Any) -> Record:
+    """The record of a run that was asked for again later, by another experiment or the same."""
+    about = {"scale": record.scale, "overrides": record.overrides, "time": "later", **about}
+    request = Request(experiment or record.experiment, **about)
+    return record.requested_by(*record.requests, request)
 
 
 def seeds(values: Sequence[float], **options: Any) -> list[Record]:
     """One record per value, which is both the clean and the attacked accuracy."""
     return [finished(v, v, seed=i, **options) for i, v in enumerate(values)]
+
+
+def saved(*records: Record, folder: str | Path = "outputs/records", sweep: str = "") -> None:
+    """Save records under the ids that their settings give, as asked for by a sweep if named."""
+    for record in records:
+        record = Record.model_validate(record | {"run": record.id_of_settings})
+        save_record(record, folder)
+        if sweep:
+            (own,) = record.requests
+            save_request(folder, record.run, own._replace(sweep=sweep))
+
+
+def archived(*records: Record, path: str | Path = "own.jsonl.gz") -> str:
+    """Write an archive of records, and return its path."""
+    Path(path).write_bytes(archive(records))
+    return str(path)

@@ -37,6 +37,6 @@ def everything() -> PaperTable:
             failed(ODD, seed=seed, flow="heat"),
             failed("data/pubmed/x.npz: not found", "DataError", seed=seed, dataset="pubmed"),
         ]
-    records[0]["warnings"] = {"tdgia": ["adds an edge between old nodes"]}
+    records[0] |= {"warnings": {"tdgia": ["adds an edge between old nodes"]}}
     records.append(finished(0.7, 0.4, flow="mean_curvature"))
     return table_of(3, records)

@@ -22,7 +22,7 @@ from robust_diffusion.paper.claims import (
 )
 from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.system.numbers import MINUS, holm, p_value
-from tests.paper.records import Record, finished
+from tests.paper.records import Record, fields
 
 EVERY = load_claims()
 RULES = Claims(alpha=0.05, min_seeds=3, claims={}, elsewhere={})
@@ -49,8 +49,9 @@ def records_of(
     records = []
     for seed, *values in zip(seeds, *accuracy.values(), strict=False):
         own = {"experiment": experiment, "seed": seed, "flow": None, **more}
-        own["accuracy"] = {g: value / 100 for g, value in zip(accuracy, values, strict=True)}
-        record = finished(run=repr((axes, own)), **own)
+        reached = {g: max(value, 0) / 100 for g, value in zip(accuracy, values, strict=True)}
+        own["accuracy"] = {"clean": 0.5} | reached
+        record = fields(run=repr((axes, own)), **own)
         wanted = line(group({"experiment": experiment, "attack": "clean", **axes})).record
         for path, value in wanted.items():
             *parents, last = path.split(".")
@@ -58,7 +59,7 @@ def records_of(
             for key in parents:
                 node = node.setdefault(key, {})
             node[last] = value
-        records.append(record)
+        records.append(Record.model_validate(record))
     return records
 
 
@@ -133,7 +134,7 @@ def test_every_group_is_an_entry_of_its_table() -> None:
             assert load_layout(number).printed(line(found))
 
 
-def decide(one: Claim, *recorded: list[dict[str, Any]]) -> Judgement:
+def decide(one: Claim, *recorded: list[Record]) -> Judgement:
     records = [record for found in recorded for record in found]
     return judge(one, recorded_evidence(records, fidelity="paper"), RULES)
 

@@ -10,9 +10,8 @@ import pytest
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper import commands
 from robust_diffusion.paper.commands import run_figure_command, run_table_command
-from robust_diffusion.records import append_record
 from tests.paper.figures.test_build import SMOKE
-from tests.paper.records import finished
+from tests.paper.records import finished, saved
 
 Cli = Callable[..., Any]
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "figures" / "gode_layer.svg"
@@ -88,7 +87,7 @@ def test_a_table_without_runs_shows_the_published_ones(
 
 
 def test_a_table_leaves_out_datasets_without_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    append_record("outputs/records.jsonl", finished(experiment="table-3"))
+    saved(finished(experiment="table-3"))
     table = shown(capsys, "3")
     assert "Not run: citeseer, pubmed." in table
     assert not any("Pubmed" in line for line in table.splitlines() if line.startswith("|"))

@@ -18,7 +18,7 @@ from torch_geometric.nn import models as pyg
 from robust_diffusion.attacks import PGD, GradientInjection
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GNNGuard, GraphPDE
-from robust_diffusion.records import content
+from robust_diffusion.records import Record, content
 from robust_diffusion.records.content import (
     by_content,
     code_hash,
@@ -140,17 +140,17 @@ def test_an_edited_flow_is_run_again(
 ) -> None:
     """Neither the record nor the weights of the old code are served."""
 
-    def run(rate: float) -> dict[str, Any]:
+    def run(rate: float) -> Record:
         write(PACKAGE | {"own/base.py": f"RATE = {rate}"})
         flow = ("flow=heat", "flow._target_=own.mine.MyFlow")
-        found: dict[str, Any] = cli(*flow, "logger=none", *tiny_clean).records[-1]
+        found: Record = cli(*flow, "logger=none", *tiny_clean).records[-1]
         return found
 
     first, again, edited = run(1.0), run(1.0), run(-30.0)
-    assert (again["run"], again.get("reference")) == (first["run"], True)
-    assert edited["run"] != first["run"]
-    assert edited["reused"] == []
-    changed = set(edited["user_code"].items()) - set(first["user_code"].items())
+    assert (again.run, again.time) == (first.run, first.time)
+    assert edited.run != first.run
+    assert edited.reused == []
+    changed = set(edited.user_code.items()) - set(first.user_code.items())
     assert [module for module, _ in changed] == ["own.base"]
 
 

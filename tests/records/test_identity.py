@@ -6,9 +6,10 @@ import yaml
 from hydra.utils import get_object
 
 from robust_diffusion.config import PUBLISHED
-from robust_diffusion.records import read_records
+from robust_diffusion.records import Record, read_records
 from robust_diffusion.records.content import targets_of
 from robust_diffusion.records.identity import run_id, settings_of
+from tests.paper.records import finished
 
 CONFIG: dict[str, Any] = {
     "seed": 0,
@@ -117,29 +118,33 @@ def test_an_option_that_no_longer_exists_counts_as_published() -> None:
 @pytest.mark.slow
 def test_every_class_of_a_published_cell_is_found() -> None:
     records = read_records(PUBLISHED / "results" / "records.jsonl.gz")
-    found = {target for record in records for target in targets_of(record.get("config", {}))}
+    found = {target for record in records for target in targets_of(record.config.whole)}
     assert len([get_object(target) for target in found]) > 40
+
+
+def of(config: dict[str, Any], **content: Any) -> Record:
+    return finished() | {"config": config, **content}
 
 
 def test_results_are_compared_by_callbacks_and_by_the_contents_of_files() -> None:
     averaged = changed("callbacks", {"swa": {"lr": 0.1}})
-    assert settings_of({"config": averaged}, "clean") != settings_of({"config": CONFIG}, "clean")
+    assert settings_of(of(averaged), "clean") != settings_of(of(CONFIG), "clean")
     files = {"data.source.path": {"own.pt": "hash"}}
-    typed = [{"config": changed("data.source.path", path), "user_files": files} for path in "ab"]
+    typed = [of(changed("data.source.path", path), user_files=files) for path in "ab"]
     assert settings_of(typed[0], "clean") == settings_of(typed[1], "clean")
 
 
 def test_code_and_files_of_attacks_are_no_part_of_the_model() -> None:
     def settings(target: str, graph: str, **content: Any) -> str:
         config = CONFIG | {"attacks": {"pgd": {"_target_": target}}}
-        return settings_of({"config": config, **content}, graph)
+        return settings_of(of(config, **content), graph)
 
     own = {"user_code": {"mine": "a"}, "user_files": {"attacks.pgd.path": {".npz": "b"}}}
     assert settings("mine.Attack", "clean", **own) == settings("attacks.PGD", "clean")
     other = own | {"user_code": {"mine": "c"}}
     assert settings("mine.Attack", "pgd", **own) != settings("mine.Attack", "pgd", **other)
-    of_model = {"config": changed("model._target_", "mine.Net")}
-    assert settings_of(of_model | own, "clean") != settings_of(of_model | other, "clean")
+    model = changed("model._target_", "mine.Net")
+    assert settings_of(of(model, **own), "clean") != settings_of(of(model, **other), "clean")
 
 
 @pytest.mark.parametrize("name", ["given", "my-attack", "v1.5", "my attack"])

@@ -1,378 +1,211 @@
-import copy
-import gzip
-import itertools
+"""Records as files: one per run and per sweep in a folder, or one archive."""
+
 import json
 import logging
 import math
 import multiprocessing
+import os
 import resource
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import fields
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from robust_diffusion.attacks import Budget
-from robust_diffusion.commands.records import run_records_command
-from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
-from robust_diffusion.records import append_record, read_records
-from robust_diffusion.records.records import (
-    _checked,
-    by_experiment,
-    check_records,
-    check_writable,
-    encoded,
-    model_name,
-    record_lines,
-)
-from robust_diffusion.records.schema import BUDGET_KEYS
-from robust_diffusion.results.comparison import compare
-from robust_diffusion.results.table import rank, summarize
-from robust_diffusion.results.worst_case import show_worst_cases
-from tests.paper.records import Record, failed, finished
-from tests.paper.tables import table_of
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.records import read_records, save_record
+from robust_diffusion.records.record import Record, Request
+from robust_diffusion.records.records import by_experiment, read_record, requested_by, save_request
+from tests.paper.records import also_asked, archived, failed, finished, saved, timed
 
 
-def test_what_was_appended_is_read_in_order_and_nothing_else_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "records.jsonl"
-    records = [{"seed": seed, "accuracy": {"clean": 0.5}} for seed in range(3)]
-    for record in records:
-        append_record(path, record)
-    check_writable(path)
-    for value in (math.nan, -math.inf):
-        with pytest.raises(ValueError, match="JSON"):
-            append_record(path, {"seed": 1, "accuracy": {"clean": value}})
-    assert read_records(path) == records
-    assert len(path.read_text().splitlines()) == 3
-    path.write_text(begun := '{"se')
-    append_record(path, {"seed": 2})  # closes off the line of a killed process
-    assert path.read_text().splitlines()[0] == begun
-    assert read_records(path) == [{"seed": 2}]
+def content(record: Record) -> dict[str, Any]:
+    return record.model_dump(exclude_unset=True)
 
 
-def test_seeds_share_one_configuration_unless_it_is_damaged(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    for seed in range(3):
-        append_record(path, {"seed": seed, "config": {"seed": seed, "training": {}}})
-    assert path.read_bytes().count(b'"training"') == 1
-    assert read_records(path) == [
-        {"seed": n, "config": {"seed": n, "training": {}}} for n in range(3)
+def with_its_id(record: Record) -> Record:
+    return Record.model_validate(record | {"run": record.id_of_settings})
+
+
+def test_what_is_saved_is_read_and_nothing_else_is_written(tmp_path: Path) -> None:
+    folder, records = tmp_path / "deep" / "records", [finished(seed=0), failed(seed="x"), timed()]
+    records = [with_its_id(record) for record in records]
+    paths = [save_record(record, folder) for record in records]
+    assert sorted(folder.iterdir()) == sorted(paths)
+    by_run = {record.run: content(record) for record in read_records(folder)}
+    assert by_run == {record.run: content(record) for record in records}
+    for value in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="finite"):
+            records[0].with_results(accuracy={"clean": value})
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_finished_record_replaces_a_failed_one_and_no_other_way(order: int) -> None:
+    done = with_its_id(finished())
+    for record in [Record.model_validate(failed() | {"run": done.run}), done][::order]:
+        save_record(record, "records")
+    assert [record.error for record in read_records("records")] == [None]
+
+
+def test_an_archive_holds_what_a_folder_holds_and_its_bytes_are_the_same() -> None:
+    records = [finished(seed=seed) for seed in range(3)] + [also_asked(finished(seed=3), "mine")]
+    path = archived(*records)
+    read = read_records(path)
+    assert list(map(content, read)) == list(map(content, records))
+    assert read[0].config is read[1].config, "seeds share what is computed from a configuration"
+    assert {name: len(runs) for name, runs in by_experiment(read).items()} == {
+        "table-3": 4,
+        "mine": 1,
+    }
+    assert Path(archived(*read, path="again.jsonl.gz")).read_bytes() == Path(path).read_bytes()
+    saved(finished(0.1, seed=0), finished(seed=9))
+    both = read_records(path, "outputs/records")
+    assert len(both) == 6  # the helper saves under other ids
+
+
+def test_a_run_belongs_to_every_sweep_that_asked_for_it(tmp_path: Path) -> None:
+    run, other = (with_its_id(finished(seed=seed, job=5)) for seed in (0, 1))
+    for record in (run, other):
+        save_record(record, tmp_path)
+    for sweep, experiment in (("b", "table-9"), ("a", "table-3")):
+        for job, record in enumerate([other, run]):
+            asked = Request(experiment, "full", {"by": sweep}, f"2026 {sweep}", sweep, job)
+            save_request(tmp_path, record.run, asked)
+    records = read_records(tmp_path)
+    assert {name: [r.run for r in runs] for name, runs in by_experiment(records).items()} == {
+        "table-3": [other.run, run.run],
+        "table-9": [other.run, run.run],
+    }
+    assert [(r.overrides, r.job) for r in requested_by(records, "b")] == [
+        ({"by": "b"}, 0),
+        ({"by": "b"}, 1),
     ]
-    path.write_bytes(path.read_bytes().replace(b"training", b"trailing", 1))
-    assert read_records(path) == []
-    append_record(path, {"seed": 3, "config": {"seed": 3, "training": {}}})
-    assert [record["seed"] for record in read_records(path)] == [0, 1, 2, 3]
+    found = read_record(tmp_path, run.run)
+    assert found is not None
+    assert found.experiments == ["table-3", "table-9"]
+    assert read_record(tmp_path, "none") is None
 
 
-BOM = b"\xef\xbb\xbf"
+def write_many(folder: Path, writer: int) -> None:
+    for number in range(10):
+        record = with_its_id(finished(seed=10 * writer + number))
+        save_request(folder, record.run, Request("e", sweep="shared", job=record.seed))
+        save_record(record, folder)
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize(
-    "joined",
-    [
-        lambda a, b: BOM + a + b,
-        lambda a, b: a + BOM + b,
-        lambda a, b: a[:-1] + b,
-        lambda a, b: a[:-1] + BOM + b,
-        lambda a, b: a + b'{"se' + b,
-        lambda a, b: BOM + a.replace(b"\n", b"\r\n") + b,
-    ],
-    ids=["bom", "second bom", "no newline", "no newline, bom", "killed", "crlf"],
-)
-def test_joined_files_keep_their_runs_and_every_later_one(
-    tmp_path: Path, joined: Callable[[bytes, bytes], bytes]
+def test_processes_that_write_while_another_reads_lose_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "records.jsonl"
-    parts = [{"seed": n, "config": {"seed": n, "rate": rate}} for n, rate in enumerate("abba")]
-    path.write_bytes(joined(b"".join(encoded(parts[:1])), b"".join(encoded(parts[1:2]))))
-    for record in parts[2:]:
-        append_record(path, record)
-    assert read_records(path) == parts
-    run_records_command(["repair", "--records", str(path)])
-    assert read_records(path) == parts
-    assert [record["seed"] for record in read_records(path, containing='"seed": 1')] == [1]
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("changes", [(b'"a"', b'"b"'), (b'"config":', b'"x":')])
-def test_a_forged_configuration_is_rejected_and_written_again(
-    tmp_path: Path, changes: tuple[bytes, bytes]
-) -> None:
-    path = tmp_path / "records.jsonl"
-    record = {"run": "r", "seed": 0, "config": {"seed": 0, "rate": "a"}}
-    configuration, line = b"".join(encoded([record])).splitlines()
-    forged = _checked(configuration.rpartition(b', "checksum"')[0].replace(*changes))
-    path.write_bytes(forged + line + b"\n")
-    assert read_records(path) == []
-    run_records_command(["repair", "--records", str(path)])
-    append_record(path, record)
-    path.write_bytes(path.read_bytes() + forged)
-    append_record(path, record)
-    assert read_records(path) == [record] * 3
-    assert path.read_bytes().count(configuration) == 1
-
-
-@pytest.mark.faults
-def test_no_flipped_bit_is_read_as_another_record(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    for seed in (0, 1):
-        append_record(
-            path,
-            {"run": "ab", "seed": seed, "config": {"seed": seed, "t": 0.5}, "val_accuracy": 0.7},
-        )
-    content, records = path.read_bytes(), read_records(path)
-    for bit in range(8 * len(content)):
-        flipped = bytearray(content)
-        flipped[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(flipped)
-        found = [line.record for line in record_lines(path) if line.record is not None]
-        assert all(record in records for record in found)
-        assert len(found) < 2 or bytes(flipped[-1:]) != b"\n"
-
-
-def _append_many(path: Path, writer: int) -> None:
-    for number in range(25):
-        append_record(path, {"writer": writer, "number": number, "padding": "x" * 5000})
-
-
-def test_processes_that_append_at_once_leave_whole_lines(tmp_path: Path) -> None:
-    path, context = tmp_path / "records.jsonl", multiprocessing.get_context("fork")
-    writers = [context.Process(target=_append_many, args=(path, w)) for w in range(4)]
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=write_many, args=(tmp_path, w)) for w in range(3)]
     for writer in writers:
         writer.start()
-    for writer in writers:
-        writer.join(60)
-    assert [writer.exitcode for writer in writers] == [0] * 4
-    found = sorted((record["writer"], record["number"]) for record in read_records(path))
-    assert found == [(writer, number) for writer in range(4) for number in range(25)]
+    while any(writer.is_alive() for writer in writers):
+        read_records(tmp_path)
+    assert [writer.exitcode for writer in writers] == [0] * 3
+    assert [r.seed for r in requested_by(read_records(tmp_path), "shared")] == list(range(30))
+    assert caplog.messages == []
 
 
-ABSENT = object()
-ODD = [None, 3, [[1]], {"a": {"b": [1]}}, ABSENT]
-
-
-def places(node: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    for key, child in node.items() if isinstance(node, dict) else ():
-        yield (*above, key)
-        if len(above) < 2:
-            yield from places(child, (*above, key))
-
-
-def changed(record: Record, place: tuple[str, ...], value: object) -> Record:
-    record = copy.deepcopy(record)
-    node = record
-    for key in place[:-1]:
-        node = node[key]
-    if value is ABSENT:
-        del node[place[-1]]
-    else:
-        node[place[-1]] = value
-    return record
-
-
-READERS: list[Callable[[list[Record]], object]] = [
-    summarize,
-    rank,
-    show_worst_cases,
-    lambda records: compare(by_experiment(records).get("table-3", [])),
-    lambda records: table_of(3, records),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.faults
-@pytest.mark.parametrize("base", [finished(seed=1, split="s"), failed(seed=1)], ids=["done", "not"])
-def test_an_odd_record_is_read_passed_over_or_refused(tmp_path: Path, base: Record) -> None:
-    path, readers = tmp_path / "records.jsonl", itertools.cycle(READERS)
-    read = 0
-    odd = [changed(base, place, value) for place in places(base) for value in ODD]
-    for record, reader in zip(odd, readers, strict=False):
-        path.write_bytes(b"".join(encoded([finished(seed=2, split="s"), record])))
-        with suppress(RobustDiffusionError):
-            reader(check_records({path: read_records(path)}))
-            read += 1
-    assert 0 < read < len(odd)
-
-
-def line(record: Record) -> bytes:
-    """Return the one line of a record without a configuration."""
-    return b"".join(encoded([record])).rstrip(b"\n")
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        b"\xff\xfe",
-        line({"run": 3}),
-        line({"configuration": "missing"}),
-        line({"a": 1}).replace(b"1", b"2", 1),
-        line({"a": 1}).replace(b'"schema": 2', b'"schema": 3'),
-        b'{"a": ' + b"[" * 10**5,
-        b'{"run": "a"}',
-    ],
-    ids=range(7),
-)
-def test_a_damaged_line_is_skipped(tmp_path: Path, damaged: bytes) -> None:
-    path = tmp_path / "records.jsonl"
-    path.write_bytes(line({"seed": 0}) + b"\r\n" + damaged + b"\n" + line({"seed": "\u2028"}))
-    found = [(of.number, of.record) for of in record_lines(path)]
-    assert found == [(1, {"seed": 0}), (2, None), (3, {"seed": "\u2028"})]
-    assert read_records(path) == [{"seed": 0}, {"seed": "\u2028"}]
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_damaged_lines_are_reported_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, suffix: str
-) -> None:
-    path = tmp_path / f"records.jsonl{suffix}"
-    assert read_records(path, missing_ok=True) == []
-    with pytest.raises(DataError, match=r"not found.*outputs/records\.jsonl"):
-        read_records(path)
-    content = b'[1]\n\n"text"\n' + line({"seed": 0}) + b'\n{"se'
-    path.write_bytes(gzip.compress(content) if suffix else content)
-    with caplog.at_level(logging.WARNING):
-        assert read_records(path) == read_records(path) == [{"seed": 0}]
-    assert len(caplog.messages) == 1
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"text", gzip.compress(b'{"seed": 0}\n', mtime=0)[:-9], gzip.compress(b" " * 100_000)],
-    ids=["text", "cut short", "beyond the limit"],
-)
-def test_what_cannot_be_decompressed_is_one_clear_error(
-    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("robust_diffusion.records.records.LARGEST_FILE", 1000)
-    path = tmp_path / "records.jsonl.gz"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"records\.jsonl\.gz: "):
-        read_records(path)
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("written", [0, 7])
-def test_a_full_disk_leaves_no_part_of_a_line(tmp_path: Path, written: int) -> None:
-    path = tmp_path / "records.jsonl"
-    append_record(path, {"seed": 0})
-    before = path.read_bytes()
+@contextmanager
+def full_disk(size: int) -> Iterator[None]:
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     on_limit = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + written, limit[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
     try:
-        with pytest.raises(ConfigError, match=r"paths\.records="):
-            append_record(path, {"seed": 1})
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         signal.signal(signal.SIGXFSZ, on_limit)
-    assert path.read_bytes() == before
-    append_record(path, {"seed": 2})
-    assert read_records(path) == [{"seed": 0}, {"seed": 2}]
-
-
-GOOD = b"".join(encoded(finished(seed=seed) for seed in (0, 1))).splitlines()
-BAD = [b'{"run": "a\xff"}', b'{"seed": 1, "accur']
 
 
 @pytest.mark.faults
-def test_lines_that_cannot_be_read_move_to_a_file_of_their_own_and_a_kill_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_full_disk_or_a_kill_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, beside = tmp_path / "records.jsonl", tmp_path / "records.jsonl.unreadable"
-    repair = ["repair", "--records", str(path)]
-    path.write_bytes(b"\n".join([GOOD[0], BAD[0], b"", *GOOD[1:], BAD[1]]))
-    content, before = path.read_bytes(), read_records(path)
+    record = with_its_id(finished())
+    save_record(record, tmp_path)
+    save_request(tmp_path, record.run, Request("e", sweep="s"))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    again = record.with_results(accuracy={"clean": 0.1})
+    with full_disk(100):
+        for save in (
+            lambda: save_record(again, tmp_path),
+            lambda: save_request(tmp_path, record.run, Request("e", sweep="s", job=1)),
+        ):
+            with pytest.raises(ConfigError, match=r"^paths\.records"):
+                save()
+    monkeypatch.setattr(Path, "replace", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        save_record(again, tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
-    def killed(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
 
-    with monkeypatch.context() as context:
-        context.setattr("robust_diffusion.commands.records.written_whole", killed)
-        with pytest.raises(KeyboardInterrupt):
-            run_records_command(repair)
-    assert path.read_bytes() == content
-    beside.unlink(missing_ok=True)
-    run_records_command(repair)
-    assert path.read_bytes() == b"".join(line + b"\n" for line in GOOD)
-    assert beside.read_bytes() == b"".join(line + b"\n" for line in BAD)
-    caplog.clear()
+@pytest.mark.faults
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_no_damaged_file_is_read_as_another_record(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("records")
+    record = with_its_id(finished(attacks=()))
+    path, other = (save_record(r, folder) for r in (record, with_its_id(finished(seed=1))))
+    raw = json.loads(path.read_bytes())
+    place = data.draw(st.sampled_from([*raw["config"], "seed", "accuracy", "run", "budget"]))
+    odd = data.draw(st.sampled_from([None, 3, [1], {"clean": 2}, "text"]))
+    (raw["config"] if place in raw["config"] else raw)[place] = odd
+    text = data.draw(st.sampled_from([json.dumps(raw), path.read_text()[:-9], "", "[1]", "\0"]))
+    path.write_text(text)
+    found = read_records(folder)
+    assert [content(r) for r in found if r.seed == 1]
+    assert all(r.run == r.id_of_settings for r in found)
+    assert other.is_file()
+
+
+@pytest.mark.faults
+def test_a_damaged_file_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    saved(finished())
+    Path("outputs/records/abc.json").write_text("{")
     with caplog.at_level(logging.WARNING):
-        assert read_records(path) == before
-    assert caplog.text == ""
-    # A record that no table can read moves, too, behind the others.
-    path.write_bytes(b"".join(encoded([finished(seed=0), finished(seed=1, clean=25.0)])))
-    run_records_command(repair)
-    assert [record["seed"] for record in read_records(path)] == [0]
-    assert beside.read_bytes().startswith(b"".join(line + b"\n" for line in BAD))
+        assert len(read_records("outputs/records")) == len(read_records("outputs/records")) == 1
+    assert len(caplog.messages) == 1
+    assert "outputs/records/abc.json: " in caplog.text
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("content", [b"\x00\x80PK\n" * 9, b"text", b'{"a": 1}\n', *BAD])
-def test_a_file_without_any_record_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
-    (path := tmp_path / "weights.pt").write_bytes(content)
-    with pytest.raises(DataError, match=r"weights\.pt: no line is a record"):
-        run_records_command(["repair", "--records", str(path)])
-    assert path.read_bytes() == content
-    assert not Path(f"{path}.unreadable").exists()
-
-
-def test_a_limit_of_a_later_version_is_not_left_out_of_the_budget(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"later": 1}, "unknown keys, kept: later"),
+        ({"schema": 9, "accuracy": [0.5]}, "written by a later version"),
+        ({"budget": {"max_hops": 3}}, "max_hops"),
+        ({"accuracy": {}}, "accuracy.clean"),
+    ],
+)
+def test_what_another_version_wrote_is_kept_or_named(
+    caplog: pytest.LogCaptureFixture, changes: dict[str, Any], words: str
 ) -> None:
-    path, later = tmp_path / "records.jsonl", finished(seed=1)
-    later["budget"]["declared"]["max_hops"] = 3
-    path.write_bytes(b"".join(encoded([finished(), later])))
-    assert [record["seed"] for record in read_records(path)] == [0]
-    assert "written by a later version" in caplog.text
-    assert {field.name for field in fields(Budget)} == BUDGET_KEYS
+    saved(finished())
+    (path,) = Path("outputs/records").glob("*.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    kept = read_records("outputs/records")
+    assert [(r.model_extra or {}).get("later") for r in kept] == [1] * ("later" in changes)
+    assert words in caplog.text
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize("schema", [2, 2.1, 3, "2026", None])
-@pytest.mark.parametrize("changed", [{"flags": [{"code": "late"}]}, {"accuracy": [0.5]}, {}])
-def test_an_intact_record_of_another_layout_is_not_called_damaged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, schema: object, changed: dict[str, Any]
-) -> None:
-    path, other = tmp_path / "records.jsonl", json.dumps({"a": 1, **changed, "schema": schema})
-    content = GOOD[0] + b"\n" + GOOD[1] + b"\n" + _checked(other.encode()[:-1])
-    path.write_bytes(content)
-    known = not changed and schema == 2
-    assert len(read_records(path)) == 1 + known
-    assert ("written by a later version" in caplog.text) is not known
-    run_records_command(["repair", "--records", str(path)])
-    assert path.read_bytes() == content
-
-
-@pytest.mark.faults
-def test_records_of_a_later_schema_or_without_a_configuration_stay(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "records.jsonl"
-    configuration, record = b"".join(encoded([finished(seed=0)])).splitlines()
-    later = [_checked(b'{"run": 3, "schema": 3').rstrip(), b'{"new": [], "schema": 4, "x": "y"}']
-    path.write_bytes(b"\n".join([BAD[0], record, *later, GOOD[-1], b""]))
-    with caplog.at_level(logging.WARNING):
-        assert read_records(path) == []
-    assert "2 lines (line 3, 4) written by a later version; skipped; upgrade" in caplog.text
-    assert "2 lines (line 2, 5) without a configuration; skipped" in caplog.text
-    run_records_command(["repair", "--records", str(path)])
-    assert path.read_bytes().splitlines() == [record, *later, GOOD[-1]]
-    path.write_bytes(path.read_bytes() + configuration + b"\n")
-    assert [record["seed"] for record in read_records(path)] == [0, 1]
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize(("name", "error"), [("no.jsonl", DataError), ("a.gz", ConfigError)])
-def test_what_is_no_file_or_compressed_is_refused(name: str, error: type[Exception]) -> None:
-    Path("a.gz").write_bytes(b"")
-    with pytest.raises(error, match=name):
-        run_records_command(["repair", "--records", name])
+@pytest.mark.parametrize("damaged", [b"text", b"\x1f\x8b\x08\x00cut"])
+def test_what_is_no_archive_is_one_clear_error(tmp_path: Path, damaged: bytes) -> None:
+    path = tmp_path / "records.jsonl.gz"
+    with pytest.raises(DataError, match="not found"):
+        read_records(path)
+    assert read_records(path, missing_ok=True) == []
+    path.write_bytes(damaged)
+    with pytest.raises(DataError, match=r"records\.jsonl\.gz: "):
+        read_records(path)
 
 
 @pytest.mark.parametrize(
@@ -387,5 +220,5 @@ def test_what_is_no_file_or_compressed_is_refused(name: str, error: type[Excepti
 def test_a_model_is_named_by_what_it_was_trained_against(
     adversary: dict[str, str], name: str
 ) -> None:
-    record = {"model": "gcn", "config": {"training": {"adversary": adversary}}}
-    assert model_name(record) == name
+    options = {"training": {"adversary": adversary}}
+    assert finished(model="gcn", settings=options).model_name == name

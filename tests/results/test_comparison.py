@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
+from robust_diffusion.records.records import Record
 from robust_diffusion.results.comparison import compare, compare_worst_cases
 from tests.paper.records import finished
 from tests.results.worst_cases import NEW, OLD, record
@@ -10,7 +11,7 @@ from tests.results.worst_cases import NEW, OLD, record
 EXPERIMENT = "readings"
 
 
-def cells(values: list[tuple[float, float]], **overrides: str) -> list[dict[str, Any]]:
+def cells(values: list[tuple[float, float]], **overrides: str) -> list[Record]:
     """Per seed a record with these clean and attacked accuracies, at t_end that tells it apart."""
     own = {"dataset": "cora", **overrides}
     settings = {"flow": {"told": repr(own)}}
@@ -53,7 +54,7 @@ def test_the_nearest_setting_is_departed_from() -> None:
 OWN, OTHER = (0.20, 0.24, 0.31), (0.10, 0.20, 0.24)
 
 
-def against(model: str, accuracies: tuple[float, ...], **options: Any) -> list[dict[str, Any]]:
+def against(model: str, accuracies: tuple[float, ...], **options: Any) -> list[Record]:
     return [
         record("graph_pde", "white_box", seed, model, auto=accuracy, **options)
         for seed, accuracy in enumerate(accuracies)
@@ -63,7 +64,7 @@ def against(model: str, accuracies: tuple[float, ...], **options: Any) -> list[d
 BOTH = [*against("beltrami", OWN), *against("uniform_modulation", OTHER)]
 
 
-def rows(records: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def rows(records: list[Record]) -> dict[str, dict[str, Any]]:
     found = compare_worst_cases(records, "beltrami", "uniform_modulation").cells
     return {row["accuracy"]: row for row in found.to_dict("records")}
 
@@ -87,7 +88,7 @@ def test_pairs_attacked_by_several_versions_are_not_averaged() -> None:
 
 
 def test_models_attacked_by_two_versions_are_not_compared_without_a_word() -> None:
-    def worst(other: list[dict[str, Any]]) -> str:
+    def worst(other: list[Record]) -> str:
         found = compare_worst_cases([*BOTH[:3], *other], "beltrami", other[0]["flow"] or "mlp")
         return str(found.cells["accuracy"].iloc[-1])
 
@@ -112,10 +113,10 @@ def test_flags_of_a_seed_of_one_model_alone_mark_no_comparison() -> None:
 
 @pytest.mark.parametrize("changed", [{"dataset": "cora"}, {"difficulty": "full"}])
 def test_accuracies_on_other_nodes_are_not_subtracted(changed: dict[str, str]) -> None:
-    def of(accuracy: float, on: dict[str, str], **overrides: str) -> list[dict[str, Any]]:
+    def of(accuracy: float, on: dict[str, str], **overrides: str) -> list[Record]:
         runs = cells([(accuracy, accuracy)] * 3)
         own = {**on, "overrides": overrides}
-        return [{**run, **own, "run": repr((own, run["seed"]))} for run in runs]
+        return [run | own | {"run": repr((own, run.seed))} for run in runs]
 
     default = {"dataset": "synthetic"} if "dataset" in changed else {}
     runs = of(0.9, default) + of(0.8, changed, **changed)

@@ -1,9 +1,9 @@
 from typing import Any
 
 from robust_diffusion.results.runs import Runs, Selection, select
-from tests.paper.records import failed, finished, reference, timed
+from tests.paper.records import Record, also_asked, failed, finished, timed
 
-Records = list[dict[str, Any]]
+Records = list[Record]
 BELTRAMI = {"dataset": "cora", "model": "graph_pde", "flow": "beltrami"}
 
 
@@ -11,7 +11,7 @@ def cells_of(records: Records, **options: str) -> Records:
     return Runs(records, **({"fidelity": "paper"} | options)).of("table-3")
 
 
-def results(*runs: dict[str, Any]) -> list[Any]:
+def results(*runs: Record) -> list[Any]:
     return [(run["run"], run["accuracy"]) for run in runs]
 
 
@@ -42,11 +42,10 @@ def test_cells_are_of_one_experiment_scale_and_variant() -> None:
 def test_a_cell_counts_once_by_its_latest_result_where_it_was_asked_for() -> None:
     first, again = finished(0.1), finished(0.2)
     broken, other = failed(), finished(experiment="table-1", seed=1)
-    without = {key: value for key, value in other.items() if key != "run"}
-    records = [first, broken, again, reference(first), other, without]
+    records = [first, broken, again, other]
     assert members(records) == members([again, broken]) == results(again)
-    assert members([*records, reference(other, "table-3")]) == results(again, other)
-    assert members([first, reference(first) | {"scale": "smoke"}], scale="smoke") == results(first)
+    assert members([*records, also_asked(other, "table-3")]) == results(again, other)
+    assert members([also_asked(first, scale="smoke")], scale="smoke") == results(first)
 
 
 def test_an_entry_has_the_cells_that_fit_it_by_seed() -> None:
@@ -68,15 +67,14 @@ def test_the_settings_that_were_asked_for_last_count_alone() -> None:
     records = [*old, finished(attacked=0.1, seed=0)]
     found = selected(records)
     assert (values(found), found.left_out) == ({0: 0.1}, 2)
-    found = selected([*records, *map(reference, old)])
+    found = selected([*records, *map(also_asked, old)])
     assert (values(found), found.left_out) == ({0: 0.9, 1: 0.9}, 1)
 
 
 def test_times_and_accuracies_are_never_taken_for_each_other() -> None:
     tested = finished(seed=0)
     took = timed(experiment="table-3", dataset="cora", seed=1)
-    stopped = {key: value for key, value in took.items() if key not in ("seconds", "timing")}
-    stopped |= {"run": "stopped", "seed": 2, "error": "no", "error_kind": "ConfigError"}
+    stopped = took | {"run": "stopped", "seed": 2, "error": "no", "error_kind": "ConfigError"}
     cells = cells_of([tested, took, stopped])
     accuracies = select(cells, BELTRAMI, "clean")
     assert (list(accuracies.finished), list(accuracies.failed)) == ([0], [])

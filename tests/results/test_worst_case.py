@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robust_diffusion.records.records import by_experiment
+from robust_diffusion.records.records import Record, by_experiment
 from robust_diffusion.results.comparison import compare_worst_cases
 from robust_diffusion.results.frame import frame
 from robust_diffusion.results.worst_case import (
@@ -167,7 +167,7 @@ def test_worst_cases_averages_only_seeds_of_the_newest_auto() -> None:
 
 def test_flags_of_the_worst_attack_count() -> None:
     cell = record("gcn", "white_box", auto=0.5, speit=0.7)
-    cell["flags"] = {"auto": ["stochastic"], "speit": ["no_effect"]}
+    cell |= {"flags": {"auto": ["stochastic"], "speit": ["no_effect"]}}
     (row,) = table([cell]).to_dict("records")
     assert (row["flags"], row["bound"]) == ("stochastic", False)
     leak = cell | {"flags": {}, "config": {"data": {"degree_leak": True}}}
@@ -189,16 +189,16 @@ def test_budgets_are_not_mixed() -> None:
 
 def test_parts_of_an_attack_tell_white_box_from_adaptive() -> None:
     cell = record("gnn_guard", "white_box", auto=0.1)
-    cell["parts"] = {"auto": {"search: equal": 0.7, "white box: a": 0.6, "adaptive: a": 0.1}}
+    cell |= {"parts": {"auto": {"search: equal": 0.7, "white box: a": 0.6, "adaptive: a": 0.1}}}
     (found,) = tried([cell], "gnn_guard")
     assert lowest(found) == {"clean": 0.8, "white_box": 0.6, "adaptive": 0.1, "worst": 0.1}
     assert found["by"] == "auto (adaptive: a)"
 
 
-def with_feature_limits(run: dict[str, Any], most: float) -> dict[str, Any]:
+def with_feature_limits(run: Record, most: float) -> Record:
     """The same run whose attacks may write other features."""
-    declared = run["budget"]["declared"] | {"feature_limits": [-most, most]}
-    return run | {"run": f"{run['run']} {most}", "budget": run["budget"] | {"declared": declared}}
+    budget = run.budget.bounds | {"feature_limits": [-most, most]}
+    return run | {"run": f"{run.run} {most}", "budget": budget}
 
 
 def test_budgets_that_read_the_same_are_told_apart_by_what_differs() -> None:
@@ -221,8 +221,7 @@ def test_a_table_of_modifications_names_what_they_may_spend() -> None:
             ("gcn", "white_box", {"auto_modification": 0.1}),
         )
     ]
-    for cell in cells:
-        cell["budget"]["declared"] |= {"edge_ratio": 0.2}
+    cells = [cell | {"budget": cell.budget.bounds | {"edge_ratio": 0.2}} for cell in cells]
     shown = show_worst_cases(cells)
     assert "0.2 of their edges" in shown.title
     row = shown.cells.set_index("model").loc["gcn"]
@@ -235,7 +234,7 @@ def test_poisoning_enters_no_worst_case_of_evasion(option: str) -> None:
     evasion = record("gcn", auto_modification=0.5)
     poisoned = record("gcn", option, clean=0.8, metattack=0.2, auto_modification=0.1)
     target = "robust_diffusion.evaluation.Poisoning"
-    poisoned["config"] = poisoned["config"] | {"threat": {"_target_": target}}
+    poisoned |= {"config": poisoned.config | {"threat": {"_target_": target}}}
     both = [evasion, poisoned]
     assert show_worst_cases(both).cells["worst"].tolist() == ["50.00"]
     recorded = recorded_on(by_experiment(both), {"worst-case"})

@@ -34,6 +34,5 @@ def trained_for(run: Record, max_epochs: int) -> Record:
 
 def with_words(run: Record) -> Record:
     """Return the same run with another form of injected features."""
-    declared = run["budget"]["declared"] | {"features": "binary", "max_words": 20}
-    budget = run["budget"] | {"declared": declared}
+    budget = run.budget.bounds | {"features": "binary", "max_words": 20}
     return run | {"run": f"words of {run['run']}", "budget": budget}

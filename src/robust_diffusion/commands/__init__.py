@@ -8,6 +8,5 @@ COMMANDS = {
     "data": "list, verify or export the datasets",
     "evaluate": "attack a trained model, given by its class and a file of weights",
     "leaderboard": "rank models by their worst cases over budgets",
-    "records": "repair a file of records",
 }
 """Purpose of each command; `run` calls `run_<name>_command` in the module of that name."""

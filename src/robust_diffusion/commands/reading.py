@@ -6,14 +6,14 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from robust_diffusion.config import DEFAULT_RECORDS
-from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.records.records import Record, check_records, read_records
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.records.records import Record, read_records
 
 
 def add_records_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option for files of records."""
-    text = f"records, as often as there are files (default: {DEFAULT_RECORDS})"
-    parser.add_argument("--records", action="append", metavar="FILE", help=text)
+    """Add the option for folders and archives of records."""
+    text = f"folder or archive of records; may be repeated (default: {DEFAULT_RECORDS})"
+    parser.add_argument("--records", action="append", metavar="PATH", help=text)
 
 
 def add_scale_option(parser: argparse.ArgumentParser) -> None:
@@ -40,22 +40,16 @@ def check_options(
             raise ConfigError(f"{typed}: {command} does not read it; leave it out")
 
 
-def read_chosen(named: Sequence[str | Path] | None, *, required: bool = False) -> list[Record]:
-    """Read the records of the named files, or of the default file if none is named.
+def read_chosen(places: Sequence[str | Path] | None, *, required: bool = False) -> list[Record]:
+    """Read the records of the named places, or of the default folder if none is named.
 
     Raises:
-        DataError: A file is missing (the default one may be, unless `required`), or holds
-            something other than records.
+        DataError: A place is missing (the default one may be, unless `required`), or is no archive.
     """
-    paths = [Path(path) for path in named or [DEFAULT_RECORDS]]
-    for path in paths:
-        if (named or required) and not path.is_file():
-            published = "experiments/results/records.jsonl.gz for the published runs"
-            remedy = f"name a file that a run has written, or {published}"
-            raise DataError(f"--records {path}: not found; {remedy}")
     gc.disable()  # the collector would traverse every record, although none is garbage
     try:
-        return check_records({path: read_records(path, missing_ok=True) for path in paths})
+        missing_ok = not (places or required)
+        return read_records(*(places or [DEFAULT_RECORDS]), missing_ok=missing_ok)
     finally:
         gc.freeze()
         gc.enable()

@@ -16,12 +16,9 @@ from robust_diffusion.checks import check_choice
 from robust_diffusion.config import DEFAULT_RECORDS
 from robust_diffusion.errors import EscapedError
 from robust_diffusion.experiment.wandb_log import chosen_mode, log_table, where_logged
-from robust_diffusion.records.records import (
-    Record,
-    check_records,
-    latest_by_run,
-    read_records,
-)
+from robust_diffusion.records.header import sweep_name
+from robust_diffusion.records.record import Record
+from robust_diffusion.records.records import read_records, requested_by
 from robust_diffusion.results.comparison import SHOWS
 from robust_diffusion.system.markdown import print_table
 
@@ -46,20 +43,20 @@ class PrintResults(Callback):
     def on_run_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the row of a single run, unless it failed and its error is shown instead."""
         with _past_hydra():
-            records = _records_below(config, Path(config.hydra.run.dir))
-            if records and not any("error" in record for record in records):
+            records = _records_of(config, config.hydra.run.dir)
+            if records and not any(record.error for record in records):
                 self._show(records)
                 _print_places(config, config.hydra.run.dir, records)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table of all runs, and exit non-zero if any failed."""
         with _past_hydra():
-            records = _records_below(config, Path(config.hydra.sweep.dir))
+            records = _records_of(config, config.hydra.sweep.dir)
             sys.stderr.write("\n" * bool(records))  # ends the lines of the runs
             _log_tables(config, list(self.show_sweep(config, records)))
             if records:
                 _print_places(config, config.hydra.sweep.dir, records)
-        if any("error" in record for record in records):
+        if any(record.error for record in records):
             sys.exit(1)
 
     def show_sweep(self, config: DictConfig, records: list[Record]) -> Iterator[Tagged]:
@@ -91,7 +88,7 @@ def _print_places(config: DictConfig, directory: str, records: Sequence[Record])
     """Print where the results are, and what to do next."""
     path, wandb = config.paths.records, (config.get("logger") or {}).get("wandb")
     flag = "" if path == DEFAULT_RECORDS else f" --records {quote(path)}"
-    failed = any("error" in record for record in records)
+    failed = any(record.error for record in records)
     places = {
         "records": path,
         "logs": os.path.relpath(directory),
@@ -113,19 +110,8 @@ def _past_hydra() -> Iterator[None]:
         raise EscapedError from error
 
 
-def _records_below(config: DictConfig, directory: Path) -> list[Record]:
-    path = Path(config.paths.records)
-    records = check_records({path: read_records(path, missing_ok=True)})
-    start = Path(os.path.relpath(directory, path.parent))
-    mine = [r for r in records if Path(r.get("directory", "")).is_relative_to(start)]
-    # A run that was finished earlier only left a reference; its result is in the first record.
-    done = latest_by_run(records)
-    mine = [
-        done[r["run"]] | {key: r[key] for key in ("job", "overrides") if key in r}
-        if "reference" in r
-        else r
-        for r in mine
-        if "reference" not in r or r["run"] in done
-    ]
-    # Parallel runs finish in any order; the table keeps the order of the sweep.
-    return sorted(mine, key=lambda record: record.get("job", 0))
+def _records_of(config: DictConfig, directory: str) -> list[Record]:
+    """Return the runs that the command in this folder asked for, in its order."""
+    folder = Path(config.paths.records)
+    name = sweep_name(Path(os.path.relpath(directory, folder.parent)))
+    return requested_by(read_records(folder, missing_ok=True), name)

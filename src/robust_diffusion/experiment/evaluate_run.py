@@ -59,7 +59,7 @@ class RunResult:
     forwards: dict[str, int]  # per attack, forward passes of the attacked model
     split: str  # hash of the split
     split_drawn: bool  # whether the split was drawn by degree; false if it came with the graph
-    declared: dict[str, Any]  # budget of each attack, with resolved feature limits
+    budget: dict[str, Any]  # limits of each attack, with resolved feature limits
     spent: dict[str, dict[str, Any]]  # spent budget per attack and attacked model
     attack_versions: dict[str, int]  # version of each attack
     unbounded: dict[str, dict[str, str]]  # per attack, limits that it does not observe -> why
@@ -147,7 +147,7 @@ def evaluate_run(
         seconds=seconds | {"test": measured.seconds},
         split=train.datamodule.split_hash,
         split_drawn=train.datamodule.split_drawn,
-        declared=bench.budget.bounds,
+        budget=bench.budget.bounds,
         backend=current_backend(device.type),
         processor=processor(device),
     )

@@ -24,19 +24,10 @@ from robust_diffusion.experiment.overrides import check_config, compose_all
 from robust_diffusion.experiment.wandb_log import chosen_mode, log_record
 from robust_diffusion.models.modules import own_context
 from robust_diffusion.operators import set_backend
-from robust_diffusion.records import append_record
 from robust_diffusion.records.content import with_content
-from robust_diffusion.records.header import record_header
-from robust_diffusion.records.identity import settings_of_config
-from robust_diffusion.records.records import (
-    Record,
-    check_writable,
-    experiments_asking,
-    finished_record,
-    model_name,
-    records_of,
-    reference_to,
-)
+from robust_diffusion.records.header import record_header, request_of
+from robust_diffusion.records.record import Record
+from robust_diffusion.records.records import read_record, save_record, save_request
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.arithmetic import set_threads
 from robust_diffusion.system.files import locked
@@ -56,8 +47,8 @@ def run_experiment(overrides: Sequence[str] = ()) -> Record:
             not supported.
 
     Returns:
-        The record of the run, which is appended to `outputs/records.jsonl`; or the record of an
-        earlier run with the same settings. Accuracies are in 0..1.
+        The record of the run, which is saved in `outputs/records`; or the record of an earlier run
+        with the same settings. Accuracies are in 0..1.
 
     Raises:
         RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
@@ -67,7 +58,7 @@ def run_experiment(overrides: Sequence[str] = ()) -> Record:
         >>> graph = [f"dataset.source.num_{key}" for key in ("nodes=200", "edges=400")]
         >>> short = ["training.max_epochs=2", "trainer=cpu", "attack=none", "logger=none"]
         >>> record = run_experiment(["flow=heat", *graph, *short])
-        >>> list(record["accuracy"])
+        >>> list(record.accuracy)
         ['clean']
     """
     cfg, before = compose_all(overrides), HydraConfig.instance().cfg
@@ -85,10 +76,10 @@ def run_experiment(overrides: Sequence[str] = ()) -> Record:
 
 
 def run_and_record(cfg: DictConfig) -> Record:
-    """Execute the run that `cfg` describes in a Hydra application, and append its record.
+    """Execute the run that `cfg` describes in a Hydra application, and save its record.
 
     Returns:
-        The record that was appended to `paths.records`.
+        The record, which is saved in `paths.records`.
 
     Raises:
         RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
@@ -96,34 +87,32 @@ def run_and_record(cfg: DictConfig) -> Record:
     check_config(cfg)
     # The record of a timing names the backend, which is therefore set first.
     set_up_process(cfg.threads, cfg.backend if cfg.timing else None)
-    record, path = record_header(cfg), Path(cfg.paths.records)
-    check_writable(path)
-    name = record["run"]
+    record, folder = record_header(cfg), Path(cfg.paths.records)
+    save_request(folder, record.run, request_of(record))
     # If two sweeps share a folder, the second waits for the first to finish the run.
-    with locked(path.with_name(f".{path.name}.{name}.lock"), waits_for=f"run {name}"):
-        if earlier := None if cfg.force else finished_record(path, name):
-            return _refer_to(earlier, cfg, record)
+    with locked(folder / f".{record.run}.lock", waits_for=f"run {record.run}"):
+        earlier = None if cfg.force else read_record(folder, record.run)
+        if earlier is not None and earlier.error is None:
+            _reuse(earlier, cfg, record)
+            return earlier
         with time_limit(cfg.time_limit):
             return _compute(cfg, record)
 
 
-def _refer_to(earlier: Record, cfg: DictConfig, record: Record) -> Record:
-    """Append a reference to the finished record of the same run, and return that record."""
+def _reuse(earlier: Record, cfg: DictConfig, record: Record) -> None:
+    """Report that the same run was recorded before, and log it to W&B."""
     end = {"end": "recorded before", "reused": True}
-    text = "run %s: done %s; --force repeats it"
-    log.info(text, record["run"], earlier.get("time"), extra=end)
-    if earlier.get("code") != record["code"]:
+    log.info("run %s: done %s; --force repeats it", record.run, earlier.time, extra=end)
+    if earlier.code != record.code:
         log.warning(
             "recorded before the code of data, models, training or attacks changed; "
             "--force repeats it"
         )
-    append_record(cfg.paths.records, reference_to(record))
     if logger := _wandb_logger(cfg, earlier, finished=True):
         try:
             log_record(logger.experiment, earlier, Path(cfg.paths.store))
         finally:
             logger.experiment.finish()
-    return earlier
 
 
 def _wandb_logger(cfg: DictConfig, record: Record, *, finished: bool = False) -> WandbLogger | None:
@@ -131,13 +120,8 @@ def _wandb_logger(cfg: DictConfig, record: Record, *, finished: bool = False) ->
     wandb = cfg.logger.get("wandb")
     if not wandb or chosen_mode(wandb.mode) == "disabled":
         return None
-    # The current experiment is in the records only if the run was finished earlier.
-    lines = [*records_of(cfg.paths.records, record["run"]), record]
-    experiments = experiments_asking(lines).get(record["run"], ())
     # `record` is not passed to `instantiate`, which would instantiate the configuration in it.
-    opened: WandbLogger = instantiate(wandb, _partial_=True)(
-        record=record, experiments=experiments, finished=finished
-    )
+    opened: WandbLogger = instantiate(wandb, _partial_=True)(record=record, finished=finished)
     return opened
 
 
@@ -147,7 +131,7 @@ def _open_logger(key: str, cfg: DictConfig, record: Record) -> Logger | None:
         wandb = key == "wandb"
         logger = _wandb_logger(cfg, record) if wandb else instantiate(cfg.logger[key])
         if logger is not None:
-            logger.log_hyperparams(record["config"])
+            logger.log_hyperparams(record.config.whole | {"seed": record.seed})
     except RobustDiffusionError:
         raise
     except (TypeError, ValueError) as error:  # from the library, which checks options only now
@@ -156,12 +140,12 @@ def _open_logger(key: str, cfg: DictConfig, record: Record) -> Logger | None:
 
 
 def _compute(cfg: DictConfig, record: Record) -> Record:
-    """Measure the run, and append its record."""
+    """Measure the run, and save its record."""
     # All parts are instantiated before training, so that a bad value fails at once, and before the
     # backend is set, which may have to be compiled.
     datamodule: GraphDataModule = instantiate(cfg.data)
     measure = _measure(cfg, record)
-    record["backend"] = set_backend(cfg.backend)
+    backend = set_backend(cfg.backend)
     datamodule.setup()
     graph, nodes = datamodule.graph, len(datamodule.target_nodes)
     size = f"{graph.num_nodes:,} nodes, {graph.num_edges // 2:,} edges"
@@ -175,12 +159,9 @@ def _compute(cfg: DictConfig, record: Record) -> Record:
         runs = [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]
         for run in runs:  # a run left open would receive the curves of the next one
             stack.callback(run.finish)
-        measured = asdict(measure(datamodule, loggers))
-        limits = ("declared", "spent", "unbounded")
-        if budget := {key: measured.pop(key) for key in limits if key in measured}:
-            record = record | {"budget": budget}
-        record = record | measured
-        append_record(cfg.paths.records, record)
+        measured = {"backend": backend} | asdict(measure(datamodule, loggers))
+        record = record.with_results(**measured)
+        save_record(record, cfg.paths.records)
         for run in runs:
             log_record(run, record, Path(cfg.paths.store))
     return record
@@ -189,7 +170,7 @@ def _compute(cfg: DictConfig, record: Record) -> Record:
 def _measure(cfg: DictConfig, record: Record) -> Callable[[GraphDataModule, Sequence[Any]], Any]:
     """Return a function that trains and tests on a graph, or times a step of an untrained model."""
     model, fit = instantiate(cfg.model), instantiate(cfg.training)
-    description = f"{record['dataset']} {model_name(record)}"
+    description = f"{record.dataset} {record.model_name}"
     if cfg.timing:
         if HydraConfig.get().runtime.choices.get("hydra/launcher", "basic") != "basic":
             log.warning("hydra/launcher: parallel runs disturb each other's times")
@@ -197,7 +178,7 @@ def _measure(cfg: DictConfig, record: Record) -> Callable[[GraphDataModule, Sequ
         return lambda datamodule, _: step(
             datamodule=datamodule, model=model, fit=fit, seed=cfg.seed, description=description
         )
-    key = with_content(settings_of_config(record["config"]), record.get("user_files", {}), code={})
+    key = with_content(record.config.settings | {"seed": record.seed}, record.user_files, code={})
     callbacks = [instantiate(options) for options in cfg.callbacks.values()]
     recipe = Recipe(model, fit, victim_key(key), callbacks)
     parts = {
@@ -218,9 +199,11 @@ def _measure(cfg: DictConfig, record: Record) -> Callable[[GraphDataModule, Sequ
 
 
 def record_failure(cfg: DictConfig, error: str, kind: str) -> None:
-    """Append a record of a failed run, with its error and the class of the error."""
+    """Save the record of a failed run, with its error and the class of the error."""
     resolved = OmegaConf.create(_finite(OmegaConf.to_container(cfg, resolve=True)))
-    append_record(cfg.paths.records, record_header(resolved) | {"error": error, "error_kind": kind})
+    record = record_header(resolved).with_results(error=error, error_kind=kind)
+    save_request(cfg.paths.records, record.run, request_of(record))
+    save_record(record, cfg.paths.records)
 
 
 def _finite(value: Any) -> Any:

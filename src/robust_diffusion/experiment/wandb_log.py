@@ -15,7 +15,7 @@ from requests.utils import get_netrc_auth
 
 from robust_diffusion.checks import Positive, check_choice, validated
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.records.records import Record, model_name
+from robust_diffusion.records.record import Record
 
 if TYPE_CHECKING:
     import wandb  # an optional dependency that takes a second to import
@@ -47,7 +47,6 @@ def open_run(
     record: Record,
     directory: str,
     name: str | None = None,
-    experiments: Sequence[str] = (),
     tags: Sequence[str] = (),
     finished: bool = False,
     **place: Any,
@@ -57,12 +56,12 @@ def open_run(
     The W&B run has the record's id, so a repeated run replaces the former one. If the run is
     `finished`, the curves and tags on the server stay. See `conf/logger/wandb.yaml`.
     """
-    choices = [record.get(key) for key in ("dataset", "model", "flow", "threat", "fidelity")]
+    choices = [record.dataset, record.model, record.flow, record.threat, record.fidelity]
     run = _start(
         f"{directory}/{FROM_RECORDS}" if finished else directory,
-        tags=[*choices, *tags, *experiments],
+        tags=[*choices, *tags, *record.experiments],
         finished=finished,
-        id=str(record["run"]),
+        id=record.run,
         name=name or run_name(record, _swept(directory)),
         group=sweep_of(record),
         job_type="run",
@@ -77,18 +76,18 @@ def open_run(
 
 def run_name(record: Record, swept: Sequence[str] = ()) -> str:
     """Return dataset, model, the values of the keys `swept`, and seed."""
-    named, overrides = ("dataset", "model", "flow", "seed"), record.get("overrides", {})
+    named, overrides = ("dataset", "model", "flow", "seed"), record.overrides
     varied = [f"{key}={overrides[key]}" for key in swept if key in overrides and key not in named]
-    parts = [record["dataset"], model_name(record), *varied, f"seed={record.get('seed')}"]
+    parts = [record.dataset, record.model_name, *varied, f"seed={record.seed}"]
     return " ".join(parts)[:128]  # W&B's limit
 
 
 def sweep_of(record: Record) -> str | None:
     """Return the experiment of a run, else the folder of its sweep; `None` for a single run."""
-    if (experiment := record.get("experiment", "none")) != "none":
-        return str(experiment)
-    folder = Path(record.get("directory", ""))
-    return folder.parent.name if folder.name == str(record.get("job")) else None
+    if record.experiment != "none":
+        return record.experiment
+    folder = Path(record.directory)
+    return folder.parent.name if folder.name == str(record.job) else None
 
 
 def _swept(directory: str) -> list[str]:
@@ -137,22 +136,22 @@ def _start(
 def settings(record: Record) -> dict[str, Any]:
     """Return the W&B configuration of a run, without results."""
     # Some choices, such as `attack`, are only recorded as overrides.
-    typed = {key: value for key, value in record.get("overrides", {}).items() if "." not in key}
-    described = {key: record[key] for key in DESCRIBES_RUN if record.get(key) is not None}
-    return {**record.get("config", {}), "run": typed | described}
+    typed = {key: value for key, value in record.overrides.items() if "." not in key}
+    described = {
+        key: getattr(record, key) for key in DESCRIBES_RUN if key in record.model_fields_set
+    }
+    described = {key: value for key, value in described.items() if value is not None}
+    return record.config.whole | {"seed": record.seed, "run": typed | described}
 
 
 def results(record: Record) -> dict[str, Any]:
     """Return the W&B summary of a run: one name per number, with `/` between nested names."""
-    shown = {k: v for k, v in record.items() if k not in ("config", *DESCRIBES_RUN)}
-    limits, accuracy = shown.pop("budget", {}), record.get("accuracy", {})
-    spent = limits.get("spent", {})
-    shown["spent"] = {name: _most([*on.values()]) for name, on in spent.items()}
-    shown |= {"budget": limits.get("declared"), "unbounded": limits.get("unbounded")}
+    shown = record.model_dump(exclude_unset=True, exclude={"config", *DESCRIBES_RUN})
+    shown["spent"] = {name: _most([*on.values()]) for name, on in record.spent.items()}
     # One name per number.
-    mean, attacked = record.get("mean_accuracy", {}), record.get("attacked", {})
-    shown["mean_accuracy"] = {k: v for k, v in mean.items() if v != accuracy.get(k)}
-    shown["attacked"] = {on: by_attack for on, by_attack in attacked.items() if on != "victim"}
+    mean, lowest = record.mean_accuracy, record.accuracy
+    shown["mean_accuracy"] = {k: v for k, v in mean.items() if v != lowest.get(k)}
+    shown["attacked"] = {on: shares for on, shares in record.attacked.items() if on != "victim"}
     flat = pd.json_normalize(shown, sep="/").to_dict("records")[0]
     return {str(key): v for key, v in flat.items() if v not in (None, {}, [])}
 
@@ -177,7 +176,7 @@ def log_record(run: "wandb.Run", record: Record, store: Path) -> None:
         # W&B allows fewer characters in a name than a test graph may have.
         plain = re.sub(r"[^\w.-]", "-", name) if len(name) <= 64 else path.stem
         kind = "model" if name == "victim" else "perturbed-graph"
-        artifact = _wandb().Artifact(f"{record['run']}-{plain}"[:128], type=kind)
+        artifact = _wandb().Artifact(f"{record.run}-{plain}"[:128], type=kind)
         # Cached files never change, so W&B need not copy them.
         artifact.add_file(str(path), policy="immutable", skip_cache=True)
         run.log_artifact(artifact)
@@ -186,7 +185,7 @@ def log_record(run: "wandb.Run", record: Record, store: Path) -> None:
 def stored_files(record: Record, store: Path) -> dict[str, Path]:
     """Return the existing cached files of a record, by their content."""
     # Records may be untrusted, so their paths must not lead out of the cache.
-    files = {name: store / file for name, file in record.get("files", {}).items()}
+    files = {name: store / file for name, file in record.files.items()}
     return {name: path for name, path in files.items() if _is_inside(path, store)}
 
 

@@ -20,9 +20,9 @@ class PrintPaperTable(PrintResults):
         """Print the table from all records, and yield it for W&B."""
         layout, choices = load_layout(config.table.number), config.hydra.runtime.choices
         every = read_records(config.paths.records, missing_ok=True)
-        scale, datasets = choices.scale, {record["dataset"] for record in records}
+        scale, datasets = choices.scale, {record.dataset for record in records}
         # A table of budgets has no runs.
-        variants = dict.fromkeys(record["fidelity"] for record in records) or [choices.fidelity]
+        variants = dict.fromkeys(record.fidelity for record in records) or [choices.fidelity]
         for fidelity in variants:
             counted = Runs(every, scale=scale, fidelity=fidelity)
             table = build_table(layout, counted, datasets or None)

@@ -209,7 +209,7 @@ def _setting(runs: Sequence[Record], attacked: _Attacked, fidelity: str) -> str:
 
 def _budget(attacked: _Attacked) -> list[str]:
     """Describe the limits of the attacks, the spent budget, and limits that do not bind them."""
-    declared = [record["budget"]["declared"] for _, record in attacked]
+    declared = [record.budget.bounds for _, record in attacked if record.budget]
     spent = {
         attack: spent_ranges([record for name, record in attacked if name == attack], [attack])
         for attack in dict.fromkeys(attack for attack, _ in attacked)
@@ -222,7 +222,7 @@ def _budget(attacked: _Attacked) -> list[str]:
     exceptions = dict.fromkeys(
         f"{attack}: not bounded by {limit} ({why})."
         for attack, record in attacked
-        for limit, why in record["budget"].get("unbounded", {}).get(attack, {}).items()
+        for limit, why in record.unbounded.get(attack, {}).items()
     )
     return [f"Budget of each attack: {limits}. Spent: {spending}.", *exceptions]
 

@@ -17,7 +17,7 @@ from robust_diffusion.paper.agreement import agreement
 from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
 from robust_diffusion.paper.render import ENVIRONMENT, render_html
-from robust_diffusion.records.records import Record, by_experiment, first_asked, latest_by_run
+from robust_diffusion.records.records import Record, by_experiment, first_asked, merged
 from robust_diffusion.results.comparison import SHOWS, compare_worst_cases
 from robust_diffusion.results.entry import BAND
 from robust_diffusion.results.runs import Runs
@@ -80,20 +80,22 @@ def render_report(
 
 def _provenance(records: Sequence[Record]) -> dict[str, str]:
     """Return the number of runs, and their code, machines and packages."""
-    latest = list(latest_by_run(records).values())
+    latest = merged(records)
 
     def counts(*keys: str) -> str:
-        tally = Counter(" ".join(str(r.get(key, "not recorded")) for key in keys) for r in latest)
+        tally = Counter(
+            " ".join(str(getattr(r, key) or "not recorded") for key in keys) for r in latest
+        )
         return ", ".join(f"{name} ({count})" for name, count in sorted(tally.items()))
 
-    versions = [v for r in latest for v in dict(r.get("versions") or {}).items()]
-    failed = sum("error" in record for record in latest)
+    versions = [v for r in latest for v in r.versions.items()]
+    failed = sum(bool(record.error) for record in latest)
     finished = len(latest) - failed
     return {
         "Runs": f"{finished} runs finished, {failed} failed; {counts('scale', 'fidelity')}",
         **{key.capitalize(): counts(key) for key in ("code", "revision", "processor")},
         "Packages": ", ".join(sorted({f"{name} {version}" for name, version in versions})),
-        "Newest record": max((str(r["time"]) for r in latest if "time" in r), default="-"),
+        "Newest record": max((r.time for r in latest if r.time), default="-"),
     }
 
 
@@ -117,9 +119,10 @@ def _deviations(measured: Sequence[PaperTable]) -> Sections:
 
 
 def _failed(records: Sequence[Record]) -> Sections:
-    failed = [record for record in latest_by_run(records).values() if "error" in record]
+    failed = [record for record in merged(records) if record.error]
     if failed:
-        cells = pd.DataFrame(failed).reindex(columns=FAILED).fillna("-")
+        rows = [[getattr(record, key) for key in FAILED] for record in failed]
+        cells = pd.DataFrame(rows, columns=FAILED).fillna("-")
         yield "Failed runs", ResultTable("A sweep that asks again runs them again.", cells, [], [])
 
 

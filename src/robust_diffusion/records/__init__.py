@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 from robust_diffusion.system.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from robust_diffusion.records.records import append_record, latest_by_run, read_records
+    from robust_diffusion.records.record import Record
+    from robust_diffusion.records.records import read_records, save_record
 
-__all__ = ["append_record", "latest_by_run", "read_records"]
+__all__ = ["Record", "read_records", "save_record"]
 
 if not TYPE_CHECKING:  # type checkers would otherwise accept any name as an attribute
     __getattr__ = lazy_attributes(__name__)

@@ -1,6 +1,7 @@
 """The part of a record that is known before anything is computed."""
 
 import os
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,11 +9,12 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
+from pydantic import ValidationError
 
 from robust_diffusion.records.content import code_hash, user_code, user_files
-from robust_diffusion.records.identity import RecordedConfig, parts_read, run_id
+from robust_diffusion.records.identity import parts_read, run_id
 from robust_diffusion.records.provenance import machine, revision, versions
-from robust_diffusion.records.records import Record
+from robust_diffusion.records.record import Config, Record, Request
 
 OWN_FLOW = "flow@model.flow"
 """Hydra's key for the flow of a model that has a fixed flow and ignores `flow`."""
@@ -23,7 +25,7 @@ def record_header(cfg: DictConfig) -> Record:
     hydra: Any = HydraConfig.get()
     choices = hydra.runtime.choices
     uses_flow = "flow" in cfg.model
-    config = RecordedConfig(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
+    config: Any = OmegaConf.to_container(cfg, resolve=True)
     for key in ("paths", "logger", "table"):  # no effect on results, and different by machine
         config.pop(key, None)
     if timing := config["timing"]:
@@ -32,32 +34,64 @@ def record_header(cfg: DictConfig) -> Record:
     # Whole parts, since the folder of a file is not a setting: it does not affect results.
     read = {key: config[key] for key in parts_read(config) if key in config}
     content: dict[str, Any] = {"user_code": user_code(read), "user_files": user_files(read)}
-    return {
-        "run": run_id(config, **content),
-        "code": code_hash(),
+    return Record.model_construct(
+        run=run_id(config, **content),
+        code=code_hash(),
         **{key: hashes for key, hashes in content.items() if hashes},
-        "experiment": choices.experiment,
-        "scale": choices.get("scale", "full"),
-        "dataset": cfg.dataset.name,
-        "difficulty": cfg.difficulty,
-        "model": choices.model,
-        "flow": choices.get(OWN_FLOW, choices.flow) if uses_flow else None,
-        "solver": choices.solver if uses_flow else None,
-        "fidelity": choices.fidelity,
-        "threat": attacked,
-        "surrogates": list(config["threat"].get("surrogates") or {}) if attacked else [],
-        "seed": cfg.seed,
-        "budget": {"declared": {k: v for k, v in config["budget"].items() if k != "_target_"}},
-        "config": config,
-        "overrides": overrides_of(hydra),
-        "versions": versions(),
-        "backend": cfg.backend,
-        "revision": revision(),
+        experiment=choices.experiment,
+        scale=choices.get("scale", "full"),
+        dataset=str(cfg.dataset.name),
+        difficulty=str(cfg.difficulty),
+        model=choices.model,
+        flow=choices.get(OWN_FLOW, choices.flow) if uses_flow else None,
+        solver=choices.solver if uses_flow else None,
+        fidelity=choices.fidelity,
+        threat=attacked,
+        surrogates=list(config["threat"].get("surrogates") or {}) if attacked else [],
+        seed=config.pop("seed"),
+        config=_config(config),
+        overrides=overrides_of(hydra),
+        versions=versions(),
+        backend=cfg.backend,
+        revision=revision(),
         # Relative to the records, so that a folder of results can be moved as a whole.
-        "directory": os.path.relpath(cfg.paths.output_dir, Path(cfg.paths.records).parent),
-        "job": 0 if OmegaConf.is_missing(hydra.job, "num") else hydra.job.num,
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+        directory=os.path.relpath(cfg.paths.output_dir, Path(cfg.paths.records).parent),
+        job=_job(hydra),
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _config(config: dict[str, Any]) -> Config:
+    try:
+        return Config.model_validate(
+            {key: part for key, part in config.items() if part is not None}
+        )
+    except ValidationError:  # of a run that fails: a part may be a word
+        return Config()
+
+
+def request_of(record: Record) -> Request:
+    """Return what a run is asked for by, in a Hydra application: its sweep, or a single command."""
+    folder = Path(record.directory)
+    if not OmegaConf.is_missing(HydraConfig.get().job, "num"):
+        folder = folder.parent
+    return Request(
+        experiment=record.experiment,
+        scale=record.scale,
+        overrides=record.overrides,
+        time=record.time,
+        sweep=sweep_name(folder),
+        job=record.job,
+    )
+
+
+def sweep_name(folder: Path) -> str:
+    """Return the name of a sweep in the records, by its folder relative to them."""
+    return re.sub(r"[^\w.-]+", "-", str(folder)).strip(".-")
+
+
+def _job(hydra: Any) -> int:
+    return 0 if OmegaConf.is_missing(hydra.job, "num") else int(hydra.job.num)
 
 
 def overrides_of(hydra: Any) -> dict[str, str]:

@@ -3,13 +3,19 @@
 import hashlib
 import re
 from collections.abc import Callable, Hashable, Mapping
-from functools import cache, cached_property, wraps
-from typing import Any, TypeVar
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from robust_diffusion.records.content import targets_of, with_content
 from robust_diffusion.system.hashes import canonical_json
 
+if TYPE_CHECKING:
+    from robust_diffusion.records.record import Record
+
 _T = TypeVar("_T")
+
+_SEED = "\0seed"
+"""Stands for the seed in the settings of a configuration."""
 
 ModelKey = tuple[str, int, float]
 """Settings, seed and clean accuracy of a trained model."""
@@ -64,34 +70,8 @@ THEN: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 """Options that had other words when records were published: their key and values then."""
 
 
-class RecordedConfig(dict[str, Any]):
-    """Configuration read from a record. Do not modify it, since all seeds share its parts."""
-
-    shared: "RecordedConfig | None" = None
-
-    def with_seed(self, seed: Any) -> "RecordedConfig":
-        """Return the configuration of one seed."""
-        config = RecordedConfig(self, seed=seed)
-        config.shared = self
-        return config
-
-    @cached_property
-    def settings(self) -> dict[str, Any]:
-        """Cached result of `settings_of_config`, computed once for all seeds."""
-        if self.shared is None:
-            return settings_of_config({**self})
-        return self.shared.settings | {"seed": self["seed"]}
-
-    @cached_property
-    def views(self) -> dict[Hashable, Any]:
-        """Cache, by any key, of values computed from the configuration without the seed."""
-        return {} if self.shared is None else self.shared.views
-
-
 def settings_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a resolved configuration that can change a result."""
-    if isinstance(config, RecordedConfig):
-        return config.settings
     return {
         key: _settings(value, key) for key, value in config.items() if key not in PRESENTATION_KEYS
     }
@@ -101,35 +81,34 @@ def once_per_configuration(function: Callable[..., _T]) -> Callable[..., _T]:
     """Cache a function of a record and further arguments that does not depend on the seed."""
 
     @wraps(function)
-    def cached(record: Mapping[str, Any], *further: Hashable) -> _T:
-        config = record.get("config")
-        if not isinstance(config, RecordedConfig):
-            return function(record, *further)
-        content = (repr(record.get("user_code")), repr(record.get("user_files")))
+    def cached(record: "Record", *further: Hashable) -> _T:
+        views = record.config.views
+        content = (repr(record.user_code), repr(record.user_files))
         key = (function.__qualname__, content, *further)
-        if key not in config.views:
-            config.views[key] = function(record, *further)
-        return config.views[key]  # type: ignore[no-any-return]
+        if key not in views:
+            views[key] = function(record, *further)
+        return views[key]  # type: ignore[no-any-return]
 
     return cached
 
 
-def recorded_settings(record: Mapping[str, Any]) -> dict[str, Any]:
+def recorded_settings(record: "Record") -> dict[str, Any]:
     """Return the settings of a record, with user code and files as part of the model.
 
     Tables never average over records that differ in these. Files of attacks are left out, and so is
     code without a class of the model, its data or its training.
     """
-    settings = settings_of_config(record.get("config", {}))
     # A file is identified by its content instead of the typed path.
-    settings = with_content(settings, record.get("user_files") or {}, {})
-    files, code = record.get("user_files") or {}, record.get("user_code") or {}
+    settings = with_content(record.config.settings, record.user_files, {})
+    code = record.user_code
     files = {
-        key: digest for key, digest in files.items() if key.split(".")[0] not in ATTACKED_PARTS
+        key: digest
+        for key, digest in record.user_files.items()
+        if key.split(".")[0] not in ATTACKED_PARTS
     }
     targets = targets_of(trained_parts(settings)) if code else []
     of_model = any(target.startswith(f"{name}.") for target in targets for name in code)
-    content = {"user_code": code} if of_model else {}
+    content: dict[str, Any] = {"user_code": code} if of_model else {}
     content |= {"user_files": files} if files else {}
     if content or "threads" in settings:
         content |= {"threads": settings.get("threads", 1)}
@@ -137,13 +116,13 @@ def recorded_settings(record: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def trained_model(record: Mapping[str, Any]) -> ModelKey:
+def trained_model(record: "Record") -> ModelKey:
     """Return the settings, seed and clean accuracy of the model that a run tested.
 
     The accuracy is included because another version of the code may train a different model with
     the same settings, which is unlikely to have the same accuracy.
     """
-    return settings_of(record, "clean"), record["seed"], record["accuracy"]["clean"]
+    return settings_of(record, "clean"), record.seed, record.accuracy["clean"]
 
 
 def trained_parts(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,7 +133,7 @@ def trained_parts(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @once_per_configuration
-def settings_of(record: Mapping[str, Any], graph: str) -> str:
+def settings_of(record: "Record", graph: str) -> str:
     """Return the settings behind a result on a graph, except the seed.
 
     The settings of a timing include the machine.
@@ -167,7 +146,7 @@ def settings_of(record: Mapping[str, Any], graph: str) -> str:
     if graph != "clean":
         parts_behind |= {part: config.get(part) for part in ("threat", "budget")}
         parts_behind["attack"] = config.get("attacks", {}).get(graph)
-        parts_behind |= {key: record.get(key) for key in ("user_code", "user_files")}
+        parts_behind |= {"user_code": record.user_code, "user_files": record.user_files}
     return canonical_json(without_trainer(parts_behind), "config")
 
 
@@ -206,6 +185,19 @@ def run_id(
     """
     read = with_content(parts_read(config), user_files or {}, user_code or {})
     return hashlib.sha256(canonical_json(read, "config").encode()).hexdigest()[:16]
+
+
+@once_per_configuration
+def _settings_text(record: "Record") -> str:
+    read = parts_read({**record.config.settings, "seed": _SEED})
+    return canonical_json(with_content(read, record.user_files, record.user_code), "config")
+
+
+def id_of(record: "Record") -> str:
+    """Return `run_id` of a record's settings; fast, since seeds share all but a number."""
+    seed = canonical_json(record.seed, "seed")
+    text = _settings_text(record).replace(canonical_json(_SEED, "seed"), seed)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @cache  # thousands of records have the same few hundred paths

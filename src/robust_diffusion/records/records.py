@@ -1,223 +1,292 @@
-"""Records: one JSON line per run, the ground truth of every table."""
+"""Files of records: a folder with one JSON file per run and per sweep, or a published archive."""
 
+import gzip
 import hashlib
 import json
 import logging
-import os
-import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import cache, partial
-from io import FileIO
-from itertools import chain
-from mmap import ACCESS_READ, mmap
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from filelock import FileLock
+from pydantic import ValidationError
 from pydantic_core import from_json
 
 from robust_diffusion.checks import validated
 from robust_diffusion.config import DEFAULT_RECORDS, PUBLISHED_RECORDS
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.records.identity import RecordedConfig
-from robust_diffusion.records.schema import BUDGET_KEYS, AnyRecord, Failed, Tested, Timed, misfit
-from robust_diffusion.system.files import file_lock, read_limited
+from robust_diffusion.records.record import CLEAN, Config, Record, Request
+from robust_diffusion.records.schema import Schema, first_problem
+from robust_diffusion.system.files import check_folder, locked, read_limited, write_whole
 
 log = logging.getLogger(__name__)
 
-Record = dict[str, Any]
-
-CLEAN = "clean"
-"""Name of the graph without an attack among those of a record."""
-
-ABSENT = object()
-"""Result of `value_at` for a missing path."""
+__all__ = ["CLEAN", "Record", "Request"]
 
 LARGEST_FILE = 1_000_000_000
 """Largest size of a file of records, in bytes after decompression."""
 
-MOST_NAMED = 3
-"""Most unreadable lines that a message lists."""
+SCHEMA = 3
+"""Version of the layout of the files."""
 
-SCHEMA = 2
-"""Version of the layout of lines."""
+SWEEPS = "sweeps"
+"""Folder of the sweeps in a folder of records."""
 
-CONFIGURATION = b'{"config_of": '
-"""Start of a line with a configuration, shared by runs that only differ in their seed."""
-
-_CONFIGURATION = re.compile(rb'\{"config_of": "([0-9a-f]{16})", "config": (.*)', re.DOTALL)
-"""Such a line without its checksum: the name, which is a hash of the rest, and the rest."""
-
-_CHECKSUM = re.compile(rb', "checksum": "([0-9a-f]{8})"}\s*$')
-"""End of a line: CRC-32 of all bytes before it, in hexadecimal."""
-
-_SEAM = re.compile(
-    rb'\xef\xbb\xbf|(?<=, "checksum": "[0-9a-f]{8}"\})(?=\{)|(?=' + re.escape(CONFIGURATION) + rb")"
-)
-"""Where lines of joined files meet without a newline, perhaps at a byte order mark."""
-
-REPAIR = "cannot be read as records; skipped; `records repair` moves them to a separate file"
-UPGRADE = "written by a later version; skipped; upgrade robust-diffusion to read them"
-REPEAT = "without a configuration; skipped; a run with the same settings writes it again"
+LATER = "written by a later version; upgrade robust-diffusion to read it"
 
 
-def append_record(path: str | Path, record: Mapping[str, Any]) -> None:
-    """Append one record to a JSON-lines file, completely or not at all.
+class Asked(Schema):
+    """Run that a sweep asked for."""
 
-    Processes that append at the same time wait for each other, and the line is on disk before the
-    call returns. If a killed process has left an incomplete line, it is terminated first. The
-    configuration of the record becomes a separate line, unless the file already has it.
+    job: int  # its place in the sweep
+    run: str
+    overrides: dict[str, Any]
+
+
+class Sweep(Schema, extra="allow"):
+    """The runs that one command asked for, computed by it or by an earlier one."""
+
+    sweep: str  # its name
+    experiment: str
+    scale: str
+    time: str
+    runs: list[Asked]
+
+
+def save_record(record: Record, folder: str | Path) -> Path:
+    """Write a record to `<folder>/<run>.json`, completely or not at all, and return the path.
+
+    A failed run does not replace a finished one.
 
     Raises:
+        ConfigError: The file cannot be written.
         ValueError: The record contains NaN or infinity.
+    """
+    path = Path(folder, f"{record.run}.json")
+    earlier = None if record.error is None else read_record(folder, record.run)
+    if earlier and earlier.error is None:
+        return path
+    return write_whole(path, _line(record), option="paths.records")
+
+
+def save_request(folder: str | Path, run: str, request: Request) -> Path:
+    """Note in `<folder>/sweeps/<sweep>.json` that a sweep asks for a run, and return the path.
+
+    Runs of a sweep that start at the same time wait for each other.
+
+    Raises:
         ConfigError: The file cannot be written.
     """
-    path = Path(path)
-    with _open(path) as file:
-        size = file.seek(0, os.SEEK_END)
-        lines = b"".join(encoded([record], known=partial(_has_configuration, file, size)))
-        if size > 0:
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                lines = b"\n" + lines
-        try:
-            while lines:
-                lines = lines[file.write(lines) :]
-            os.fsync(file.fileno())
-        except BaseException:  # a full disk, or Ctrl-C
-            with suppress(OSError):
-                file.truncate(size)
-            raise
+    path = Path(folder, SWEEPS, f"{request.sweep}.json")
+    check_folder(path.parent, option="paths.records")
+    with locked(path.with_name(f".{path.name}.lock")):
+        runs = {request.job: Asked(job=request.job, run=run, overrides={**request.overrides})}
+        about = {key: getattr(request, key) for key in ("sweep", "experiment", "scale", "time")}
+        if path.is_file():
+            sweep: Any = _parsed(path.read_bytes(), {})
+            runs = {one.job: one for one in sweep.runs} | runs
+            about["time"] = min(sweep.time, request.time)
+        sweep = Sweep(**about, runs=[runs[job] for job in sorted(runs)])
+        return write_whole(path, _line(sweep), option="paths.records")
 
 
-def encoded(
-    records: Iterable[Mapping[str, Any]], *, known: Callable[[bytes], bool] | None = None
-) -> Iterator[bytes]:
-    """Yield the lines of records and their configurations, each with a checksum.
+def archive(records: Iterable[Record]) -> bytes:
+    """Return the content of a `.jsonl.gz` of records, with one sweep per experiment and scale.
 
-    Runs that only differ in their seed share a configuration, which precedes the first of them.
-
-    Args:
-        records: Records with their whole `config`.
-        known: Function that returns whether the file has a line that starts with these bytes;
-            `None` for a new file.
+    Settings that several seeds share are written once, before them. The same records give the same
+    bytes.
     """
-    written: set[bytes] = set()
-    for record in records:
-        line = dict(record)
-        if isinstance(record.get("config"), Mapping):
-            config = {key: value for key, value in line.pop("config").items() if key != "seed"}
-            name = hashlib.sha256(_json(config)).hexdigest()[:16]
-            start = CONFIGURATION + f'"{name}"'.encode()
-            if start not in written and not (known and known(start)):
-                yield _checked(start + b', "config": ' + _json(config))
-            written.add(start)
-            line["configuration"] = name
-        yield _checked(_json(line | {"schema": SCHEMA})[:-1])
+    lines = dict[bytes, None]()
+    for record in (records := list(records)):
+        config = record.config.model_dump(exclude_unset=True)
+        name = hashlib.sha256(_json(config)).hexdigest()[:16]
+        lines[_json({"configuration": name, "config": config})] = None
+        lines[_line(record, config=name)] = None
+    lines |= dict.fromkeys(map(_line, _sweeps_of(records)))
+    return gzip.compress(b"".join(lines), mtime=0)
+
+
+def _sweeps_of(records: Iterable[Record]) -> Iterator[Sweep]:
+    """Yield one sweep per experiment and scale, its runs in the order of their last request."""
+    sweeps: dict[tuple[str, str], dict[str, Request]] = {}
+    for request, record in _by_time(records):
+        runs = sweeps.setdefault((request.experiment, request.scale), {})
+        runs.pop(record.run, None)
+        runs[record.run] = request
+    for (experiment, scale), runs in sweeps.items():
+        asked = [
+            Asked(job=job, run=run, overrides={**request.overrides})
+            for job, (run, request) in enumerate(runs.items())
+        ]
+        name = experiment if scale == "full" else f"{experiment}-{scale}"
+        time = max(request.time for request in runs.values())
+        yield Sweep(sweep=name, experiment=experiment, scale=scale, time=time, runs=asked)
+
+
+def _line(item: Schema, **changes: Any) -> bytes:
+    return _json(item.model_dump(exclude_unset=True) | {"schema": SCHEMA} | changes)
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, allow_nan=False, sort_keys=True).encode()
+    return json.dumps(value, allow_nan=False, sort_keys=True).encode() + b"\n"
 
 
-def _checked(line: bytes) -> bytes:
-    """Close a JSON object with a checksum of all preceding bytes."""
-    return line + f', "checksum": "{zlib.crc32(line):08x}"}}\n'.encode()
+@validated("")
+def read_records(*places: str | Path, missing_ok: bool = False) -> list[Record]:
+    """Read the records of folders that runs have written, and of published archives.
 
+    A run counts once: a finished record replaces a failed one, and a later place an earlier one. A
+    damaged file is skipped with a warning.
 
-def _has_configuration(file: FileIO, size: int, start: bytes) -> bool:
-    """Return whether a line of the file has this start, and is undamaged."""
-    if size == 0:
-        return False
-    # Not closed by `with`, since the search refers to it until it is garbage-collected.
-    content = mmap(file.fileno(), size, access=ACCESS_READ)
-    lines = re.finditer(b"^" + re.escape(start) + b".*", content, re.MULTILINE)
-    return any(_read(line[0])[0] is not None for line in lines)
+    Args:
+        places: Folders, or files that end with `.jsonl.gz`.
+        missing_ok: Skip places that do not exist.
 
-
-def check_writable(path: str | Path, option: str = "paths.records=") -> None:
-    """Raise a `ConfigError` if `append_record` could not write to the file."""
-    if Path(path).suffix == ".gz":
-        raise ConfigError(f"{option}{path}: lines are added to plain text; leave out .gz")
-    with _open(Path(path), option):
-        pass
-
-
-@contextmanager
-def _open(path: Path, option: str = "paths.records=") -> Iterator[FileIO]:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Unbuffered, since closing the file would write the rest of a buffer after an error.
-        with locked_records(path), path.open("a+b", buffering=0) as file:
-            yield file
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError(
-            f"{option}{path}: cannot be written ({reason}); name a file in another folder"
-        ) from error
-
-
-def locked_records(path: Path) -> FileLock:
-    """Return the lock that a writer of a file of records must hold."""
-    return file_lock(Path(f"{path}.lock"))
-
-
-def latest_by_run(records: Iterable[Record]) -> dict[str, Record]:
-    """Return the latest finished record of each run, or its latest failure if it never finished.
+    Raises:
+        DataError: A place does not exist, or is no archive.
 
     Examples:
-        >>> from robust_diffusion.records import latest_by_run
-        >>> records = [{"run": "a", "epochs": 3}, {"run": "a", "epochs": 5}]
-        >>> latest_by_run(records)["a"]["epochs"]
-        5
+        >>> from robust_diffusion import read_records
+        >>> from robust_diffusion.config import PUBLISHED_RECORDS
+        >>> records = read_records(PUBLISHED_RECORDS)
+        >>> records[0].accuracy["clean"] > 0.5
+        True
+    """
+    records, sweeps = list[Record](), list[Sweep]()
+    for place in map(Path, places):
+        if place.exists():
+            items = list(_items(place))
+            here = [item for item in items if isinstance(item, Record)]
+            # An archive has an order, and the files of a folder have times.
+            records += sorted(here, key=lambda r: (r.time, r.job)) if place.is_dir() else here
+            sweeps += (item for item in items if isinstance(item, Sweep))
+        elif not missing_ok:
+            published = f"published are {PUBLISHED_RECORDS}"
+            raise DataError(f"{place}: not found; a run writes {DEFAULT_RECORDS}; {published}")
+    return list(_requested(merged(records), sweeps))
+
+
+def read_record(folder: str | Path, run: str) -> Record | None:
+    """Read the record of a run; `None` if there is none, or if it is damaged."""
+    items = list(_items(Path(folder), f"{run}.json")) if Path(folder).is_dir() else []
+    records = (item for item in items if isinstance(item, Record))
+    sweeps = [item for item in items if isinstance(item, Sweep)]
+    return next(_requested(records, sweeps), None)
+
+
+def _requested(records: Iterable[Record], sweeps: Iterable[Sweep]) -> Iterator[Record]:
+    """Yield records with the requests of sweeps; their own first one may be among these."""
+    requests: dict[str, list[Request]] = {}
+    for sweep in sweeps:
+        for one in sweep.runs:
+            request = Request(
+                *(sweep.experiment, sweep.scale, one.overrides, sweep.time, sweep.sweep, one.job)
+            )
+            requests.setdefault(one.run, []).append(request)
+    for record in records:
+        by_sweeps = requests.get(record.run, [])
+        known = {(request.experiment, request.scale) for request in by_sweeps}
+        alone = (one for one in record.requests if (one.experiment, one.scale) not in known)
+        yield record.requested_by(*by_sweeps, *alone)
+
+
+def _items(place: Path, pattern: str = "*.json") -> Iterator[Record | Sweep]:
+    """Yield the records and sweeps of a place; warn of damaged files, and of unknown keys."""
+    configs, unknown = dict[str, Config](), set[str]()
+    for source, content in _contents(place, pattern):
+        try:
+            item = _parsed(content or read_limited(Path(source), LARGEST_FILE), configs)
+            if not content and isinstance(item, Record):
+                _check_name(item, Path(source).stem)
+        except (OSError, ValueError) as error:
+            _warn(source, f"{error}; skipped")
+            continue
+        if item is not None:
+            unknown |= (item.model_extra or {}).keys()
+            yield item
+    if unknown:
+        _warn(place, f"unknown keys, kept: {', '.join(sorted(unknown))}; {LATER}")
+
+
+def _contents(place: Path, pattern: str) -> Iterator[tuple[str | Path, bytes]]:
+    """Yield the paths of a folder's files, or the lines of an archive with their places."""
+    if place.is_dir():
+        yield from ((path, b"") for path in (*place.glob(pattern), *place.glob(f"{SWEEPS}/*.json")))
+        return
+    try:
+        lines = read_limited(place, LARGEST_FILE).split(b"\n")
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{place}: cannot be read as records ({error})") from error
+    yield from ((f"{place}, line {n}", line) for n, line in enumerate(lines, 1) if line)
+
+
+def _parsed(content: bytes, configs: dict[str, Config]) -> Record | Sweep | None:
+    """Return the record or sweep of a JSON text; a shared configuration is added to `configs`.
+
+    Raises:
+        ValueError: It is none of these.
+    """
+    raw = from_json(content, allow_inf_nan=False)  # more than twice as fast as json
+    if not isinstance(raw, dict):
+        raise ValueError("expected an object")  # noqa: TRY004 - like all other damage
+    later = raw.pop("schema", SCHEMA) != SCHEMA
+    try:
+        if "configuration" in raw:
+            configs[raw["configuration"]] = Config.model_validate(raw["config"])
+            return None
+        if "sweep" in raw:
+            return Sweep.model_validate(raw)
+        config = raw.get("config", {})
+        if isinstance(config, dict):
+            name = repr(config)
+            if name not in configs:  # seeds share what is computed from their configuration
+                configs[name] = Config.model_validate(config)
+        else:
+            name = config
+        return Record.model_validate(raw | {"config": configs[name]})
+    except (KeyError, ValidationError) as error:
+        reason = f"{error}: missing" if isinstance(error, KeyError) else first_problem(error)
+        raise ValueError(LATER if later else reason) from error
+
+
+def _check_name(record: Record, name: str) -> None:
+    if record.error is None and not name == record.run == record.id_of_settings:
+        raise ValueError(f"expected the name {record.id_of_settings}, from its settings")
+
+
+@cache  # warns once per process, since a sweep reads its records many times
+def _warn(source: str | Path, problem: str) -> None:
+    log.warning("%s: %s", source, problem)
+
+
+def merged(records: Iterable[Record]) -> list[Record]:
+    """Return one record per run, with the requests of all.
+
+    The latest finished record counts, or the latest failure if there is none.
 
     Raises:
         ConfigError: These are no records.
     """
-    latest: dict[str, Record] = {}
-    if isinstance(records, str | Path | Mapping) or not isinstance(records, Iterable):
-        remedy = "use read_records(path)"
+    remedy = "use read_records(path)"
+    if isinstance(records, str | Path | Record) or not isinstance(records, Iterable):
         raise ConfigError(f"records: expected a list, got {records!r:.50}; {remedy}")
+    latest: dict[str, Record] = {}
     for record in records:
-        if not isinstance(record, Mapping):
-            raise ConfigError(f"records: expected dictionaries, got {record!r:.50} among them")
-        run = record.get("run")
-        if run is None or "reference" in record:
-            continue
-        if "error" not in record or "error" in latest.get(run, record):
-            latest[run] = record
-    return latest
+        if not isinstance(record, Record):
+            raise ConfigError(f"records: expected records, got {record!r:.50}; {remedy}")
+        earlier = latest.setdefault(record.run, record)
+        if earlier is not record:
+            counts = record.error is None or earlier.error is not None
+            requests = {repr(one): one for one in (*earlier.requests, *record.requests)}
+            latest[record.run] = (record if counts else earlier).requested_by(*requests.values())
+    return list(latest.values())
 
 
-def records_of(path: str | Path, run: str) -> list[Record]:
-    """Return every line of a run, by its id: records, failures and references."""
-    # Files of records become long, so only the lines of this run are parsed.
-    lines = read_records(path, containing=f'"run": "{run}"', missing_ok=True)
-    return [line for line in lines if line.get("run") == run]
-
-
-def finished_record(path: str | Path, run: str) -> Record | None:
-    """Return the latest finished record of a run, by its id; `None` if there is none."""
-    record = latest_by_run(records_of(path, run)).get(run)
-    return None if record is None or "error" in record else record
-
-
-def reference_to(record: Record) -> Record:
-    """Build the line with which an experiment refers to a run that is already recorded."""
-    keys = ("run", "experiment", "scale", "overrides", "directory", "job", "time")
-    return {key: record[key] for key in keys if key in record} | {"reference": True}
-
-
-def experiments_asking(records: Iterable[Record]) -> dict[str, list[str]]:
-    """Return the experiments that requested each run, by its id, in order of the first request."""
-    asking: dict[str, dict[str, None]] = {}
-    for record in records:
-        experiment = record.get("experiment", "none")
-        if "run" in record and experiment != "none":
-            asking.setdefault(record["run"], {})[experiment] = None
-    return {run: list(experiments) for run, experiments in asking.items()}
+def _by_time(records: Iterable[Record]) -> list[tuple[Request, Record]]:
+    """Return every request, in order of time, with the record of its run."""
+    requests = [(one, record) for record in merged(records) for one in record.requests]
+    return sorted(requests, key=lambda item: item[0].order)
 
 
 def by_experiment(
@@ -225,45 +294,60 @@ def by_experiment(
 ) -> dict[str, list[Record]]:
     """Return the runs that each experiment requested, in order of the last request.
 
-    A run counts once, with its latest finished record, or its latest failure if there is none, from
-    any experiment. Its overrides and job are those of the experiment that requested it; `first` is
-    its place in the order of first requests.
+    Their overrides and job are those of the request.
 
     Args:
-        records: Records in the order in which they were appended.
+        records: Records of any runs.
         scale: `full` or `smoke`; `None` for both.
     """
-    records = list(records)
-    latest, missing = latest_by_run(records), set[str]()
     asked: dict[str, dict[str, Record]] = {}
-    for line in records:
-        run = line.get("run")
-        if run is None or scale not in (None, line.get("scale", "full")):
-            continue
-        if run not in latest:
-            missing.add(run)
-        else:
-            runs = asked.setdefault(str(line.get("experiment")), {})
-            first = runs.pop(run, {}).get("first", len(runs))
-            place = {"overrides": line.get("overrides", {}), "job": line.get("job", 0)}
-            runs[run] = latest[run] | place | {"first": first}
-    for run in sorted(missing):
-        log.warning("run %s: only a reference is there, its record is not; left out", run)
+    for request, record in _by_time(records):
+        if scale in (None, request.scale):
+            runs = asked.setdefault(request.experiment, {})
+            runs.pop(record.run, None)
+            runs[record.run] = _as_requested(record, request)
     return {name: list(runs.values()) for name, runs in asked.items()}
 
 
+def requested_by(records: Iterable[Record], sweep: str) -> list[Record]:
+    """Return the runs that a sweep asked for, in its order, with its overrides."""
+    asked = (item for item in _by_time(records) if item[0].sweep == sweep)
+    return [_as_requested(record, request) for request, record in asked]
+
+
+def _as_requested(record: Record, request: Request) -> Record:
+    return record.model_copy(update={"overrides": request.overrides, "job": request.job})
+
+
+# For readers that do not use attributes of records yet.
+ABSENT = object()
+
+
+def latest_by_run(records: Iterable[Record]) -> dict[str, Record]:
+    return {record.run: record for record in merged(records)}
+
+
+def experiments_asking(records: Iterable[Record]) -> dict[str, list[str]]:
+    return {record.run: record.experiments for record in records}
+
+
 def first_asked(runs: Iterable[Record]) -> list[Record]:
-    """Return runs of `by_experiment` in the order of their first request."""
-    return sorted(runs, key=lambda run: run.get("first", 0))
+    return list(runs)
 
 
 def is_tested(record: Record) -> bool:
-    """Return whether a run finished and tested a model, instead of timing one."""
-    return "error" not in record and not is_timing(record)
+    return record.is_tested
 
 
-def value_at(record: Mapping[str, Any], path: str) -> Any:
-    """Return the value at a dotted path, or `ABSENT`."""
+def is_timing(record: Record) -> bool:
+    return record.is_timing
+
+
+def model_name(record: Record) -> str:
+    return record.model_name
+
+
+def value_at(record: Any, path: str) -> Any:
     node: Any = record
     try:
         for key in path.split("."):
@@ -273,188 +357,5 @@ def value_at(record: Mapping[str, Any], path: str) -> Any:
     return node
 
 
-def has_values(record: Mapping[str, Any], wanted: Mapping[str, object]) -> bool:
-    """Return whether a record has these values at their dotted paths."""
+def has_values(record: Any, wanted: Any) -> bool:
     return all(value_at(record, path) == value for path, value in wanted.items())
-
-
-def is_timing(record: Record) -> bool:
-    """Return whether a run times a step; it then has a time instead of an accuracy."""
-    return bool(record.get("config", {}).get("timing"))
-
-
-@validated("")
-def read_records(
-    path: str | Path, containing: str = "", *, missing_ok: bool = False
-) -> list[Record]:
-    """Read every record of a JSON-lines file, gzipped (`.gz`) or not.
-
-    A line with a wrong checksum (after a killed process, a full disk or an edit) is skipped with a
-    warning. Do not modify the configurations of records, since they share parts.
-
-    Args:
-        path: The file.
-        containing: Only read lines that contain this text; "" for all.
-        missing_ok: Return no records if the file does not exist.
-
-    Raises:
-        DataError: The file does not exist, or cannot be read.
-
-    Examples:
-        >>> from robust_diffusion import read_records
-        >>> from robust_diffusion.config import PUBLISHED_RECORDS
-        >>> records = read_records(PUBLISHED_RECORDS)
-        >>> records[0]["accuracy"]["clean"] > 0.5
-        True
-    """
-    path = Path(path)
-    if not path.is_file():
-        if missing_ok:
-            return []
-        raise DataError(
-            f"{path}: not found; a run writes {DEFAULT_RECORDS}; published are {PUBLISHED_RECORDS}"
-        )
-    lines = list(record_lines(path, containing))
-    for remedy in (REPAIR, UPGRADE, REPEAT):
-        if numbers := tuple(line.number for line in lines if line.remedy == remedy):
-            _warn(path, numbers, remedy)
-    return [line.record for line in lines if line.record is not None]
-
-
-@cache  # warns once per process, since a sweep reads its records many times
-def _warn(path: Path, numbers: tuple[int, ...], remedy: str) -> None:
-    lines = "1 line" if len(numbers) == 1 else f"{len(numbers)} lines"
-    some = ", ".join(map(str, numbers[:MOST_NAMED])) + ", ..." * (len(numbers) > MOST_NAMED)
-    log.warning("%s: %s (line %s) %s", path, lines, some, remedy)
-
-
-class RecordLine(NamedTuple):
-    """A line of a file: a record, a shared configuration, or a damaged line."""
-
-    number: int
-    content: bytes
-    record: Record | None = None
-    remedy: str | None = None  # problem and remedy of a line that is not read
-
-
-def record_lines(path: Path, containing: str = "") -> Iterator[RecordLine]:
-    """Yield each non-blank line of a file, gzipped (`.gz`) or not.
-
-    A configuration may follow its records. Lines of joined files may lack the newline in between.
-    With `containing`, records without this text are skipped.
-
-    Raises:
-        DataError: The file cannot be read, or is larger than `LARGEST_FILE`.
-    """
-    try:
-        content = read_limited(path, LARGEST_FILE)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read as records ({error})") from error
-    wanted = containing.encode()
-    lines = [
-        (number, *read)
-        for number, joined in enumerate(content.split(b"\n"), start=1)
-        if joined.strip() and (wanted in joined or CONFIGURATION in joined)
-        for read in _lines_within(joined)
-    ]
-    configs = {
-        record["config_of"]: RecordedConfig(record["config"])
-        for _, line, record, _ in lines
-        if record is not None and line.startswith(CONFIGURATION)
-    }
-    for number, line, record, remedy in lines:
-        if line.startswith(CONFIGURATION):
-            record = None
-        elif wanted not in line:
-            continue
-        elif record is not None and (name := record.pop("configuration", None)):
-            if name in configs:
-                record["config"] = configs[name].with_seed(record.get("seed"))
-            else:
-                record, remedy = None, REPEAT
-        yield RecordLine(number, line, record, remedy)
-
-
-def _lines_within(line: bytes) -> list[tuple[bytes, Record | None, str | None]]:
-    """Return a line with its content and remedy, or the lines that it was joined from."""
-    whole = (line, *_read(line))
-    if whole[-1] == REPAIR:
-        parts = [(part, *_read(part)) for part in _SEAM.split(line) if part]
-        if any(part[-1] != REPAIR for part in parts):
-            return parts
-    return [whole]
-
-
-def _read(line: bytes) -> tuple[Record | None, str | None]:
-    """Parse a line; an intact one that does not fit is of a later version, which may add keys."""
-    ending = _CHECKSUM.search(line)
-    if ending is not None and int(ending[1], 16) != zlib.crc32(line[: ending.start()]):
-        return None, REPAIR
-    try:
-        record = from_json(line, allow_inf_nan=False)  # more than twice as fast as json
-    except ValueError:
-        return None, REPAIR
-    # Whatever replaces the checksum, a later version names its schema.
-    if not isinstance(record, dict) or (ending is None and record.get("schema", SCHEMA) == SCHEMA):
-        return None, REPAIR
-    record.pop("checksum", None)
-    limits = value_at(record, "budget.declared")
-    if (
-        record.pop("schema", SCHEMA) != SCHEMA
-        or misfit(AnyRecord, record) is not None
-        or (isinstance(limits, dict) and not limits.keys() <= BUDGET_KEYS)
-    ):
-        return None, UPGRADE
-    if ending is not None and line.startswith(CONFIGURATION):
-        # Another configuration of the same name would change what all its records say.
-        named = _CONFIGURATION.fullmatch(line[: ending.start()])
-        if named is None or hashlib.sha256(named[2]).hexdigest()[:16].encode() != named[1]:
-            return None, REPAIR
-    return record, None
-
-
-def problem_of(record: Record) -> str | None:
-    """Return the first key of a record that tables cannot read, and why; `None` if all can."""
-    if "run" not in record or "reference" in record:
-        return None
-    finished = Timed if is_timing(record) else Tested
-    return misfit(Failed if "error" in record else finished, record)
-
-
-def check_records(records_by_path: Mapping[Path, Sequence[Record]]) -> list[Record]:
-    """Return the records of some files, in order, after checking that tables can read them.
-
-    References and lines without a run are not checked. An invalid record is skipped if a later
-    record of the same run supersedes it.
-
-    Raises:
-        DataError: A value that tables need is missing or invalid.
-    """
-    latest = latest_by_run(chain.from_iterable(records_by_path.values()))
-    checked = []
-    for path, records in records_by_path.items():
-        for record in records:
-            if (problem := problem_of(record)) is None:
-                checked.append(record)
-            elif latest[record["run"]] is record:
-                lines = (line.number for line in record_lines(path) if line.record == record)
-                raise DataError(
-                    f"{path}: line {next(lines, '?')}, run {record['run']}: {problem}; `records "
-                    "repair` moves it to a separate file, --force repeats the run"
-                )
-    return checked
-
-
-def model_name(record: Record) -> str:
-    """Return the name of a model, or of its flow, with its adversarial training if any.
-
-    Examples are `beltrami, adversary` for injected nodes, and `beltrami, flip adversary` for flips.
-    """
-    # All other models with a flow have a fixed one.
-    flow = record.get("flow") if record["model"] == "graph_pde" else None
-    adversary = value_at(record, "config.training.adversary")
-    against = []
-    if adversary is not ABSENT and adversary:
-        name = str(adversary.get("_target_", "")).rpartition(".")[2].removesuffix("Adversary")
-        against = [f"{name} adversary".lower().removeprefix("injection ").strip()]
-    return ", ".join([str(flow or record["model"]), *against])

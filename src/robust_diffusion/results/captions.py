@@ -61,7 +61,7 @@ def spent_ranges(
     return ranges(
         {count: used for count, used in by_count.items() if used}
         for record in records
-        for graph, spent in record.get("budget", {}).get("spent", {}).items()
+        for graph, spent in record.spent.items()
         if graphs is None or graph in graphs
         for by_count in spent.values()
     )
@@ -91,7 +91,7 @@ def describe_limits(declared: Mapping[str, Range], spent: Iterable[str]) -> str:
 def describe_budget(records: Sequence[Record]) -> str:
     """Describe the spent budget, and the declared limits unless an injection used them up."""
     spent = spent_ranges(records)
-    declared = ranges(record["budget"]["declared"] for record in records)
+    declared = ranges(record.budget.bounds for record in records if record.budget)
     limits = describe_limits(declared, spent)
     if not spent:
         return f"at most {limits}"

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
+from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import trained_model
 from robust_diffusion.records.records import CLEAN, Record
 from robust_diffusion.results.captions import NUMBER, named_seeds, spent_ranges
@@ -168,9 +169,9 @@ def _marks(
         runs_word = "run" if selection.left_out == 1 else "runs"
         yield Mark("settings", f"{selection.left_out} {runs_word} of other settings left out")
     if budget is not None and graph != CLEAN:
-        limits = (run.record["budget"]["declared"] for run in runs)
-        keys = ("max_injected_nodes", "max_edges_per_injected_node")
-        for declared in sorted({tuple(limit[key] for key in keys) for limit in limits} - {budget}):
+        limits = (run.record.budget for run in runs)
+        pairs = {(of.max_injected_nodes, of.max_edges_per_injected_node) for of in limits if of}
+        for declared in sorted(pairs - {budget}):
             yield Mark("budget", "budget {} x {}, reported {} x {}".format(*declared, *budget))
 
 
@@ -263,7 +264,7 @@ def _stronger(run: Run, graph: str, records: Runs) -> Iterator[tuple[Record, str
 
     Attacks of the same run are left out, since the table already shows them.
     """
-    allowed, injects = run.record["budget"]["declared"], _injects(run.record, graph)
+    allowed, injects = run.record.budget, _injects(run.record, graph)
     for other in records.by_model.get(trained_model(run.record), ()):
         # Poisoning attacks another model: the one that is trained on the attacked graph.
         if other["run"] == run.record["run"] or poisons(other):
@@ -283,7 +284,7 @@ def _attack_name(record: Record, attack: str) -> str:
     return f"attack={attack} threat={threat}"
 
 
-def _is_within(other: Record, attack: str, allowed: Mapping[str, Any], *, injects: bool) -> bool:
+def _is_within(other: Record, attack: str, allowed: Budget | None, *, injects: bool) -> bool:
     """Return whether an attack has the required kind and stayed within a budget.
 
     Args:
@@ -292,23 +293,24 @@ def _is_within(other: Record, attack: str, allowed: Mapping[str, Any], *, inject
         allowed: Declared budget to stay within.
         injects: Whether the attack must be an injection.
     """
-    budget = other["budget"]
-    spent = budget.get("spent", {}).get(attack, {}).values()
+    budget, spent = other.budget, other.spent.get(attack, {}).values()
+    if budget is None or allowed is None:
+        return False
     # An attack that injects no node has no feature range.
     written = [used["feature_range"] for used in spent if used["feature_range"] is not None]
-    low, high = allowed["feature_limits"]
+    low, high = allowed.limits
     # Only numbers are limits.
     theirs, ours = (
         {key: x for key, x in limits.items() if isinstance(x, int | float)}
-        for limits in (budget["declared"], allowed)
+        for limits in (budget.bounds, allowed.bounds)
     )
     return (
         _injects(other, attack) == injects
-        and allowed.get("features") in (None, budget["declared"].get("features"))
+        and allowed.features in (None, budget.features)
         and all(theirs.get(key, math.inf) <= limit for key, limit in ours.items())
         # Older records only report features out of range as text.
         and all(low - EPS <= least and most <= high + EPS for least, most in written)
-        and attack not in budget.get("unbounded", {})
+        and attack not in other.unbounded
         and "budget_overspent" not in other.get("flags", {}).get(attack, ())
     )
 

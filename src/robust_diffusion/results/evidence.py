@@ -61,14 +61,14 @@ def _by_knowledge(record: Record) -> Iterator[Record]:
         return
     acc, parts = record["attacked"][same[0]], record.get("parts", {})
     own_parts = {a: parts.get(f"{a}/{same[0]}", parts.get(a, {})) for a in acc}
-    yield record | {"threat": "white_box", "accuracy": acc, "parts": own_parts}
+    yield record.model_copy(update={"threat": "white_box", "accuracy": acc, "parts": own_parts})
     others = [name for name in record["config"]["threat"]["surrogates"] if name not in same]
     mean, lower = record.get("mean_accuracy", {}), record["accuracy"]
     if len(others) == 1 and mean.keys() >= acc.keys():  # a mean over more cannot be separated
         accuracy = {
             a: lower[a] if lower[a] < acc[a] else max(acc[a], 2 * mean[a] - acc[a]) for a in acc
         }
-        yield record | {"accuracy": accuracy, "surrogates": others}
+        yield record.model_copy(update={"accuracy": accuracy, "surrogates": others})
 
 
 def _outcome(record: Record, attack: str) -> dict[str, Any]:

@@ -5,8 +5,6 @@ from typing import Any
 
 import pandas as pd
 
-from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.errors import DataError
 from robust_diffusion.records.identity import (
     once_per_configuration,
     recorded_settings,
@@ -16,11 +14,9 @@ from robust_diffusion.records.identity import (
 from robust_diffusion.records.records import (
     CLEAN,
     Record,
-    experiments_asking,
     is_timing,
     latest_by_run,
     model_name,
-    problem_of,
 )
 from robust_diffusion.results.captions import differing_keys
 from robust_diffusion.results.evidence import outcomes_of
@@ -65,8 +61,6 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "record": ("object", "the whole record"),
 }
 """Columns of `frame`: the type of each, and its meaning."""
-
-_BUDGETS: dict[str, Budget] = {}
 
 _GROUPS = frozenset(["model.flow.", "model.solver.", "training.adversary.", "data.batching."])
 _GROUPS |= {"model.threads."}
@@ -122,34 +116,27 @@ def _hashable(value: Any) -> Any:
 def narrow_frame(records: Iterable[Record]) -> pd.DataFrame:
     """Return `frame` without the columns of settings; views use the column `settings` instead."""
     records = [*records] if isinstance(records, Iterator) else records
-    latest, asking = latest_by_run(records), experiments_asking(records)
+    latest = latest_by_run(records)
     types: Mapping[str, Any] = {name: kind for name, (kind, _) in COLUMNS.items()}
-    try:
-        rows = [
-            common | row
-            for run, record in latest.items()
-            for common in [_common(record) | {"experiments": tuple(asking.get(run, ()))}]
-            for row in _results(record)
-        ]
-        return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(types)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # Checked only now, since a record needs fewer keys here than in the paper's tables.
-        for run, record in latest.items():
-            if problem := problem_of(record):
-                raise DataError(f"records: run {run}: {problem}") from error
-        raise
+    rows = [
+        common | row
+        for record in latest.values()
+        for common in [_common(record)]
+        for row in _results(record)
+    ]
+    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(types)
 
 
 def _common(record: Record) -> dict[str, Any]:
     """Return the columns that all rows of a run share."""
     config = record.get("config", {})
-    # The budget of a failed run may be invalid.
-    limits = None if "error" in record else record.get("budget", {}).get("declared")
+    budget = record.budget
     victim = set(record.get("flags", {}).get("victim", []))
     if (config.get("data") or {}).get("degree_leak", False):
         victim.add("degree_leak")
     return {
         "run": record["run"],
+        "experiments": tuple(record.experiments),
         "scale": record.get("scale", "full"),
         "dataset": record.get("dataset"),
         "variant": record.get("fidelity"),
@@ -158,21 +145,13 @@ def _common(record: Record) -> dict[str, Any]:
         "draw": record.get("weights", record.get("seed")),
         "split": str(record.get("split", "")),
         "threat": record.get("threat"),
-        "budget": limits and declared_budget(limits),
-        "nodes": limits and limits["max_injected_nodes"],
-        "edges": limits and limits["max_edges_per_injected_node"],
+        "budget": budget,
+        "nodes": budget and budget.max_injected_nodes,
+        "edges": budget and budget.max_edges_per_injected_node,
         "victim_flags": frozenset(victim),
         "validation": record.get("val_accuracy"),
         "record": record,
     }
-
-
-def declared_budget(limits: Mapping[str, Any]) -> Budget:
-    """Return the budget with these limits, cached since thousands of records share a few."""
-    key = repr(limits)
-    if key not in _BUDGETS:
-        _BUDGETS[key] = Budget(**limits)
-    return _BUDGETS[key]
 
 
 def _results(record: Record) -> Iterator[dict[str, Any]]:

@@ -16,11 +16,7 @@ from robust_diffusion.records.identity import settings_of
 from robust_diffusion.records.records import CLEAN, Record, is_tested, model_name
 from robust_diffusion.results.captions import describe_cuts, describe_limits, differing_keys, ranges
 from robust_diffusion.results.evidence import ENSEMBLES, SEEN, THOROUGH, knows_model, poisons
-from robust_diffusion.results.frame import (
-    declared_budget,
-    named_by_settings,
-    narrow_frame,
-)
+from robust_diffusion.results.frame import named_by_settings, narrow_frame
 from robust_diffusion.results.table import NOTHING, ResultTable
 from robust_diffusion.system.numbers import mean_and_std, spread
 
@@ -75,7 +71,7 @@ def recorded_on(
 
 
 def _attacked(record: Record) -> tuple[Any, ...]:
-    budget = declared_budget(record["budget"]["declared"])
+    budget = record.budget
     model = record["dataset"], record["fidelity"], model_name(record)
     return (*model, budget, settings_of(record, CLEAN))
 

@@ -125,7 +125,7 @@ def file_lock(path: Path) -> FileLock:
 
 
 @contextmanager
-def locked(path: Path, *, waits_for: str) -> Iterator[None]:
+def locked(path: Path, *, waits_for: str = "") -> Iterator[None]:
     """Hold a lock file, and remove it at the end; log `waits_for` if another process holds it.
 
     The lock of a process that dies is released.
@@ -134,7 +134,8 @@ def locked(path: Path, *, waits_for: str) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        log.info("%s: another process is computing it; waiting", waits_for)
+        if waits_for:
+            log.info("%s: another process is computing it; waiting", waits_for)
         lock.acquire()
     try:
         yield

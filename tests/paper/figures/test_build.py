@@ -72,7 +72,7 @@ def test_a_run_shares_cell_and_model(cli: Callable[..., Any], tiny: list[str]) -
     trained, _, about = build.train(
         "again", FigureRun(*composed(["flow=grand", *tiny, "logger=none"]))
     )
-    assert about["run"] == record["run"]
+    assert about["run"] == record.run
     assert trained.reused
     assert trained.path.name == record["files"]["victim"]
 
