@@ -107,7 +107,7 @@ def test_modules_of_a_package_are_followed_and_count(write: Write, target: str) 
     write(PACKAGE)
     before = user_code(config)
     assert list(before) == ["own", "own.base", "own.mine", "own.sub.rates"]
-    write({"own/unused.py": "x = 1", "own/base.py": PACKAGE["own/base.py"] + "  # why"})
+    write({"own/unused.py": "x = 1"})
     assert user_code(config) == before
     write({"own/base.py": "RATE = 2.0"})
     assert user_code(config) != before

@@ -19,7 +19,7 @@ from robust_diffusion.models.victim import DRAWS
 from robust_diffusion.records.content import by_content, computed_by, object_key
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import Artifact
-from robust_diffusion.system.hashes import source_hash
+from robust_diffusion.system.hashes import file_hash
 from robust_diffusion.system.progress import Progress
 from robust_diffusion.system.tensor_hashes import tensor_hash
 
@@ -139,7 +139,7 @@ class VoteCounter:
             "purpose": purpose,
             "draws": [draws.start, draws.stop],
             "seed": self.seed,
-            "certificates": [source_hash(path)[:8] for path in OWN_CODE],
+            "certificates": [file_hash(path)[:8] for path in OWN_CODE],
             **computed_by(),
             **by_content({**self.key, "noise": object_key(type(self.scheme)), "options": options}),
         }

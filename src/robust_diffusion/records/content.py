@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any
 from uuid import uuid4
 
-from robust_diffusion.system.hashes import file_hash, source_hash
+from robust_diffusion.system.hashes import file_hash
 from robust_diffusion.system.portable import active_settings
 
 _SOURCE = Path(__file__).parents[1]
@@ -46,11 +46,11 @@ HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backwa
 def code_hash() -> str:
     """Return a short hash of the code behind trained models and perturbed graphs.
 
-    It ignores comments, docstrings, layout and file paths, but includes settings of arithmetic.
+    It ignores file paths, but includes settings of arithmetic.
     """
     settings = (f"{key}={value}" for key, value in active_settings().items())
     files = (f for part in HASHED_PATHS for f in (_SOURCE / part, *_SOURCE.glob(f"{part}/**/*")))
-    sources = sorted(source_hash(f) for f in files if f.suffix in (".py", ".cpp", ".h"))
+    sources = sorted(file_hash(f) for f in files if f.suffix in (".py", ".cpp", ".h"))
     return hashlib.sha256("\0".join([*settings, *sources]).encode()).hexdigest()[:16]
 
 
@@ -165,7 +165,7 @@ def _module_hashes(target: str) -> dict[str, str]:
             # A virtual environment may be inside the project folder.
             inside = file.is_relative_to(root) and not {*file.relative_to(root).parts} & INSTALLED
             if module.has_location and inside and name not in hashes:
-                hashes[name] = source_hash(file)
+                hashes[name] = file_hash(file)
                 waiting += (m for m in _imports(name, file) if m.split(".")[0] not in _LIBRARIES)
     return hashes
 

@@ -1,9 +1,7 @@
 """LightningModule for the training of any model, and the interface for adversarial training."""
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from copy import copy
-from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import pytorch_lightning as pl
@@ -148,11 +146,9 @@ class NodeClassification(pl.LightningModule):
         """Compute the loss on the scored nodes of the train view."""
         loss, accuracy = self._score(batch)
         if not torch.isfinite(loss):
-            self._run = None  # the hooks below need a plain pass
             raise TrainingError(
-                f"loss is {loss.item()} at epoch {self.current_epoch}: "
-                f"{first_non_finite(self.model, lambda: self(batch))}; "
-                f"lower {self.key}.learning_rate={self.learning_rate} or check the features"
+                f"loss is {loss.item()} at epoch {self.current_epoch}; lower "
+                f"{self.key}.learning_rate={self.learning_rate} or check the features"
             )
         self._log("train", loss, accuracy)
         if self._adversary is None or self._attacker is None:
@@ -216,23 +212,3 @@ _CAST = ByTensor()
 
 _SCORED = ByTensor()
 """Cached node indices of masks, since computing them is a host sync on a GPU."""
-
-
-def first_non_finite(model: nn.Module, forward: Any) -> str:
-    """Name the first parameter or layer of `model` that is not finite in one call of `forward`."""
-    for name, parameter in model.named_parameters():
-        if not torch.isfinite(parameter).all():
-            return f"parameter {name} is not finite"
-    layers: list[str] = []
-
-    def look(name: str, _: nn.Module, __: Any, output: Any) -> None:
-        if isinstance(output, Tensor) and not torch.isfinite(output).all():
-            layers.append(name)
-
-    with torch.no_grad(), ExitStack() as hooks:
-        for name, module in model.named_modules():
-            if name:
-                hooks.enter_context(module.register_forward_hook(partial(look, name)))
-        forward()
-    # Inner layers finish before the layers that contain them, so the first is the innermost.
-    return f"the output of {layers[0]} is not finite" if layers else "the logits are not finite"
