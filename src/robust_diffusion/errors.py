@@ -38,6 +38,28 @@ class AttackError(RobustDiffusionError, RuntimeError):
     """An attack that cannot be run as declared."""
 
 
+class GradientError(AttackError):
+    """A gradient that an attack needs is missing or not finite.
+
+    Args:
+        message: One line.
+        variable: `features` or `edge weights`, in which the gradient is taken.
+    """
+
+    def __init__(self, message: str, variable: str) -> None:
+        super().__init__(message)
+        self.variable = variable
+
+    @classmethod
+    def missing(cls, variable: str) -> "GradientError":
+        """Return the error of a model that is not differentiable in a variable."""
+        return cls(
+            f"the model is not differentiable in the {variable}; attack a differentiable surrogate "
+            "(threat=black_box) or choose an attack that needs no such gradient",
+            variable,
+        )
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error means that memory ran out, on the CPU or a GPU."""
     # By its name, since torch's class is not imported here.

@@ -160,7 +160,6 @@ def small(in_channels: int = FEATURES) -> nn.Module:
     ("error", "key", "given"),
     [
         *((ConfigError, "model", {"model": of}) for of in (pyg.GCN, small(9))),
-        (ConfigError, "budget", {"budget": {"max_injected_nodes": 1}}),
         (ConfigError, "attacks=pdg", {"attacks": "pdg"}),
         *(
             (ConfigError, "attacks", {"attacks": of})
@@ -187,6 +186,20 @@ def test_a_wrong_call_is_told_in_one_line(
     with without_type_checks(), pytest.raises(error, match=f"^{re.escape(key)}") as caught:
         evaluate(**(right | given))
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("budget", [None, {"max_injected_nodes": 1}, (4, 5), Budget(), Budget(4)])
+def test_budget_errors_of_evaluate_and_attack(budget: Any) -> None:
+    with without_type_checks():
+        messages = {_message(call, budget) for call in (evaluate, attack)}
+    assert len(messages) == 1
+    assert messages.pop().startswith("budget")
+
+
+def _message(call: Callable[..., Any], budget: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        call(small(), DATA, budget, "random")
+    return str(caught.value)
 
 
 def test_an_error_in_a_forward_pass_names_its_line() -> None:

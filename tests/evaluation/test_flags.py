@@ -21,6 +21,7 @@ from robust_diffusion.attacks import (
     Task,
     spent_budget,
 )
+from robust_diffusion.attacks.base import GivenUp
 from robust_diffusion.evaluation import flags
 from robust_diffusion.evaluation.flag_codes import CODES
 from robust_diffusion.flows import Dragon, Frond, Grand, Heat
@@ -143,6 +144,21 @@ def test_a_budget_allows_nothing_if_no_limit_does(
     given = result_of(task, attack, unchanged, budget=budget)
     found = flags.budget_allows_nothing(given.victim, task, given)
     assert codes(found) == ["budget_allows_nothing"] * raised
+
+
+@pytest.mark.parametrize(
+    ("reads_edges", "variable", "raised"),
+    [(True, "edge weights", True), (False, "edge weights", False), (False, "features", True)],
+)
+def test_parts_given_up_that_could_have_an_effect(
+    task: Task, graph: Data, *, reads_edges: bool, variable: str, raised: bool
+) -> None:
+    given_up = {"part": GivenUp("a sentence of edge weights", variable)}
+    unchanged = PerturbedGraph(graph.x, graph.edge_index, graph.num_nodes, given_up=given_up)
+    mlp = MLP(graph.num_features, 8, out_channels=graph.num_classes).eval()
+    given = result_of(task, DICE(), unchanged, contract.trained() if reads_edges else mlp)
+    found = flags.parts_given_up(given.victim, task, given)
+    assert codes(found) == ["parts_given_up"] * raised
 
 
 def part_flags(parts: list[float]) -> Iterable[flags.Flag]:

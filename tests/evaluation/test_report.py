@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Budget, PerturbedGraph, PGDModification, spent_budget
+from robust_diffusion.attacks.base import GivenUp
 from robust_diffusion.certificates import BiSmoothing, certify
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError, DataError
@@ -198,7 +199,7 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
 
 
 def test_the_reasons_of_dropped_parts_are_read_again(tmp_path: Path) -> None:
-    reasons = {"white box: pgd": "no gradient " * 100, "cover": "not finite"}
+    reasons = {"pgd": GivenUp("no gradient " * 100, "features"), "cover": GivenUp("not finite")}
     graph = replace(GRAPH, given_up=reasons)
     report = replace(REPORT, attacks=[CONTROL, replace(TRANSFERRED, graph=graph)])
     loaded = RobustnessReport.load(report.save(tmp_path))

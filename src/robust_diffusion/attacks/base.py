@@ -4,7 +4,7 @@ from abc import ABC
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks.budget import OF_INJECTIONS, OF_MODIFICATIONS, Budget
 from robust_diffusion.attacks.budget import SpentBudget as SpentBudget
 from robust_diffusion.attacks.task import Task as Task
-from robust_diffusion.errors import AttackError
+from robust_diffusion.errors import AttackError, GradientError
 from robust_diffusion.models.victim import Victim as Victim
 
 Variable = Literal["features", "edge weights"]
@@ -30,32 +30,29 @@ def clean_graph(data: Data) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
 def gradient(
     loss: Float[Tensor, ""], variable: Float[Tensor, "..."], wrt: Variable
 ) -> Float[Tensor, "..."]:
-    """Return the gradient of a loss; raise an `AttackError` if there is none."""
+    """Return the gradient of a loss; raise a `GradientError` if there is none."""
     result = None
     if loss.requires_grad:
         (result,) = torch.autograd.grad(loss, variable, allow_unused=True)
     if result is None:
-        raise AttackError(
-            f"the model is not differentiable in the {wrt}; attack a differentiable surrogate "
-            "(threat=black_box) or choose an attack that needs no such gradient"
-        )
+        raise GradientError.missing(wrt)
     return result
 
 
 def finite_gradient(
     loss: Float[Tensor, ""], variable: Float[Tensor, "..."], wrt: Variable
 ) -> Float[Tensor, "..."]:
-    """Return the gradient of a loss; raise an `AttackError` if it is not finite, either."""
+    """Return the gradient of a loss; raise a `GradientError` if it is not finite, either."""
     slope = gradient(loss, variable, wrt)
     check_finite(slope.isfinite().all(), wrt)
     return slope
 
 
 def check_finite(finite: bool | Tensor, wrt: Variable) -> None:
-    """Raise an `AttackError` unless the gradients were finite."""
+    """Raise a `GradientError` unless the gradients were finite."""
     if not finite:
-        raise AttackError(
-            f"the gradient with respect to the {wrt} is not finite; check the attacked model"
+        raise GradientError(
+            f"the gradient with respect to the {wrt} is not finite; check the attacked model", wrt
         )
 
 
@@ -66,6 +63,13 @@ Kind = Literal["injection", "modification"]
 Need = Literal["predictions", "feature_gradient", "edge_gradient"]
 Waivable = Literal["epsilon", "edge_ratio"]
 """Limits of a budget that the published version of some attack does not observe."""
+
+
+class GivenUp(NamedTuple):
+    """Reason why a part of an ensemble could not be run."""
+
+    reason: str
+    variable: str = ""  # features or edge weights, if it lacks a finite gradient in these
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +101,7 @@ class PerturbedGraph:
     num_original_nodes: int
     part_accuracy: Mapping[str, float] = field(default_factory=dict)
     part: str = ""
-    given_up: Mapping[str, str] = field(default_factory=dict)
+    given_up: Mapping[str, GivenUp] = field(default_factory=dict)
     clean: Data | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -301,7 +305,8 @@ class Attack(ABC):
         try:
             yield
         except AttackError as error:
-            raise AttackError(f"attack={self.name}: {error}") from error
+            error.args = (f"attack={self.name}: {error}",)
+            raise
 
     def paired(self, returned: object) -> FeaturesAndEdges:
         """Return the attack's result if it is a pair of tensors; raise an `AttackError` if not."""

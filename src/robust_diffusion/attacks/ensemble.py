@@ -9,7 +9,14 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from robust_diffusion.attacks.base import Attack, FeaturesAndEdges, PerturbedGraph, Task, Victim
+from robust_diffusion.attacks.base import (
+    Attack,
+    FeaturesAndEdges,
+    GivenUp,
+    PerturbedGraph,
+    Task,
+    Victim,
+)
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.errors import AttackError
 from robust_diffusion.system.artifact import Artifact
@@ -79,7 +86,7 @@ class Parts:
     graph: FeaturesAndEdges | None = None  # the most harmful graph; `None` before the first
     best: str = ""  # the part that made it
     # Reason by part, for the parts whose gradient is missing or not finite.
-    given_up: dict[str, str] = field(default_factory=dict)
+    given_up: dict[str, GivenUp] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Determine the differentiable forms of the model, and the one that judges graphs.
@@ -119,7 +126,8 @@ class Parts:
             try:
                 artifact = compute()
             except AttackError as error:
-                return Artifact(random_state(self.generator, device), {"given_up": str(error)})
+                dropped = {"given_up": _given_up(error)}
+                return Artifact(random_state(self.generator, device), dropped)
             with torch.no_grad():
                 accuracy = self.task.accuracy(self.judge(*graph(artifact)))
             return Artifact(
@@ -132,12 +140,12 @@ class Parts:
         try:
             _ = form.clean_logits  # computed here whether the part is run or loaded from the cache
         except AttackError as error:
-            self._give_up(name, str(error))
+            self._give_up(name, _given_up(error))
             return None
         cached = self.keep(f"{self._count}: {name}", judged)
         set_random_state(cached.tensors, self.generator, device)
         if "given_up" in cached.metadata:
-            self._give_up(name, cached.metadata["given_up"])
+            self._give_up(name, GivenUp(*cached.metadata["given_up"]))
             return None
         artifact = Artifact({k: v.to(device) for k, v in cached.tensors.items()}, cached.metadata)
         accuracy = cached.metadata["accuracy"]
@@ -146,9 +154,13 @@ class Parts:
         self.accuracy[name] = min(accuracy, self.accuracy.get(name, accuracy))
         return artifact
 
-    def _give_up(self, name: str, reason: str) -> None:
-        log.warning("%s: dropped: %s", name, reason)
-        self.given_up[name] = reason
+    def _give_up(self, name: str, given_up: GivenUp) -> None:
+        log.warning("%s: dropped: %s", name, given_up.reason)
+        self.given_up[name] = given_up
+
+
+def _given_up(error: AttackError) -> GivenUp:
+    return GivenUp(str(error), getattr(error, "variable", ""))
 
 
 def random_state(generator: torch.Generator, device: torch.device) -> dict[str, Tensor]:

@@ -69,9 +69,9 @@ class Source:
 def evaluate(
     model: nn.Module,
     data: Data | Served,
-    *,
     budget: Budget,
     attacks: str | Attack | Sequence[str | Attack] | Mapping[str, str | Attack] = "auto",
+    *,
     targets: Any = "test",
     attacker_knows: Knowledge = "predictions",
     threat: ThreatName = "white_box",
@@ -143,9 +143,8 @@ def evaluate(
     )
     attacked = attacked_models(bench.threat, named, victim, task, grows=grows)
     with victim:
-        tasks = [replace(task, seed=seed + i) for i in range(seeds)]
         given = source, bench, by_name, attacked
-        reports = [_report(victim, one, *given) for one in tasks]
+        reports = [_report(victim, replace(task, seed=seed + i), *given) for i in range(seeds)]
     return reports[0] if seeds == 1 else _by_seed(reports)
 
 
@@ -242,7 +241,7 @@ def attack(
     Args:
         model: Trained model, as in `evaluate`.
         data: The clean graph, as in `evaluate`.
-        budget: Limits of the attack.
+        budget: Limits of the attack, as in `evaluate`.
         name: Name of the attack from `conf/attack/`, or an attack object.
         targets: Nodes under attack, as in `evaluate`.
         attacker_knows: Classes that the attacker uses, as in `evaluate`.
@@ -389,8 +388,8 @@ def budget_of(budget: Any, task: Task, attacks: Mapping[str, Attack]) -> Budget:
     """Cap the budget to the target nodes, and resolve its feature limits."""
     if not isinstance(budget, Budget):
         raise ConfigError(
-            f"budget: is a {type(budget).__name__}; give a Budget(max_injected_nodes=..., "
-            "max_edges_per_injected_node=...)"
+            f"budget: expected a Budget, got a {type(budget).__name__}; use "
+            "Budget(max_injected_nodes=..., max_edges_per_injected_node=...)"
         )
     for name, attack in attacks.items():
         _check_allows(budget, name, attack)

@@ -302,12 +302,12 @@ def rough_edge_gradient(victim: Victim, task: Task, result: AttackResult) -> Ite
 
 def parts_given_up(victim: Victim, task: Task, result: AttackResult) -> Iterator[Flag]:
     """Yield a flag if some parts of an ensemble were dropped, with the reasons."""
-    reasons = result.graph.given_up
-    if reasons and not may_flip(victim, result):  # parts that flip edges would have no effect
-        reasons = {part: why for part, why in reasons.items() if "edge weights" not in why}
-    if reasons:
-        number = f"{len(reasons)} of {len(reasons) + len(result.graph.part_accuracy)}"
-        text = "; ".join(dict.fromkeys(reasons.values()))
+    given_up = [*result.graph.given_up.values()]
+    if given_up and not may_flip(victim, result):  # parts that flip edges would have no effect
+        given_up = [part for part in given_up if part.variable != "edge weights"]
+    if given_up:
+        number = f"{len(given_up)} of {len(given_up) + len(result.graph.part_accuracy)}"
+        text = "; ".join(dict.fromkeys(part.reason for part in given_up))
         yield Flag("parts_given_up", f"{number} parts dropped: {text}")
 
 

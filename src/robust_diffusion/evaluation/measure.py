@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, Task, seeded, spent_budget
+from robust_diffusion.attacks.base import GivenUp
 from robust_diffusion.attacks.ensemble import Ensemble
 from robust_diffusion.attacks.modification.base import edges_at
 from robust_diffusion.attacks.task import Knowledge
@@ -479,6 +480,7 @@ def _unpacked(artifact: Artifact, clean: Data) -> PerturbedGraph:
     original = clean["x"].index_copy(0, tensors["changed_nodes"], tensors["changed_x"])
     x = torch.cat([original, tensors["injected_x"]])
     parts = {key: artifact.metadata[key] for key in OF_PARTS}
+    parts["given_up"] = {name: GivenUp(*part) for name, part in parts["given_up"].items()}
     return PerturbedGraph(x, tensors["edge_index"], len(original), **parts, clean=clean)
 
 

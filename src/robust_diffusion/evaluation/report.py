@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion import __version__
 from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
-from robust_diffusion.attacks.base import Kind
+from robust_diffusion.attacks.base import GivenUp, Kind
 from robust_diffusion.attacks.task import Knowledge
 from robust_diffusion.data.validate import checked_graph, node_index
 from robust_diffusion.errors import ConfigError, DataError, needs_extra
@@ -484,7 +484,7 @@ class SavedAttack(Schema):
     by_seed: tuple[UnitShare, ...] = ()
     part: str
     part_accuracy: dict[str, UnitShare]
-    given_up: dict[str, str] = Field(default_factory=dict)  # reports of earlier versions lack it
+    given_up: dict[str, GivenUp] = Field(default_factory=dict)  # older reports lack it
 
 
 class SavedReport(Schema):

@@ -27,6 +27,7 @@ from torch_geometric.nn.aggr import MeanAggregation
 from robust_diffusion.errors import (
     AttackError,
     ConfigError,
+    GradientError,
     RobustDiffusionError,
     is_out_of_memory,
 )
@@ -427,12 +428,9 @@ class Victim:
         return "exact" if self.traits.in_package or self._drops_edges_of_weight_0() else "rough"
 
     def check_edge_gradient(self) -> None:
-        """Raise an `AttackError` if the model has no gradient with respect to edge weights."""
+        """Raise a `GradientError` if the model has no gradient with respect to edge weights."""
         if self.edge_gradient == "none":
-            raise AttackError(
-                "the model is not differentiable in the edge weights; attack a differentiable "
-                "surrogate (threat=black_box) or choose an attack that needs no such gradient"
-            )
+            raise GradientError.missing("edge weights")
 
     @cached_property
     def takes_weights(self) -> bool:
