@@ -261,6 +261,8 @@ def test_a_call_that_was_cut_off_goes_on(gcn: nn.Module, tmp_path: Path) -> None
     again = evaluate(gcn, DATA, attacks=[first, TDGIA(num_steps=2)], **arguments)
     assert str(again) == str(report)
     others = [{"attacks": PGD(num_steps=4)}, {"budget": Budget(4, 4)}]
-    for changed in (*others, {"seed": 1}, {"targets": "val"}, {"attacker_knows": "labels"}):
-        other = evaluate(gcn, DATA, **{"attacks": first, **arguments, **changed})
+    others += [{"seed": 1}, {"targets": "val"}, {"attacker_knows": "labels"}]
+    # The accuracies of the effort are of the true classes, even if the attacker predicts them.
+    for changed in (*others, {"data": drawn_data(y=(DATA.y + 1) % CLASSES)}):
+        other = evaluate(gcn, **{"data": DATA, "attacks": first, **arguments, **changed})
         assert not other["pgd"].reused

@@ -14,7 +14,7 @@ from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import BlackBox, WhiteBox
 from robust_diffusion.evaluation.load import ModelTraining, Recipe
-from robust_diffusion.evaluation.threat import OpenThreat, TrainedModel, threat_model
+from robust_diffusion.evaluation.threat import OpenThreat, threat_model
 from robust_diffusion.flows import Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GAT, GCNSVD, GNNGuard, GraphPDE
@@ -26,10 +26,6 @@ from tests.graphs import without_type_checks
 from tests.models.small import gcn
 
 Make = Callable[..., Any]
-
-
-def trained(model: nn.Module, state: str = "state") -> TrainedModel:
-    return TrainedModel(model.eval(), 1, 1.0, 0.5, state, Path("entry"), reused=False)
 
 
 @pytest.mark.faults
@@ -107,7 +103,6 @@ def test_what_reads_edge_values_is_trained_on_them_and_nothing_else(
     )
     assert isinstance(on_values.model, OnEdgeValues)
     assert on_values.path != on_ones.path
-    assert on_values.state != on_ones.state
 
     def gat(in_channels: int, out_channels: int) -> nn.Module:
         return GAT(in_channels, 8, out_channels=out_channels)

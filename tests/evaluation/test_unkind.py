@@ -27,11 +27,13 @@ from robust_diffusion.attacks import (
     PGDModification,
     Task,
 )
+from robust_diffusion.attacks.injection.adversary import InjectionAdversary
 from robust_diffusion.attacks.injection.base import InjectionAttack
 from robust_diffusion.attacks.modification.base import ModificationAttack
 from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.models import GCN, MLP
 from robust_diffusion.models.victim import Victim, sorted_row
+from robust_diffusion.system.tensor_hashes import state_hash
 from tests.attacks.contract import make
 from tests.drawn import CLASSES, FEATURES, drawn_data
 from tests.evaluation.test_evaluate_model import MODELS, trained
@@ -89,6 +91,23 @@ def test_a_model_that_writes_in_place_is_evaluated_as_on_a_copy(build: Any) -> N
         reports.append(of(run(model, PGD(num_steps=1), data)))
     assert reports[0] == reports[1]
     assert torch.equal(data.x, DATA.x)
+
+
+@pytest.mark.parametrize("adversary", [None, InjectionAdversary(num_steps=1)])
+@pytest.mark.parametrize("edges", [True, False])
+def test_fit_model_that_writes_in_place(adversary: Any, *, edges: bool) -> None:
+    def in_place(x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+        return (x, edge_index.fill_(0)) if edges else (x.add_(0.3).relu_(), edge_index)
+
+    data, weights = drawn_data(), []
+    for change in (in_place, lambda *given: in_place(*(a.clone() for a in given))):
+        torch.manual_seed(0)
+        model = Around(GCN(FEATURES, 8, out_channels=CLASSES, num_layers=2), change)
+        fit(model, data, max_epochs=3, accelerator="cpu", progress=False, adversary=adversary)
+        weights.append(state_hash(model.state_dict()))
+    assert weights[0] == weights[1]
+    assert torch.equal(data.x, DATA.x)
+    assert torch.equal(data.edge_index, DATA.edge_index)
 
 
 class Writing(PGD):

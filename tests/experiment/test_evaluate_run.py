@@ -165,6 +165,28 @@ def test_a_model_that_samples_has_one_result(run: Run, make_fit: Make, white_box
     assert (again.accuracy, again.attacked) == (first.accuracy, first.attacked)
 
 
+class Rectified(GCN):
+    """A GCN of rectified features, in place or not."""
+
+    def __init__(self, *sizes: int, in_place: bool, **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        self.relu = nn.ReLU(inplace=in_place)
+
+    def forward(self, x: Tensor, *edges: Any) -> Tensor:
+        return super().forward(self.relu(x), *edges)
+
+
+def test_evaluate_run_model_that_writes_in_place(run_in: Make, tmp_path: Path) -> None:
+    def run(in_place: bool) -> RunResult:
+        def build(in_channels: int, out_channels: int) -> nn.Module:
+            return Rectified(in_channels, 8, out_channels=out_channels, in_place=in_place)
+
+        return run_in(tmp_path / str(in_place), model=build, threat=WhiteBox(), attacks=ONE)  # type: ignore[no-any-return]
+
+    own, plain = run(in_place=True), run(in_place=False)
+    assert (own.accuracy, own.val_accuracy) == (plain.accuracy, plain.val_accuracy)
+
+
 def test_worst_and_mean_of_surrogates(run: Run, make_fit: Make) -> None:
     threat = BlackBox({"gcn": gcn, "other": heat}, make_fit())
     result = run(threat=threat, attacks=ONE)

@@ -1,5 +1,6 @@
 """A victim: what it sees of an odd model, and how it calls one."""
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from torch_geometric.nn import (
     LayerNorm,
     LEConv,
     SAGEConv,
+    SimpleConv,
     TAGConv,
     TransformerConv,
 )
@@ -424,6 +426,15 @@ class InPlace(nn.Module):
         logits: Tensor = self.conv(x, edge_index)
         (edge_index if self.edges else x).fill_(0)
         return logits.softmax(1)
+
+
+def test_has_weights_of_models_without_parameters() -> None:
+    given = DATA.x, DATA.edge_index
+    near, far = (Victim(SimpleConv(aggr=aggr), *given) for aggr in ("mean", "sum"))
+    assert not near.has_weights_of(far)
+    assert near.has_weights_of(Victim(near.module, *given))
+    gcn = GCNConv(DATA.x.size(1), 7)
+    assert Victim(gcn, *given).has_weights_of(Victim(copy.deepcopy(gcn), *given))
 
 
 @pytest.mark.parametrize("edges", [True, False])

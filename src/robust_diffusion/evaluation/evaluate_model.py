@@ -37,7 +37,7 @@ from robust_diffusion.models.modules import copy_of, device_of, dtype_of, own_co
 from robust_diffusion.models.victim import Victim, sorted_by, sorted_row
 from robust_diffusion.records.content import object_key
 from robust_diffusion.records.store import ArtifactStore
-from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
+from robust_diffusion.system.tensor_hashes import tensor_hash
 
 PROBABILITIES = "the model returns probabilities, attacked through their logarithm; return logits"
 
@@ -439,18 +439,15 @@ def attacked_models(
     grows: bool,
 ) -> dict[str, Victim]:
     """Return the attacked models by name: the victim, by "", if it is known, and surrogates."""
-    weights = victim.weights if list(victim.module.parameters()) else ""
+    attacked = {"": threat.form(victim)} if threat.knows_victim else {}
     for name, model in surrogates.items():
-        if isinstance(model, nn.Module) and state_hash(model.state_dict()) == weights:
+        key = f"surrogates[{name}]"
+        attacked[name] = _probe(_network(model), task, key, victim.device, grows=grows)
+        if attacked[name].has_weights_of(victim):
             raise ConfigError(
-                f"surrogates[{name}]: has the weights of the model itself, which is a white box; "
-                "train another"
+                f"{key}: has the weights of the model itself, which is a white box; train another"
             )
-    own = {"": threat.form(victim)} if threat.knows_victim else {}
-    return own | {
-        name: _probe(_network(model), task, f"surrogates[{name}]", victim.device, grows=grows)
-        for name, model in surrogates.items()
-    }
+    return attacked
 
 
 def _network(model: Any) -> Any:

@@ -284,11 +284,10 @@ def _crafted(
     if bench.cache is None:
         effort = Effort()
         return timed(effort), effort.since(), "", False
-    known = [view.all_labels, view.graph.index_train] if task.poisons else []
-    if not task.poisons and bench.known_to(attack) == "labels":
-        known = [task.all_labels]
+    # What the attack knows, and the true classes, from which the effort's accuracies are computed.
+    known = [view.all_labels, *([view.graph.index_train] if task.poisons else [])]
     key = {
-        "graph": tensor_hash(task.x, task.edge_index, task.reach, *known),
+        "graph": tensor_hash(task.x, task.edge_index, task.targets, task.labels, *known),
         "attacked": victim.weights,
         "budget": asdict(bench.budget),
         "seed": task.seed,
@@ -430,7 +429,7 @@ def evaluate_on(
         name, logits = result.row, after[result.name]
         crafted = result.flags
         raised = [] if retrained else list(_outdone(result, results, accuracy))
-        if result.surrogate and result.victim.weights != victim.weights:
+        if result.surrogate and not result.victim.has_weights_of(victim):
             # Flags that were measured on a surrogate do not apply to the tested model.
             crafted = [flag for flag in crafted if flag.code in OF_THE_GRAPH]
             if not retrained:

@@ -32,7 +32,7 @@ from robust_diffusion.evaluation.threat import (
     TrainedModel,
 )
 from robust_diffusion.flows import count_evaluations
-from robust_diffusion.models.victim import Victim, writes_into_inputs
+from robust_diffusion.models.victim import Victim
 from robust_diffusion.operators import current_backend
 from robust_diffusion.records.provenance import processor
 from robust_diffusion.training import Fit
@@ -138,7 +138,7 @@ def evaluate_run(
     seconds |= {result.name: result.effort["seconds"] for result in results}
     _log_accuracies(logger, measured)
     run_result = RunResult(
-        **_of_attacks(attacks, results, measured, trained),
+        **_of_attacks(attacks, results, measured, trained, victim),
         val_accuracy=trained.val_accuracy,
         epochs=trained.epochs,
         best_epoch=trained.best_epoch,
@@ -184,7 +184,8 @@ def _of_attacks(
     attacks: Mapping[str, Attack],
     results: Sequence[AttackResult],
     measured: Evaluation,
-    victim: TrainedModel,
+    trained: TrainedModel,
+    victim: Victim,
 ) -> dict[str, Any]:
     """Return the fields of a result that hold a value for each attack."""
     rows: dict[str, list[float]] = {"clean": [measured.accuracy["clean"]]}
@@ -195,7 +196,7 @@ def _of_attacks(
         rows.setdefault(row, []).append(measured.accuracy[result.name])
         attacked.setdefault(on, {"clean": result.clean_accuracy})[row] = result.accuracy
         spent.setdefault(row, {})[on] = asdict(result.spent)
-    same = {r.surrogate for r in results if r.surrogate and r.victim.weights == victim.state}
+    same = {r.surrogate for r in results if r.surrogate and r.victim.has_weights_of(victim)}
     for name in sorted(same):
         log.warning("surrogate %s: has the victim's weights, a white box", name)
     flags, parts = measured.flags, {r.name: dict(r.graph.part_accuracy) for r in results}
@@ -216,8 +217,8 @@ def _of_attacks(
         "warnings": {name: [flag.detail for flag in signs] for name, signs in flags.items()},
         "surrogate_flags": {k: [flag.code for flag in signs] for k, signs in on_surrogates.items()},
         "same_weights": [name for name in attacked if name in same],
-        "reused": ["victim"] * victim.reused + [r.name for r in results if r.reused],
-        "files": {"victim": victim.path.name} | {r.name: r.file for r in results},
+        "reused": ["victim"] * trained.reused + [r.name for r in results if r.reused],
+        "files": {"victim": trained.path.name} | {r.name: r.file for r in results},
     }
 
 
@@ -240,8 +241,6 @@ def _checked_task(
     if not tried.traits.in_package:  # models of the package are covered by tests
         grows = bool(injections)
         tried = Victim.probe(untrained, tried.x, tried.edge_index, classes, grows=grows)
-    if tried.traits.writes_in_place:
-        raise writes_into_inputs(untrained)
     if tried.traits.probabilities:
         raise ConfigError(f"model: {type(untrained).__name__} returns probabilities; return logits")
     threat.form(tried)

@@ -215,9 +215,8 @@ class Victim:
     def _probe(self, name: str, num_classes: int, *, grows: bool, finite: bool) -> None:
         model, x, edge_index = self.model, self.x, self.edge_index
         n, kind = x.size(0), type(model).__name__
-        copies, wrong = (x.clone(), edge_index.clone()), f"{name}: {kind} does not take this graph"
-        # As they are, since a sorted copy would hide that the model writes into its edges.
-        logits = self._tried(*copies, wrong, row=None)
+        wrong = f"{name}: {kind} does not take this graph"
+        logits, writes = self._tried_on_copies(wrong)
         again = self._tried(x.clone(), edge_index.clone(), wrong, seed=0)
         if logits.size(1) < num_classes:
             raise ConfigError(
@@ -232,7 +231,7 @@ class Victim:
         differs = not torch.equal(logits.nan_to_num(), again.nan_to_num())
         self.traits = replace(
             self.traits,
-            writes_in_place=not (torch.equal(copies[0], x) and torch.equal(copies[1], edge_index)),
+            writes_in_place=writes,
             probabilities=bool(
                 (logits >= 0).all()
                 and torch.allclose(row_sums, torch.ones_like(row_sums), atol=1e-3)
@@ -284,6 +283,15 @@ class Victim:
             self.passes.watch(*given, logits)
         return logits
 
+    def on_copies(self) -> nn.Module:
+        """Return the model, or one that calls it on copies if it writes into its inputs."""
+        with self:
+            wrong = f"model: {type(self.model).__name__} does not take this graph"
+            if self.traits.in_package or not self._tried_on_copies(wrong)[1]:
+                return self.module
+        traits = Traits(writes_in_place=True)
+        return _AsModule(self.module, traits, takes_weights=_takes_three(self.model))
+
     @property
     def forwards(self) -> int:
         """Forward passes so far, of all forms of the model."""
@@ -305,6 +313,12 @@ class Victim:
     def weights(self) -> str:
         """Hash of the model's weights and buffers."""
         return state_hash(self.model.state_dict()) if isinstance(self.model, nn.Module) else ""
+
+    def has_weights_of(self, other: "Victim") -> bool:
+        """Return whether both have the same weights; without any, they must be the same object."""
+        if not list(self.module.parameters()):
+            return self.model is other.model
+        return self.weights == other.weights
 
     @property
     def device(self) -> torch.device:
@@ -328,7 +342,10 @@ class Victim:
         with self, torch.no_grad(), seeded(seed):
             logits = self(x, edges)
         if versions != (x._version, edges._version):
-            raise writes_into_inputs(self.model)
+            raise ConfigError(
+                f"model: {type(self.model).__name__} writes into the features or edges of some "
+                "calls alone; let its forward work on a copy"
+            )
         return logits.cpu()
 
     @property
@@ -506,6 +523,13 @@ class Victim:
         wrong = f"model: {type(self.model).__name__} does not take this graph"
         return self._reads_edges(self._tried(self.x.clone(), self.edge_index.clone(), wrong))
 
+    def _tried_on_copies(self, wrong: str) -> tuple[Tensor, bool]:
+        """Return the model's output, and whether it writes into what it is passed."""
+        # As they are, since a sorted copy would hide that the model writes into its edges.
+        x, edge_index = copies(self.x, self.edge_index)
+        logits = self._tried(x, edge_index, wrong, row=None)
+        return logits, not (torch.equal(x, self.x) and torch.equal(edge_index, self.edge_index))
+
     def _reads_edges(self, logits: Tensor) -> bool:
         """Try the same number of edges between other nodes, and fewer edges.
 
@@ -636,8 +660,11 @@ def _called(
 
 def _copies(traits: Traits, *tensors: Any) -> tuple[Any, ...]:
     """Return copies of the tensors that a model would write into."""
-    if not traits.writes_in_place:
-        return tensors
+    return copies(*tensors) if traits.writes_in_place else tensors
+
+
+def copies(*tensors: Any) -> tuple[Any, ...]:
+    """Return copies of tensors, into which a model may write, and anything else as it is."""
     return tuple(a.clone() if isinstance(a, Tensor) else a for a in tensors)
 
 
@@ -645,14 +672,6 @@ def _as_logits(output: Tensor, traits: Traits) -> Tensor:
     if not traits.probabilities:
         return output
     return output.clamp_min(torch.finfo(output.dtype).tiny).log()
-
-
-def writes_into_inputs(model: object) -> ConfigError:
-    """Return the error of a model that would change the graph it is tested on."""
-    return ConfigError(
-        f"model: {type(model).__name__} writes into the features or edges that it is passed; let "
-        "its forward work on a copy"
-    )
 
 
 def _in_package(model: object) -> bool:

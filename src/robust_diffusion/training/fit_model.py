@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.models.modules import device_of, dtype_of, own_context
-from robust_diffusion.models.victim import Victim, writes_into_inputs
+from robust_diffusion.models.victim import Victim, copies
 from robust_diffusion.training.fit import Fit, FitResult
 from robust_diffusion.training.module import Adversary
 
@@ -111,10 +111,10 @@ def _check(model: nn.Module, datamodule: GraphDataModule) -> None:
     x, edge_index = view.x.to(device, dtype), view.edge_index.to(device)
     if isinstance(model, nn.Module) and any(map(is_lazy, model.parameters())):
         with torch.no_grad(), suppress(Exception):  # an error is reported by the check below
-            model.eval()(x, edge_index)  # in train mode, norms would count validation nodes
+            model.eval()(
+                *copies(x, edge_index)
+            )  # in train mode, norms would count validation nodes
     victim = Victim.probe(model, x, edge_index, classes, grows=False)
-    if victim.traits.writes_in_place:
-        raise writes_into_inputs(model)
     told = victim.clean_logits.size(1)
     if told != classes:
         raise ConfigError(

@@ -16,6 +16,7 @@ from robust_diffusion.errors import TrainingError
 from robust_diffusion.models.modules import dtype_of
 from robust_diffusion.models.raw_features import RawFeatures
 from robust_diffusion.models.stack import takes_features
+from robust_diffusion.models.victim import Victim
 from robust_diffusion.operators import AnyFeatures, sparse_features
 from robust_diffusion.system.tensor_hashes import ByTensor
 from robust_diffusion.training.cuda_graphs import CapturedPasses
@@ -98,6 +99,7 @@ class NodeClassification(pl.LightningModule):
         self._prepared: dict[int, AnyFeatures] = {}
         self._cuda_graphs = cuda_graphs
         self._run: Callable[..., Tensor] | None = None
+        self._on_copies: tuple[nn.Module, ...] = ()  # in a tuple, which registers no module
 
     @classmethod
     def load_from_checkpoint(cls, *args: Any, **kwargs: Any) -> "NodeClassification":
@@ -105,10 +107,18 @@ class NodeClassification(pl.LightningModule):
         return super().load_from_checkpoint(*args, **{"weights_only": True} | kwargs)
 
     def on_fit_start(self) -> None:
-        """Pass the scale of the features to the model, and prepare the features of both views."""
-        if self._adversary is not None:
-            self._attacker = self._adversary.against(self.model)
+        """Pass the scale of the features to the model, and prepare the features of both views.
+
+        A model that writes into its inputs is called on copies from here on.
+        """
         datamodule = getattr(self.trainer, "datamodule", None)
+        if isinstance(datamodule, GraphDataModule):
+            view = self._cast(datamodule.view("val"))
+            given = view["x"].to(self.device), view["edge_index"].to(self.device)
+            called = Victim(self.model, *given).on_copies()
+            self._on_copies = () if called is self.model else (called,)
+        if self._adversary is not None:
+            self._attacker = self._adversary.against(self._called)
         if not isinstance(datamodule, GraphDataModule):
             return
         for part in self.model.modules():
@@ -117,6 +127,11 @@ class NodeClassification(pl.LightningModule):
         if self.trainer.strategy.root_device.type == "cpu" and takes_features(self.model):
             views = [self._cast(datamodule.view(part)).x for part in ("train", "val")]
             self._prepared = {id(x): sparse_features(x) for x in views if x is not None}
+
+    @property
+    def _called(self) -> nn.Module:
+        """The model, or one that calls it on copies of what it would write into."""
+        return (*self._on_copies, self.model)[0]
 
     def on_train_start(self) -> None:
         """Capture passes if all are equal: one graph per epoch on one GPU, in single precision.
@@ -127,7 +142,7 @@ class NodeClassification(pl.LightningModule):
         alike = trainer.num_training_batches == 1 and not self._adversary
         on_card = trainer.strategy.root_device.type == CAPTURING
         if self._cuda_graphs and on_card and alike and trainer.precision == "32-true":
-            self._run = CapturedPasses(self.model)
+            self._run = CapturedPasses(self._called)
 
     def on_fit_end(self) -> None:
         """Drop the prepared features, the attacker and the captured passes."""
@@ -137,8 +152,8 @@ class NodeClassification(pl.LightningModule):
         """Return the logits of every node of a view, n x C."""
         data = self._cast(data)
         x = self._prepared.get(id(data.x), data.x)
-        run: Callable[..., Tensor] = self._run or self.model
-        if "degree" in data and getattr(self.model, "normalizes_by_degree", False):
+        run: Callable[..., Tensor] = self._run or self._called
+        if "degree" in data and getattr(self._called, "normalizes_by_degree", False):
             return run(x, data.edge_index, degree=data.degree)
         return run(x, data.edge_index)
 
