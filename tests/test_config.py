@@ -204,10 +204,18 @@ def test_only_deep_flows_on_cora_get_a_larger_model(compose: Compose) -> None:
     assert size("dataset=cora", "flow=beltrami", "model.num_layers=2") == (2, 128)
 
 
-@pytest.mark.parametrize(("given", "steps"), [([], 2), (["fidelity=released"], 1)])
-def test_every_solver_takes_the_steps_of_the_variant(
-    compose: Compose, given: list[str], steps: int
+@pytest.mark.parametrize(
+    ("given", "steps"),
+    [
+        ([], (2, None)),
+        (["fidelity=released"], (1, None)),
+        (["solver.step_size=0.25"], (None, 0.25)),
+        (["solver.num_steps=4", "solver.step_size=0.25"], (4, 0.25)),  # refused by the solver
+    ],
+)
+def test_a_step_size_takes_the_place_of_the_number_of_steps(
+    compose: Compose, given: list[str], steps: tuple[int | None, float | None]
 ) -> None:
     cfg = compose("surrogate=[graph_pde]", *given)
     for holder in (cfg, cfg.model, cfg.threat.surrogates.graph_pde):
-        assert holder.solver.num_steps == steps
+        assert (holder.solver.num_steps, holder.solver.step_size) == steps

@@ -38,6 +38,11 @@ def find_published(argument: str) -> str:
     return f"{option}{equals}{file}" if named else argument
 
 
+def _unless(other: Any, default: Any) -> Any:
+    """Resolve `${unless:${.other},default}` in `conf/`: a default that another key overrides."""
+    return default if other is None else None
+
+
 def _named_after(path: Any) -> str:
     """Resolve `${named_after:${.source.path}}` in `conf/`: name a custom graph after its path.
 
@@ -49,4 +54,5 @@ def _named_after(path: Any) -> str:
     return f"custom_{name}" if taken and name != "custom" else name or "custom"
 
 
+OmegaConf.register_new_resolver("unless", _unless, replace=True)
 OmegaConf.register_new_resolver("named_after", _named_after, replace=True)

@@ -226,7 +226,7 @@ def test_a_run_refuses_what_it_does_not_read(compose: Compose, option: str) -> N
         ("attack=none", "adversary=injection", "budget.feature_limits=[0,1]"),
         ("attack=none", "timing=none", "certificate=none", "fidelity=released", "difficulty=hard"),
         ("attack=[speit]", "++budget.edge_ratio=0.1"),  # as a published run had it
-        ("flow=frond", "solver.num_steps=5"),
+        ("flow=frond", "solver.step_size=0.5"),
         ("flow=frond", "flow.order=1.0", "solver=rk4"),
         ("surrogate=[graph_pde]", "model=mlp", "solver=rk4", "fidelity.num_steps=1"),
     ],

@@ -10,6 +10,7 @@ from torch import Tensor
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.flows import Beltrami, Flow, Frond, Grand, Heat, Learned, count_evaluations
 from robust_diffusion.integrators.solver import ADAPTIVE_METHODS, Solver
+from robust_diffusion.models import GraphPDE
 from robust_diffusion.operators import Graph
 from tests.graphs import (
     CHANNELS,
@@ -62,6 +63,31 @@ def test_number_of_evaluations(
         assert 8 + 8 * 2 <= count.total <= 8 + 8 * 5
     else:
         assert count.total == evaluations[position]
+
+
+@pytest.mark.parametrize(
+    ("step_size", "t_end", "num_steps"), [(0.5, 1.0, 2), (0.1, 1.1, 11), (0.1, 0.3, 3)]
+)
+@pytest.mark.parametrize("method", ["euler", "implicit_adams"])
+def test_step_size_gives_the_bits_of_its_number_of_steps(
+    step_size: float, t_end: float, num_steps: int, method: str
+) -> None:
+    ends = [
+        Solver(method, **given).integrate(decay, ONES, t_end)
+        for given in ({"step_size": step_size}, {"num_steps": num_steps})
+    ]
+    assert torch.equal(*ends)
+
+
+@pytest.mark.parametrize(
+    ("step_size", "near"), [(0.3, r"0\.333333 \(3 steps\) or 0\.25 \(4 steps\)"), (2.0, r"1 \(1 ")]
+)
+def test_step_size_that_does_not_divide_the_period_is_refused_with_the_nearest(
+    step_size: float, near: str
+) -> None:
+    solver = Solver("rk4", step_size=step_size)
+    with pytest.raises(ConfigError, match=rf"^solver\.step_size={step_size:g}: [^\n]*{near}"):
+        GraphPDE(3, out_channels=2, solver=solver)
 
 
 @pytest.mark.parametrize("method", sorted(ADAPTIVE_METHODS))
@@ -161,7 +187,9 @@ TIGHT = {"rtol": 1e-3, "atol": 1e-3}
     ("method", "options", "key"),
     [
         ("rk4", {"num_steps": 1, "rtol": 1e-3}, "rtol"),
-        ("dopri5", TIGHT | {"num_steps": 3}, "num_steps"),
+        ("euler", {"num_steps": 1, "step_size": 1.0}, "step_size"),
+        *[("dopri5", TIGHT | {key: 3}, key) for key in ("num_steps", "step_size")],
+        *[("rk4", {"step_size": h}, "step_size") for h in (-0.5, math.nan)],
         *[("rk4", {"num_steps": n}, "num_steps") for n in (0, 2.5, True)],
         ("dopri5", TIGHT | {"rtol": 0.0}, "rtol"),
         ("rk4", {"num_steps": 1, "max_nfe": 0}, "max_nfe"),

@@ -1,6 +1,7 @@
 """Numerical integration of a flow: its method, its steps, and how it is differentiated."""
 
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -84,7 +85,9 @@ class Solver:
             explicit_adams, implicit_adams. Adaptive: dopri5, dopri8, bosh3, fehlberg2,
             adaptive_heun.
         num_steps: Number of equal steps on the integration period, at least 1; for fixed-step
-            methods only, where `None` is 10. The paper's tau, see notes in `docs/variants.md`.
+            methods only, where `None` without a step size is 10. The paper's tau, see notes in
+            `docs/variants.md`.
+        step_size: Length of a step, in time, instead of `num_steps`; it must divide the period.
         rtol: Relative tolerance, positive; for adaptive methods only, where `None` is 1e-4.
         atol: Absolute tolerance, positive; for adaptive methods only, where `None` is 1e-6.
         adjoint: Differentiate by the adjoint equation, in memory that does not grow with the
@@ -105,6 +108,7 @@ class Solver:
     method: Method
     _: KW_ONLY
     num_steps: SomeSteps | None = None
+    step_size: Positive | None = None
     rtol: Positive | None = None
     atol: Positive | None = None
     adjoint: bool = False
@@ -117,11 +121,16 @@ class Solver:
                 raise ConfigError(
                     f"solver.rtol, solver.atol: {self.method} has no tolerance; drop them"
                 )
-            self.num_steps = self.num_steps or STEPS
-        elif self.num_steps is not None:
-            raise ConfigError(
-                f"solver.num_steps={self.num_steps}: {self.method} picks its own steps"
+            if self.step_size is None:
+                self.num_steps = self.num_steps or STEPS
+            elif self.num_steps is not None:
+                steps = f"solver.num_steps={self.num_steps}, solver.step_size={self.step_size:g}"
+                raise ConfigError(f"{steps}: each sets the steps; give one of them")
+        elif self.num_steps is not None or self.step_size is not None:
+            given = (
+                f"num_steps={self.num_steps}" if self.num_steps else f"step_size={self.step_size}"
             )
+            raise ConfigError(f"solver.{given}: {self.method} picks its own steps")
         else:
             self.rtol, self.atol = self.rtol or RTOL, self.atol or ATOL
         self._logged: set[str] = set()
@@ -135,6 +144,24 @@ class Solver:
             return self.num_steps is not None and self.num_steps <= RUNGE_KUTTA_STEPS
         return self.method in METHODS
 
+    def on(self, t_end: float) -> "Solver":
+        """Return the solver with the number of steps of its step size on [0, t_end].
+
+        Raises:
+            ConfigError: The step size does not divide the period.
+        """
+        if self.step_size is None or t_end == 0:
+            return self
+        steps = t_end / self.step_size
+        if abs(steps - round(steps)) > 1e-9 * steps:  # 1.1 / 0.1 is whole up to rounding
+            near = sorted({max(1, math.floor(steps)), math.ceil(steps)})
+            sizes = " or ".join(f"{t_end / n:.6g} ({n} step{'s' * (n > 1)})" for n in near)
+            raise ConfigError(
+                f"solver.step_size={self.step_size:g}: expected a step that divides "
+                f"flow.t_end={t_end:g}, got {steps:.3g} steps; take {sizes}"
+            )
+        return replace(self, num_steps=round(steps), step_size=None)
+
     def solve(self, flow: FlowLike, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
         """Return the features at the end of a flow's integration period, from `z` at its start.
 
@@ -147,6 +174,8 @@ class Solver:
                 a flow of fractional order is combined with a method that picks its steps, or with
                 the adjoint.
         """
+        if self.step_size is not None:
+            return self.on(flow.t_end).solve(flow, z, graph)
         graph = flow.prepare(z, graph)
         if self.own_loop:  # others follow the state's norm
             state, graph, features = flow.narrowed(z, graph)
@@ -192,6 +221,8 @@ class Solver:
         """
         if t_end == 0:
             return z
+        if self.step_size is not None:
+            return self.on(t_end).integrate(rhs, z, t_end, parameters)
         rhs = self._counted(rhs, t_end)
         if self.own_loop:
             assert self.num_steps is not None

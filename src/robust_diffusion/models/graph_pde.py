@@ -167,7 +167,7 @@ class PDELayer(nn.Module):
         self.linear = nn.Linear(in_channels, out_channels)
         nn.init.xavier_normal_(self.linear.weight, gain=nn.init.calculate_gain("relu"))
         self.flow = flow
-        self.solver = solver
+        self.solver = solver.on(flow.t_end)
         self.rewiring = rewiring
         self.guard = guard
 

@@ -50,11 +50,7 @@ UNSET_KEYS = frozenset(["budget.features", "budget.max_words", "budget.scale_ste
 
 
 RETIRED: Mapping[str, Mapping[str, Any]] = {
-    "robust_diffusion.integrators.solver.Solver": {
-        "checkpoint": False,
-        "engine": "auto",
-        "step_size": None,
-    },
+    "robust_diffusion.integrators.solver.Solver": {"checkpoint": False, "engine": "auto"},
     "pytorch_lightning.Trainer": {"strategy": "auto"},
 }
 """Options that `conf/` had when records were published, and their values in all of these.
@@ -207,10 +203,7 @@ def _ignored(path: str) -> bool:
 
 def _settings(value: Any, path: str) -> Any:
     if isinstance(value, Mapping):
-        retired = RETIRED.get(str(value.get("_target_")), {})
-        if "num_steps" not in value:  # adaptive solvers never had a step size
-            retired = {key: option for key, option in retired.items() if key != "step_size"}
-        options = {**retired, **value}
+        options = {**RETIRED.get(str(value.get("_target_")), {}), **value}
         settings = {}
         for key, child in options.items():
             at = f"{path}.{key}"
