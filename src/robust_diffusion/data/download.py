@@ -96,10 +96,9 @@ class DatasetFolder:
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
         expected = self._expected(name)
-        problem = None if digest == expected else _unusable(path)
-        if problem is None and expected not in (None, digest):
-            problem = f"expected sha256 {expected}, got {digest}"
-        return FileStatus(path, "damaged" if problem else "present", digest, problem or "")
+        if expected in (None, digest):
+            return FileStatus(path, "present", digest)
+        return FileStatus(path, "damaged", digest, f"expected sha256 {expected}, got {digest}")
 
     def _urls(self, name: str) -> list[str]:
         return list(self._files[name].get("urls") or [])
@@ -197,7 +196,7 @@ def _download(url: str, path: Path, sha256: str | None) -> str | None:
     return None
 
 
-def _unusable(path: Path, suffix: str | None = None) -> str | None:
+def _unusable(path: Path, suffix: str) -> str | None:
     """Return the reason why the content cannot be a data file, or `None`."""
     with path.open("rb") as file:
         start = file.read(512).lstrip()
@@ -205,7 +204,7 @@ def _unusable(path: Path, suffix: str | None = None) -> str | None:
         return "it is empty"
     if start[:1] == b"<":
         return "it is a web page, not data"
-    if (suffix or path.suffix) == ".npz":
+    if suffix == ".npz":
         try:
             check_archive(path)
         except Exception as error:  # zipfile raises anything on damaged bytes

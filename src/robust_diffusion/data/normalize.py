@@ -1,10 +1,8 @@
 """GRB's feature normalisation and its inverse."""
 
-import logging
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -12,14 +10,8 @@ from torch import Tensor
 from robust_diffusion.checks import Positive, validated
 from robust_diffusion.errors import DataError
 
-log = logging.getLogger(__name__)
-
 _VALUES_AT_A_TIME = 2**22
 """Number of features in float64 at a time (32 MB)."""
-
-_NARROW = 1e-3
-"""Range of a normalised column, relative to its values, below which rounding may have merged
-values; only such columns are compared value by value."""
 
 
 @validated("feature_scale")
@@ -99,35 +91,6 @@ def row_frequencies(x: Float[Tensor, "n f"], name: str) -> Float[Tensor, "n f"]:
         )
     x = x.double()
     return (x / x.sum(1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)).float()
-
-
-def log_columns(name: str, raw: Float[Tensor, "n f"], normalized: Float[Tensor, "n f"]) -> None:
-    """Log which columns are constant, and warn of those in which normalisation has merged values.
-
-    All features share one mean and one deviation. A column of large numbers, such as time stamps,
-    therefore squeezes all others into a range that single precision cannot resolve.
-    """
-    low, high = raw.amin(0), raw.amax(0)
-    if constant := (low == high).nonzero().flatten().tolist():
-        log.info("dataset=%s: the same at every node: %s", name, _listed(constant))
-    low_after, high_after = normalized.amin(0), normalized.amax(0)
-    reach = torch.maximum(low_after.abs(), high_after.abs())
-    narrow = (high_after - low_after <= _NARROW * reach) & (low < high)
-    if merged := [
-        column
-        for column in narrow.nonzero().flatten().tolist()
-        if len(np.unique(raw[:, column])) > len(np.unique(normalized[:, column]))
-    ]:
-        log.warning(
-            "dataset=%s: fewer values once normalised, as one mean and deviation serve all: %s; "
-            "subtract the offset of columns of large numbers, such as time stamps, and scale them "
-            "as the others are",
-            *(name, _listed(merged)),
-        )
-
-
-def _listed(columns: list[int]) -> str:
-    return f"features {', '.join(map(str, columns[:10]))}{', ...' if len(columns) > 10 else ''}"
 
 
 def _chunks(x: Tensor) -> tuple[Tensor, ...]:

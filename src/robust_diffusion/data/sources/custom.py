@@ -81,11 +81,6 @@ _READ = (
 )
 """Names of the arrays that are read, except for those of a split."""
 
-CONVERT = "docs/formats.md has a snippet for {}"
-
-SNIPPETS = (".csv", ".edgelist", ".gml", ".gpickle", ".graphml", ".mat", ".pickle", ".pkl")
-"""Formats that docs/formats.md converts."""
-
 
 def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
     """Read a folder in GRB's layout, or one `.npz` or `.pt` file.
@@ -120,11 +115,9 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
     if any((path / name).exists() for name in FILES):
         return load_grb(LocalFolder(path))
     if path.is_dir() or path.suffix not in (".npz", ".pt"):
-        kind = ".csv" if path.is_dir() and any(path.glob("*.csv")) else path.suffix
-        remedy = CONVERT.format(kind if kind in SNIPPETS else "many formats")
         raise DataError(
             f"{path}: expected a folder in GRB's layout, which is {', '.join(FILES)}, a .npz or a "
-            f".pt file; {remedy}"
+            f".pt file; {TO_WRITE}"
         )
     adjacency, features, labels, members = read_graph(path)
     num_nodes = features.shape[0] if features.ndim else 0
@@ -142,7 +135,7 @@ def read_graph(path: Path) -> tuple[sp.sparray, NDArray[Any], NDArray[Any], Arra
     members = _read_tensors(path) if path.suffix == ".pt" else read_npz(path, skip_pickled=True)
     arrays = {key: value for key, value in members.items() if isinstance(value, np.ndarray)}
     if pickled := [key for key in _READ if key in arrays and arrays[key].dtype == object]:
-        raise DataError(f"{path}: {pickled[0]} is pickled; {CONVERT.format('.npz')}")
+        raise DataError(f"{path}: {pickled[0]} is pickled; save it as plain arrays")
     name = _one_of(_FEATURES, arrays, path, "add features, such as node degrees, n x 1")
     sparse = name == "attr_data"
     features = dense(pick_csr(arrays, "attr", path), path) if sparse else arrays[name]
@@ -168,10 +161,6 @@ def _one_of(names: Collection[str], arrays: Arrays, path: Path, remedy: str) -> 
     """Return the only one of some names that a file has."""
     present = [name for name in names if name in arrays]
     if not present:
-        by_lower = {key.lower(): key for key in arrays}
-        if similar := [by_lower[name] for name in names if name in by_lower]:
-            renamed = similar[0].lower()
-            remedy = f"rename {similar[0]} to {renamed}"
         raise DataError(
             f"{path}: expected an array {' or '.join(names)}, got {', '.join(arrays)}; {remedy}"
         )
