@@ -10,8 +10,8 @@ import torch
 
 from robust_diffusion.attacks import AutoModification, Budget
 from robust_diffusion.attacks.modification.base import flip
+from robust_diffusion.attacks.modification.constants import FLIPS
 from robust_diffusion.attacks.modification.exchange import (
-    PROPOSED,
     FlipSearch,
     at_random,
     by_gradient,
@@ -104,7 +104,7 @@ def test_flips_of_the_largest_gradient_touch_a_target() -> None:
     found = alone(2)
     start = found.judge(graph().edge_index[:, :0])
     pairs = by_gradient(found.victim, found.task, found.x, start, found.generator)
-    assert 0 < pairs.size(1) < PROPOSED
+    assert 0 < pairs.size(1) < FLIPS.proposed
     assert (pairs == found.task.targets).any(0).all()
 
 

@@ -17,6 +17,7 @@ from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.gradient_ascent import StepRule, climb
 from robust_diffusion.attacks.losses import LOSSES, LossName, margins
 from robust_diffusion.attacks.modification.base import feature_range, flip, flipped, max_flips
+from robust_diffusion.attacks.modification.constants import FLIPS
 from robust_diffusion.attacks.modification.exchange import FlipSearch, TriedPairs
 from robust_diffusion.attacks.modification.prbcd import GRBCD
 from robust_diffusion.checks import SomeSteps, validated
@@ -28,20 +29,8 @@ _FEATURES: list[tuple[_Choice, LossName]] = list(
 )
 """Selection of the targets whose features move, and the loss; see `moved_features`."""
 
-TRIAL = 1 / 8
-"""Share of the steps that each part takes at first."""
-
-LAST = 2
-"""Number of parts that continue after that."""
-
 PAIRS = "search: pairs, exchange"
 """Name of the part that starts from pairs, and of the exchange that follows it."""
-
-PASSES = 2
-"""Most passes of the tournament, per step of `num_steps`."""
-
-STALE_PASSES = 1 / 3
-"""Passes without a gain after which an exchange of flips stops, per step of `num_steps`."""
 
 
 @validated("attacks.{self.name}")
@@ -128,7 +117,7 @@ class AutoModification(Ensemble):
 
         def find() -> Artifact:
             clean = search.judge(task.edge_index[:, :0])
-            measured = search.tournament(clean, PASSES * self.num_steps)
+            measured = search.tournament(clean, FLIPS.tournament_passes * self.num_steps)
             made = search.matched(clean, measured)
             modified = _modified(task.x, task.x, flip(task.edge_index, made.pairs, len(task.x)))
             return Artifact(modified.tensors | vars(measured))
@@ -157,7 +146,7 @@ class AutoModification(Ensemble):
         def find() -> Artifact:
             there = replace(search, x=x)
             first = there.judge(flipped(task.edge_index, edge_index, len(x)))
-            best = there.exchange(first, measured, max(1, round(STALE_PASSES * self.num_steps)))
+            best = there.exchange(first, measured, max(1, round(FLIPS.patience * self.num_steps)))
             return _modified(task.x, x, flip(task.edge_index, best.pairs, len(x)))
 
         _run(parts, name, parts.judge, find)
@@ -177,11 +166,11 @@ class AutoModification(Ensemble):
             moved = partial(moved_features, form, task, *args, num_steps, start)
             return _run(parts, name, form, moved)
 
-        able, few = {}, max(1, round(TRIAL * self.num_steps))
+        able, few = {}, max(1, round(FLIPS.feature_trial * self.num_steps))
         for by in _FEATURES:
             if parts.lowest > 0 and (moved := move(by, few)):
                 able[by] = moved
-        for by in sorted(able, key=lambda by: able[by].metadata["right"])[:LAST]:
+        for by in sorted(able, key=lambda by: able[by].metadata["right"])[: FLIPS.feature_parts]:
             if parts.lowest > 0 and not able[by].metadata["is_flat"]:
                 move(by, self.num_steps, able[by])
 

@@ -20,23 +20,9 @@ from robust_diffusion.attacks.modification.base import (
     pairs_of,
     shuffled,
 )
+from robust_diffusion.attacks.modification.constants import FLIPS
 from robust_diffusion.attacks.regions import Regions, pack
 from robust_diffusion.errors import AttackError
-
-MARGIN_WEIGHT = 0.3
-"""Weight of the tanh of a target's margin, relative to 1 for a misclassified target."""
-
-PROPOSED = 200
-"""Flips proposed to a pass, which tries those with disjoint regions."""
-
-BLOCK_SIZE = 10_000
-"""Pairs of nodes drawn for the gradient with respect to edges."""
-
-CANDIDATES = 32
-"""Nodes drawn as candidates for the other end of a new edge; the best one is used."""
-
-REMOVED_SHARE = 1 / 4
-"""Share of the random proposals that remove an edge."""
 
 Pair = tuple[int, ...]
 
@@ -53,7 +39,7 @@ class Flips:
     @property
     def harm(self) -> Float[Tensor, " t"]:
         """Harm at each target, from which flips are credited."""
-        return (self.margins > 0) + MARGIN_WEIGHT * self.margins.tanh()
+        return (self.margins > 0) + FLIPS.margin_weight * self.margins.tanh()
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +175,7 @@ class FlipSearch:
             drawn = torch.rand(measured.gain.numel(), generator=self.generator, dtype=torch.float32)
             worth = measured.gain * drawn.to(measured.gain)
             worth[(best.margins > 0)[measured.pairs].any(0)] = -torch.inf
-            top = worth.topk(min(PROPOSED, int(worth.isfinite().sum()))).indices
+            top = worth.topk(min(FLIPS.proposed, int(worth.isfinite().sum()))).indices
             pairs = self.task.targets[measured.pairs[:, top]]
         if pairs is None or not pairs.numel():
             pairs = at_random(self.task, self.x, best, self.generator)
@@ -249,7 +235,7 @@ def by_gradient(
     """Propose the flips with the largest gradient among a random block of pairs and all edges."""
     n = x.size(0)
     there = flip(task.edge_index, best.pairs, n)
-    block = TargetPairs(task.targets, n).draw_absent(BLOCK_SIZE, there, generator)
+    block = TargetPairs(task.targets, n).draw_absent(FLIPS.block_size, there, generator)
     edges = torch.cat([there, block, block.flip(0)], 1)
     numbers, where = torch.unique(numbers_of(edges, n), return_inverse=True)
     weight = torch.isin(numbers, numbers_of(there, n)).to(x).requires_grad_()
@@ -258,7 +244,7 @@ def by_gradient(
     gain = finite_gradient(loss, weight, "edge weights") * (1 - 2 * weight.detach())
     pairs = pairs_of(numbers, n)
     gain[~membership(task.targets, n)[pairs].any(0)] = -torch.inf
-    top = gain.argsort(descending=True)[:PROPOSED]
+    top = gain.argsort(descending=True)[: FLIPS.proposed]
     return pairs[:, top[gain[top].isfinite()]]
 
 
@@ -275,12 +261,12 @@ def at_random(
     right = (best.margins <= 0).nonzero().squeeze(1)
     noise = torch.rand(right.numel(), generator=generator, dtype=torch.float32).to(x)
     order = right[(best.margins[right] * (0.5 + noise)).argsort(descending=True)]
-    positions = order.repeat(-(-PROPOSED // max(1, order.numel())))[:PROPOSED]
+    positions = order.repeat(-(-FLIPS.proposed // max(1, order.numel())))[: FLIPS.proposed]
     nodes, labels = task.targets[positions], task.labels[positions]
 
     there = flip(task.edge_index, best.pairs, n)
     second = best.logits[nodes].scatter(1, labels[:, None], -torch.inf).argmax(1)
-    ends = torch.randint(n, (nodes.numel(), CANDIDATES), generator=generator).to(device)
+    ends = torch.randint(n, (nodes.numel(), FLIPS.candidates), generator=generator).to(device)
     ends[:, ::2] = task.targets[ends[:, ::2] % task.targets.numel()]
     score = 2.0 * (best.logits.argmax(1)[ends] == second[:, None])
     if int(torch.randint(2, (), generator=generator)):
@@ -294,5 +280,5 @@ def at_random(
     src, dst = task.edge_index
     inside = task.all_labels[src] == task.all_labels[dst]
     removable = shuffled(task.edge_index[:, inside & membership(nodes, n)[src]], generator)
-    pairs = torch.cat([added, removable[:, : round(REMOVED_SHARE * PROPOSED)]], 1)
+    pairs = torch.cat([added, removable[:, : round(FLIPS.removed_share * FLIPS.proposed)]], 1)
     return shuffled(pairs_of(torch.unique(numbers_of(pairs, n)), n), generator)
