@@ -105,9 +105,17 @@ def times(factor: Callable[[Tensor], Any]) -> Term:
     return lambda lin, x, _: lin(x) * factor(x)
 
 
+def pooled(lin: nn.Module, x: Tensor, _: Tensor) -> Tensor:
+    scores, nodes = cosines(x).topk(3)
+    return (scores - 0.98).relu() @ lin(x[nodes])
+
+
 DEAD_ZONES: dict[str, Term] = {
     "maximum without gradient": above(lambda cos: cos.detach().max()),
+    "count": above(lambda cos: (cos > 0.98).sum(), 5),
+    "branch": times(lambda x: -1 if cosines(x).max() > 0.98 else 1),
     "global attention": lambda lin, x, _: (cosines(x) - 0.98).relu() @ lin(x),
+    "top-k pooling": pooled,
     "infinities alone": times(lambda x: 1 + (x.nan_to_num(0) - 1e9).relu().amax()),
     "parity of the number of nodes": times(lambda x: (-1) ** (len(x) % 2)),
     "number of nodes above a threshold": times(lambda x: 1 + (len(x) > 400)),
@@ -184,6 +192,9 @@ def test_local_models_of_the_package_are_admitted(
     is_global = option(case) == "gcn_svd" or "flow=grand_pp" in case
     assert locality.isolated == locality.separate == (not is_global)
     if not is_global:
+        # Soft medians sort the features of all nodes to rank those of neighbours.
+        assert locality.decided or option(case) == "soft_median"
+        assert locality.gradient == (None if locality.decided else 0)
         assert locality.change is not None
         assert locality.change < 1e-13
 
@@ -204,14 +215,32 @@ LOSES: dict[str, Term] = {
 
 
 @pytest.mark.parametrize("name", LOSES)
-def test_random_features_judge_a_model_that_loses_nan(name: str) -> None:
+def test_random_features_are_tried_if_a_model_may_lose_nan(name: str) -> None:
     local, x, edges = LOSES[name], graph().x, graph().edge_index
-    assert measure_locality(WithTerm(local).eval(), x, edges).isolated
+    locality = measure_locality(WithTerm(local).eval(), x, edges)
+    assert not locality.decided
+    assert locality.gradient == 0
+    assert locality.isolated
+    assert "random" in str(locality)
 
     def with_mean(lin: nn.Module, x: Tensor, edges: Tensor) -> Tensor:
         return local(lin, x, edges) + lin(x.nan_to_num()).nan_to_num().mean(0)
 
     assert not measure_locality(WithTerm(with_mean).eval(), x, edges).isolated
+
+
+ESCAPES: dict[str, Term] = {
+    "NaN replaced": above(lambda cos: cos.nan_to_num().max()),
+    "number": times(lambda x: 1 + (float(cosines(x.detach()).max()) > 0.98)),
+    "array": times(lambda x: 1 + bool((cosines(x.detach()).numpy() > 0.98).any())),
+}
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+def test_a_threshold_escapes_only_where_nan_is_lost(name: str) -> None:
+    locality = measure_locality(WithTerm(ESCAPES[name]).eval(), graph().x, graph().edge_index)
+    assert locality.isolated
+    assert locality.decided == (name == "array")
 
 
 @pytest.mark.parametrize("is_global", [False, True])

@@ -4,20 +4,43 @@ import copy
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from robust_diffusion.certificates.base import Noise, Smoothing
 from robust_diffusion.errors import ConfigError, is_out_of_memory
 from robust_diffusion.models.modules import seeded
 
+_FEW = 256
+"""Number of probes for derivatives of logits."""
+
 PROBE_FEATURES = 2**20
-"""Most features of the probes, 8 MiB in double precision, in addition to the graph's."""
+"""Most features of the other probes, 8 MiB in double precision, in addition to the graph's."""
 
 DECADES = 4
 """Orders of magnitude above the graph's largest feature that probes reach."""
+
+TAINTS = (
+    *((torch.nan, 1, False), (torch.nan, 1, True), (torch.inf, 1, False), (-torch.inf, 1, False)),
+    *((torch.nan, 2, False), (torch.nan, 4, False)),
+)
+"""Features and number of added nodes, and whether comparisons with NaN are true."""
+
+COMPARISONS = frozenset(["ge", "gt", "le", "lt"])
+"""Operations that are false if an argument is NaN."""
+
+LOSSY = frozenset(
+    [
+        *("fmax", "fmin", "heaviside", "nan_to_num", "nanmedian", "nansum", "sgn", "sign"),
+        *("kthvalue", "sort", "topk"),  # NaN is above all numbers, and may be left out
+    ]
+)
+"""Operations with floating-point results that may lose NaN."""
 
 ISOLATION = "a node without edges has no influence on other nodes"
 """Assumption of certificates against injection about the model."""
@@ -33,14 +56,25 @@ class Locality:
     separate: bool
     probes: int  # most nodes that were added at once
     dtype: str  # float64, or the model's dtype if it does not run in double precision
-    # Largest change of a logit by probes without edges, per unit of the largest logit, infinite if
-    # it becomes NaN; `None` for a model that samples and has no NaN.
+    # Whether NaN features decide; if not, since the model raises or may lose NaN, random ones are
+    # tried as well.
+    decided: bool
+    # Largest derivative of a node's logit by a random feature of a probe without edges; `None` if
+    # none are tried, and for a model without derivatives.
+    gradient: float | None
+    # Largest change of a logit by these probes, per unit of the largest logit, infinite if it
+    # becomes NaN; `None` for a model that samples and has no NaN.
     change: float | None
 
     def __str__(self) -> str:
         """Summarise the result of the check."""
-        change = "" if self.change is None else f": largest relative change {self.change:.2g}"
-        return f"{self.probes} isolated nodes added, NaN and random features, {self.dtype}{change}"
+        shown = [
+            ("largest gradient", self.gradient),
+            ("largest change, per unit of the largest logit,", self.change),
+        ]
+        values = "; ".join(f"{name} {value:.2g}" for name, value in shown if value is not None)
+        features = "NaN and infinite" if self.decided else "NaN, infinite and random"
+        return f"{self.probes} isolated nodes added, {features} features, {self.dtype}: {values}"
 
 
 def check_locality(
@@ -72,19 +106,50 @@ def no_numbers(model: nn.Module, scheme: Smoothing) -> ConfigError:
     )
 
 
+class _Comparisons(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Record of operations that may lose NaN; if `as_true`, comparisons with NaN are true.
+
+    Comparisons with NaN are false otherwise, which hides a threshold that NaN would have to exceed.
+    """
+
+    def __init__(self, *, as_true: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.as_true = as_true
+        self.lose_nan = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Tensor | Any:
+        """Run an operation of PyTorch."""
+        output, name = func(*args, **(kwargs or {})), func.overloadpacket.__name__
+        first = next(iter(tree_leaves(output)), None)
+        # Integers, Booleans and Python numbers cannot be NaN.
+        lossy = name in LOSSY or not (isinstance(first, Tensor) and first.is_floating_point())
+        for x in args if lossy else ():
+            if isinstance(x, Tensor) and x.is_floating_point():
+                if name not in COMPARISONS:
+                    self.lose_nan |= bool(x.isnan().any())
+                elif self.as_true:
+                    output = output | x.isnan()
+        return output
+
+
 def measure_locality(
     model: nn.Module, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]
 ) -> Locality:
-    """Add nodes without edges to a graph and compare the logits of the other nodes.
+    """Add nodes with NaN features to a graph and compare the logits of the other nodes.
 
-    Arithmetic with NaN results in NaN, so NaN features show an influence of any size. A model that
-    raises on NaN, or loses it, is judged by infinite and random features, which do not show a
-    dependence on features far from all of them.
+    Arithmetic with NaN results in NaN, which therefore shows an influence of any size and behind
+    any threshold. If a model raises on NaN, or may lose it, random features are added as well. They
+    do not show a dependence on features far from all of them. Such features cannot be searched by
+    gradient: a gradient from other nodes' logits to a probe would already fail the check.
     """
     generator = torch.Generator().manual_seed(0)
     with seeded(0), torch.no_grad():
         model, x, logits = _in_double(model, x, edge_index)
         run = partial(_logits_beside, model, x, edge_index, generator)
+        lonely = torch.ones(len(x), 1, dtype=torch.bool, device=x.device)
+        lonely[edge_index] = False
         again = model(x, edge_index)  # differs if the model samples
         is_random = not torch.equal(again.nan_to_num(), logits.nan_to_num())
 
@@ -102,30 +167,35 @@ def measure_locality(
         # is 1.5e-8 of the largest logit, less than votes in single precision can resolve. For
         # models of the package, sums in another order change logits by less than 1e-14.
         tolerance = torch.finfo(logits.dtype).eps ** 0.5
-        near = _probes(x, max(4, min(len(x), PROBE_FEATURES // x.size(1))) // 2, generator)
-        far = near * 10 ** (DECADES * torch.rand(len(near), 1, generator=generator).to(near))
-        probes = torch.cat([near, far])
-
-        def influence(number: int, *, joined: bool = False) -> float:
-            """Return the largest change by this number of random, NaN and infinite probes."""
-            changes = [change_to(run(probes[:number], joined=joined))]
-            for value in (torch.nan, torch.inf, -torch.inf):
-                try:
-                    tainted = torch.full_like(probes[:number], value)
-                    changes.append(change_to(run(tainted, joined=joined)))
-                except Exception as error:  # a custom module may raise anything on NaN
-                    if is_out_of_memory(error):
-                        raise
-            return max(changes, key=lambda change: torch.inf if math.isnan(change) else change)
-
-        change = max(map(influence, (1, 2, 4, len(probes))))
-        isolated = change <= tolerance
-        lonely = torch.ones(len(x), 1, dtype=torch.bool, device=x.device)
-        lonely[edge_index] = False
+        many = max(4, min(len(x), PROBE_FEATURES // x.size(1)))
+        changes, decided, gradient = [], True, None
+        for value, number, as_true in [*TAINTS, (torch.nan, many, True)]:
+            probes = x.new_full((number, x.size(1)), value)
+            try:
+                with _Comparisons(as_true=as_true) as comparisons:
+                    of_nodes, of_probes = run(probes)
+            except Exception as error:  # a custom module may raise anything on NaN
+                if is_out_of_memory(error):
+                    raise
+                decided = False
+                continue
+            changes.append(change_to(of_nodes))
+            if math.isnan(value):
+                decided &= not comparisons.lose_nan and bool(of_probes.isnan().all())
+        if not decided and max(changes, default=0.0) <= tolerance:
+            gradient, ascent = _gradients(model, x, edge_index, _probes(x, _FEW, generator))
+            near = _probes(x, many // 2, generator)
+            far = torch.cat([near, x.abs().max() * ascent])
+            far = far * 10 ** (DECADES * torch.rand(len(far), 1, generator=generator).to(far))
+            probes = torch.cat([near, far])
+            numbers = *(number for _, number, _ in TAINTS), len(probes)
+            changes += [change_to(run(probes[:number])[0]) for number in set(numbers)]
+        change = max(changes)
+        isolated = gradient in {None, 0.0} and change <= tolerance
         separate = (
             isolated
             and not is_random
-            and influence(len(probes), joined=True) <= tolerance
+            and change_to(run(probes, joined=True)[0]) <= tolerance
             and change_to(torch.where(lonely, model(x, edge_index[:, :0]), logits)) <= tolerance
         )
     return Locality(
@@ -133,6 +203,8 @@ def measure_locality(
         separate=separate,
         probes=len(probes),
         dtype=str(logits.dtype).removeprefix("torch."),
+        decided=decided,
+        gradient=gradient,
         change=None if is_random and change == 0 else change,
     )
 
@@ -145,16 +217,16 @@ def _logits_beside(
     probes: Tensor,
     *,
     joined: bool = False,
-) -> Tensor:
-    """Return the logits of nodes beside probes without edges, or with edges that join probes."""
+) -> tuple[Tensor, Tensor]:
+    """Return the logits of nodes and of probes without edges, or with edges that join probes."""
     n = len(x)
     ids = _spread(n, len(probes), generator).to(x.device)
     edges, hub, rim = ids[edges], ids[n : n + 1], ids[n + 1 :]
     if joined:
         wheel = torch.stack([rim.repeat(2), torch.cat([hub.expand_as(rim), rim.roll(1)])])
         edges = torch.cat([edges, wheel, wheel.flip(0)], 1)
-    logits: Tensor = model(torch.cat([x, probes])[ids.argsort()], edges)[ids[:n]]
-    return logits
+    logits = model(torch.cat([x, probes])[ids.argsort()], edges)[ids]
+    return logits[:n], logits[n:]
 
 
 def _in_double(
@@ -166,6 +238,26 @@ def _in_double(
         return double, x.double(), double(x.double(), edge_index)
     except Exception:  # a custom module may raise anything
         return model, x, model(x, edge_index)
+
+
+def _gradients(
+    model: nn.Module, x: Tensor, edge_index: Tensor, probes: Tensor
+) -> tuple[float | None, Tensor]:
+    """Return the largest derivative of nodes' logits by probes, and ascent directions of probes."""
+    probes.requires_grad_()
+    with torch.enable_grad():
+        of_nodes = model(torch.cat([x, probes]), edge_index)[: len(x)]
+        of_probes = model(probes, edge_index[:, :0])
+        if not of_nodes.requires_grad:
+            return None, torch.zeros_like(probes)
+        by_probes = [
+            # A sum with random factors only has a derivative of 0 if all logits have.
+            torch.autograd.grad(
+                logits, probes, torch.randn_like(logits), allow_unused=True, materialize_grads=True
+            )[0]
+            for logits in (of_nodes, of_probes)
+        ]
+    return float(by_probes[0].abs().max()), nn.functional.normalize(by_probes[1])
 
 
 def _probes(x: Tensor, number: int, generator: torch.Generator) -> Tensor:
