@@ -1,13 +1,17 @@
 import json
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from robust_diffusion.data.files import read_npy, read_npz, read_torch
 from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import read_artifact
-from robust_diffusion.system.files import write_whole, written_whole
+from robust_diffusion.system.files import read_limited, write_whole, written_whole
 
 
 @pytest.mark.parametrize("content", ["Heat ±\n", b"\x00\xff"])
@@ -61,10 +65,39 @@ def test_a_private_file_stays_private(tmp_path: Path) -> None:
     assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o600)
 
 
+GIGABYTES = 20 * 10**9
+
+
 def header(size: int) -> bytes:
     about = {"x": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
     text = json.dumps(about).encode()
     return struct.pack("<Q", len(text)) + text
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("declared", [GIGABYTES, 8])
+@pytest.mark.parametrize(
+    "read",
+    [
+        read_artifact,
+        read_npy,
+        read_npz,
+        read_torch,
+        lambda path: read_limited(path, 10**12),
+        lambda path: ArtifactStore(path.parent)._read(path, {}),
+    ],
+    ids=["artifact", "npy", "npz", "torch", "text", "store"],
+)
+def test_a_file_that_is_all_hole_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], Any], declared: int
+) -> None:
+    path = tmp_path / "graph-x.safetensors"
+    with path.open("wb") as file:
+        file.write(header(declared))
+        file.truncate(len(header(declared)) + GIGABYTES)
+    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("was read"))
+    with pytest.raises(DataError, match=r"graph-x\.safetensors: has 18\.6 GiB"):
+        read(path)
 
 
 def test_a_file_of_more_than_its_header_names_is_refused_before_it_is_read(

@@ -11,18 +11,17 @@ from typing import Any, Literal
 from filelock import FileLock
 
 from robust_diffusion.errors import DataError
-from robust_diffusion.system.files import check_readable, written_whole
+from robust_diffusion.system.files import (
+    MOST_RATIO,
+    MOST_UNPACKED,
+    check_readable,
+    written_whole,
+)
 from robust_diffusion.system.hashes import file_hash
 
 log = logging.getLogger(__name__)
 
 LOCK = ".lock"
-
-MOST_UNPACKED = 2 * 2**30
-MOST_RATIO = 500
-"""Bytes, and times its size on the disk, beyond both of which an archive is refused: zeros reach
-1,000 times, and dense features of words some 200."""
-
 _TIMEOUT = 30
 
 _State = Literal["present", "missing", "damaged"]
@@ -146,7 +145,7 @@ class LocalFolder(DatasetFolder):
 
 
 def require(path: Path) -> None:
-    """Raise a DataError if there is no such file."""
+    """Raise a DataError if there is no such file, or only a sparse one."""
     if not path.is_file():
         raise DataError(f"{path}: not found; check the path")
     check_readable(path)

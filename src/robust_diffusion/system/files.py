@@ -16,6 +16,11 @@ from robust_diffusion.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
 
+MOST_UNPACKED = 2 * 2**30
+MOST_RATIO = 500
+"""Bytes, and times its size on the disk, beyond both of which a file is refused: zeros reach 1,000
+times, and dense features of words some 200."""
+
 
 @contextmanager
 def written_whole(path: Path, *, locked: bool = False) -> Iterator[Path]:
@@ -76,13 +81,22 @@ def check_folder(folder: str | Path, *, option: str) -> None:
 
 
 def check_readable(path: Path, most: float = inf) -> None:
-    """Raise a `DataError` for a folder, a device, a pipe or a file of more bytes than `most`."""
+    """Raise a `DataError` for a folder, a device, a pipe or a file of more bytes than `most`.
+
+    A file with large holes is refused, too: it takes no space on the disk, but would in memory.
+    """
     if not path.exists():
         return
     if not path.is_file():
         raise DataError(f"{path}: expected an ordinary file, got a folder, device or pipe")
-    if path.stat().st_size > most:
+    size, on_disk = path.stat().st_size, 512 * getattr(path.stat(), "st_blocks", 0)
+    if size > most:
         raise DataError(f"{path}: is larger than {most / 1e6:g} MB, the most that is read")
+    if on_disk and size > max(MOST_UNPACKED, MOST_RATIO * on_disk):  # 0 if unknown
+        raise DataError(
+            f"{path}: has {size / 2**30:.1f} GiB, of which the disk holds {on_disk / 1e6:g} MB; "
+            "fetch the file again"
+        )
 
 
 def read_limited(path: Path, most: int) -> bytes:
