@@ -608,7 +608,7 @@ AUTHORS += ["81.90 ± 0.96"]
 def recorded_spreads() -> Iterator[pd.DataFrame]:
     """Accuracies in % by key, attack and draw: of all runs, of splits, and of the earlier runs."""
     found = cells().dropna(subset="accuracy")
-    settings = [json.dumps(run["config"] | {"seed": 0}, sort_keys=True) for run in found["record"]]
+    settings = [json.dumps(run.config.whole, sort_keys=True) for run in found["record"]]
     yield found.assign(key=settings)
     splits = rows("splits")
     key = splits["dataset"] + splits["model"]

@@ -110,4 +110,4 @@ def test_ranked_by_validation_accuracy_with_failures_last() -> None:
 )
 def test_a_shortened_training_is_named(limit: int, patience: int, cuts: list[str]) -> None:
     training = {"max_epochs": limit, "patience": patience}
-    assert describe_cuts([{"config": {"training": training}}]) == cuts
+    assert describe_cuts([finished(settings={"training": training})]) == cuts

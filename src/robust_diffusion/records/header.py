@@ -52,7 +52,7 @@ def record_header(cfg: DictConfig) -> Record:
         config=_config(config),
         overrides=overrides_of(hydra),
         versions=versions(),
-        backend=cfg.backend,
+        backend=str(cfg.backend),
         revision=revision(),
         # Relative to the records, so that a folder of results can be moved as a whole.
         directory=os.path.relpath(cfg.paths.output_dir, Path(cfg.paths.records).parent),

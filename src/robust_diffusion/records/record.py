@@ -154,7 +154,7 @@ class Record(_Mapping, Schema, extra="allow"):
     step_ratio: float | None = None
     seconds: dict[str, float] = EMPTY  # per phase; `diffusion` of a timing
     forwards: dict[str, int] = EMPTY
-    timing: Parts | None = None  # of a run that times a step
+    timing: Parts = EMPTY  # of a run that times a step
     split: str = ""
     split_drawn: bool | None = None
     weights: str | None = None  # hash of the weights of a model from elsewhere
@@ -186,7 +186,7 @@ class Record(_Mapping, Schema, extra="allow"):
             return self
         if not isinstance(self.seed, int):
             raise ValueError(f"seed: expected an integer, got {self.seed!r}")  # noqa: TRY004
-        if self.timing is not None:
+        if self.timing:
             if "diffusion" not in self.seconds:
                 raise ValueError("seconds.diffusion: missing")
         elif CLEAN not in self.accuracy:
@@ -198,12 +198,16 @@ class Record(_Mapping, Schema, extra="allow"):
     @property
     def is_tested(self) -> bool:
         """Whether the run finished and tested a model, instead of timing one."""
-        return self.error is None and self.timing is None
+        return self.error is None and not self.timing
 
     @property
     def is_timing(self) -> bool:
         """Whether the run times a step; it then has a time instead of an accuracy."""
-        return self.timing is not None or bool(self.config.timing)
+        return bool(self.timing or self.config.timing)
+
+    def reads(self, part: str) -> bool:
+        """Whether the model reads a part; without a flow, it reads neither flow nor solver."""
+        return part not in ("flow", "solver") or getattr(self, part) is not None
 
     @property
     def model_name(self) -> str:

@@ -124,9 +124,9 @@ def as_text(bounds: Range) -> str:
 
 
 def _cuts(record: Record) -> Iterator[str]:
-    if record.get("scale") == "smoke":
+    if record.scale == "smoke":
         yield "SMOKE RUN"
-    training = record.get("config", {}).get("training") or {}
+    training = record.config.training
     epochs, steps = training.get("max_epochs"), (training.get("trainer") or {}).get("max_steps")
     patience = training.get("patience")
     # Early stopping waits for `patience` epochs, so it never stops such a short training.

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.records.identity import PRESENTATION_KEYS
-from robust_diffusion.records.records import CLEAN, Record, first_asked, is_tested
+from robust_diffusion.records.records import CLEAN, Record
 from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.evidence import THOROUGH
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
@@ -75,8 +75,8 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
     """
     # Runs of one setting can differ if `conf/` has changed; the last ones count.
     latest: dict[tuple[frozenset[tuple[str, str]], int], Record] = {
-        (frozenset(_compared(run).items()), run["seed"]): run
-        for run in first_asked(filter(is_tested, {run["run"]: run for run in runs}.values()))
+        (frozenset(_compared(run).items()), run.seed): run
+        for run in {run.run: run for run in runs if run.is_tested}.values()
     }
     # Parallel runs are recorded in the order in which they finish.
     ordered = sorted(latest.items(), key=lambda item: item[1].get("job", 0))
@@ -87,7 +87,7 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
     rows = narrow_frame(run for _, run in ordered)
     if on == "validation":
         rows = rows[rows["attack"] == CLEAN].assign(attack=on, accuracy=rows["validation"])
-    rows["setting"] = rows["run"].map({run["run"]: names.index(name) for (name, _), run in ordered})
+    rows["setting"] = rows["run"].map({run.run: names.index(name) for (name, _), run in ordered})
     accuracy = {
         setting: alike.pivot_table("accuracy", "draw", "attack")
         for setting, alike in rows.groupby("setting")
@@ -117,15 +117,16 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
 
 def _compared(run: Record) -> Setting:
     """Return the overrides that define a run's setting."""
-    parts = {key: key.split(".")[0].split("/")[0] for key in run["overrides"]}
+    parts = {key: key.split(".")[0].split("/")[0] for key in run.overrides}
     typed = {
-        key: run["overrides"][key]
+        key: run.overrides[key]
         for key, part in parts.items()
-        # A flow or solver that the model does not read is `None` in its record.
-        if part not in NOT_COMPARED and run.get(part, "") is not None
+        if part not in NOT_COMPARED and run.reads(part)
     }
     # Typed or not, since accuracies on different nodes are not subtracted.
-    return typed | {key: str(run[key]) for key in TESTED_ON if run.get(key) is not None}
+    return typed | {
+        key: str(getattr(run, key)) for key in TESTED_ON if getattr(run, key) is not None
+    }
 
 
 def _base(index: int, settings: Sequence[Setting], order: Sequence[int]) -> int | None:

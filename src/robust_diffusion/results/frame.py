@@ -84,16 +84,13 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
 
     Raises:
         ConfigError: `records` is not a list of records.
-        DataError: A record holds a value that does not fit.
 
     Examples:
-        >>> from robust_diffusion import frame
-        >>> budget = {"max_injected_nodes": 5, "max_edges_per_injected_node": 4}
-        >>> record = {
-        ...     "run": "a", "dataset": "cora", "fidelity": "paper", "model": "gcn", "seed": 0,
-        ...     "threat": "white_box", "budget": {"declared": budget},
-        ...     "accuracy": {"clean": 0.8, "pgd": 0.3},
-        ... }
+        >>> from robust_diffusion import Budget, frame
+        >>> from robust_diffusion.records import Record
+        >>> about = {"run": "a", "dataset": "cora", "model": "gcn", "seed": 0}
+        >>> attacked = {"threat": "white_box", "budget": Budget(5, 4)}
+        >>> record = Record(**about, **attacked, accuracy={"clean": 0.8, "pgd": 0.3})
         >>> frame([record])[["model", "attack", "accuracy", "white_box"]]
           model attack  accuracy  white_box
         0   gcn  clean       0.8        NaN

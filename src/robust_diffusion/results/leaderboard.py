@@ -44,9 +44,9 @@ def thorough_runs(
         experiments: Experiments that requested the models; `None` for all.
     """
     recorded = recorded_on(by_experiment(records, scale="full"), experiments)
-    counts = Counter((run["dataset"], run.get("difficulty")) for run in recorded)
+    counts = Counter((run.dataset, run.difficulty) for run in recorded)
     usual = dict(targets for targets, _ in reversed(counts.most_common()))
-    rows = narrow_frame(run for run in recorded if run.get("difficulty") == usual[run["dataset"]])
+    rows = narrow_frame(run for run in recorded if run.difficulty == usual[run.dataset])
     models = worst_cases(rows)
     return rows.merge(models[models["thorough"].astype(bool)][MODEL], on=MODEL)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
-from robust_diffusion.records.records import CLEAN, Record, is_timing, latest_by_run, model_name
+from robust_diffusion.records.records import CLEAN, Record, merged
 from robust_diffusion.results.captions import (
     NUMBER,
     describe_budget,
@@ -45,20 +45,22 @@ def summarize(records: Sequence[Record]) -> ResultTable:
         ValueError: There are no records.
     """
     by_setting, keys = _by_setting(records)
-    graphs = list(dict.fromkeys(g for record in records for g in record.get("accuracy", {})))
-    timed = any(map(is_timing, records))
+    graphs = list(dict.fromkeys(g for record in records for g in record.accuracy))
+    timed = any(record.is_timing for record in records)
     graphs = graphs or [CLEAN] * (not timed)  # a column for the failures if no run finished
     lines = []
     for setting, runs in by_setting.items():
         line, failed = _line(keys, setting, runs)
-        finished = [run for run in runs if "error" not in run]
+        finished = [run for run in runs if run.error is None]
         for graph in graphs:
-            reached = (run.get("accuracy", {}).get(graph) for run in finished)
+            reached = (run.accuracy.get(graph) for run in finished)
             line[graph] = _cell([accuracy for accuracy in reached if accuracy is not None], failed)
             if any(_warnings(run, graph)[0] for run in runs):
                 line[graph] += " !"
         if timed:
-            line["ms per step"] = _with_failures(_time(filter(is_timing, finished)), failed)
+            line["ms per step"] = _with_failures(
+                _time(run for run in finished if run.is_timing), failed
+            )
         lines.append(line)
     return ResultTable(_title(records), pd.DataFrame(lines), keys, flag_notes(records))
 
@@ -76,7 +78,7 @@ def rank(records: Sequence[Record]) -> ResultTable:
     lines = []
     for setting, runs in by_setting.items():
         line, failed = _line(keys, setting, runs)
-        values = [run["val_accuracy"] for run in runs if run.get("val_accuracy") is not None]
+        values = [run.val_accuracy for run in runs if run.val_accuracy is not None]
         mean, _ = mean_and_std(values)
         lines.append(line | {"validation": _cell(values, failed), "mean": mean})
     table = pd.DataFrame(lines).sort_values("mean", ascending=False, kind="stable")
@@ -93,7 +95,6 @@ def _by_setting(
     If a seed has several runs, the latest finished one counts, or the latest failure if none
     finished.
     """
-    records = [record for record in records if "run" in record]
     if not records:
         raise ValueError("no records to show")
     rows = [_row(record) for record in records]
@@ -102,11 +103,11 @@ def _by_setting(
     keys = differing_keys(rows, ALWAYS_SHOWN) or name_column
     # Several settings may have requested the same run.
     settings = [tuple(row.get(key, "") for key in keys) for row in rows]
-    latest = latest_by_run(records)
+    latest = {record.run: record for record in merged(records)}
     runs: dict[tuple[str, ...], dict[Any, Record]] = {setting: {} for setting in settings}
     asked = zip(settings, records, strict=True)
-    for setting, record in sorted(asked, key=lambda item: "error" not in item[1]):
-        runs[setting][record.get("seed")] = latest[record["run"]]
+    for setting, record in sorted(asked, key=lambda item: item[1].error is None):
+        runs[setting][record.seed] = latest[record.run]
     return {setting: list(by_seed.values()) for setting, by_seed in runs.items()}, keys
 
 
@@ -114,7 +115,7 @@ def _line(
     keys: Sequence[str], setting: Sequence[str], runs: Sequence[Record]
 ) -> tuple[dict[str, Any], int]:
     """Return the first columns of a row, and the number of its failed seeds."""
-    failed = sum("error" in run for run in runs)
+    failed = sum(run.error is not None for run in runs)
     return dict(zip(keys, setting, strict=True)) | {"seeds": len(runs) - failed}, failed
 
 
@@ -123,8 +124,8 @@ def _warnings(record: Record, graph: str) -> tuple[list[str], list[str]]:
 
     All warnings of an attack that estimates the worst case are doubts.
     """
-    lines = record.get("warnings", {}).get(graph, [])
-    codes = record.get("flags", {}).get(graph, lines)
+    lines = record.warnings.get(graph, [])
+    codes = record.flags.get(graph, lines)
     doubts, weak = list[str](), list[str]()
     for code, line in zip(codes, lines, strict=False):
         claims = graph in ENSEMBLES or graph == "victim" or code in OF_THE_NUMBER
@@ -134,32 +135,31 @@ def _warnings(record: Record, graph: str) -> tuple[list[str], list[str]]:
 
 def flag_notes(records: Sequence[Record]) -> list[str]:
     """Return a line per doubt about a number, and one line on attacks that may be weak."""
-    names = [model_name(record) if "model" in record else "" for record in records]
+    names = [record.model_name for record in records]
     prefixes = [f"{name}, " if name and len(set(names)) > 1 else "" for name in names]
     notes, weak = list[str](), dict[str, tuple[str, dict[str, None]]]()
     for name, record in zip(prefixes, records, strict=True):
-        for graph in record.get("warnings", {}):
+        for graph in record.warnings:
             doubts, others = _warnings(record, graph)
-            notes += [f"! {name}{graph}, seed {record['seed']}: {line}" for line in doubts]
+            notes += [f"! {name}{graph}, seed {record.seed}: {line}" for line in doubts]
             for line in others:
                 # Warnings that only differ in their numbers are merged.
                 weak.setdefault(NUMBER.sub("", line), (line, {}))[1][graph] = None
     if weak:
         text = "; ".join(f"{', '.join(graphs)}: {line}" for line, graphs in weak.values())
-        transferred = any(record.get("threat") == "black_box" for record in records)
+        transferred = any(record.threat == "black_box" for record in records)
         advice = " threat=white_box attack=auto attacks the model itself." if transferred else ""
         notes.append(f"May be weak: {text}.{advice}")
     return list(dict.fromkeys(notes))
 
 
 def _row(record: Record) -> dict[str, str]:
-    # A flow or solver that the model does not read is `None` in its record, options included.
     swept = {
         key: value
-        for key, value in record.get("overrides", {}).items()
-        if key != "seed" and record.get(key.partition(".")[0], value) is not None
+        for key, value in record.overrides.items()
+        if key != "seed" and record.reads(key.partition(".")[0])
     }
-    named = {key: record[key] for key in ALWAYS_SHOWN if record.get(key) is not None}
+    named = {key: value for key in ALWAYS_SHOWN if (value := getattr(record, key)) is not None}
     return {key: str(value) for key, value in (swept | named).items()}
 
 
@@ -170,7 +170,7 @@ def _cell(values: Sequence[float], failed: int) -> str:
 
 def _time(records: Iterable[Record]) -> str:
     """Format the median with the quartiles in brackets; means over several seeds."""
-    times = [(r["seconds"]["diffusion"], r["timing"]["q1"], r["timing"]["q3"]) for r in records]
+    times = [(r.seconds["diffusion"], r.timing["q1"], r.timing["q3"]) for r in records]
     return "{:.3g} ({:.3g}–{:.3g})".format(*1e3 * pd.DataFrame(times).mean()) if times else ""
 
 
@@ -181,22 +181,22 @@ def _with_failures(text: str, failed: int) -> str:
 
 
 def _common(records: Sequence[Record], key: str) -> str:
-    return listed(record.get(key) for record in records)
+    return listed(getattr(record, key) for record in records)
 
 
 def _title(records: Sequence[Record]) -> str:
     common = partial(_common, records)
     parts = [f"{common('dataset')}, {common('difficulty')} test nodes: accuracy in %"]
-    if all(map(is_timing, records)):
-        timings = [r["timing"] for r in records if "timing" in r]
+    if all(record.is_timing for record in records):
+        timings = [record.timing for record in records if record.timing]
         devices = listed(timing["device"] for timing in timings)
         kinds = " or ".join(dict.fromkeys(timing["step"] for timing in timings)) or "step"
         parts = [f"{common('dataset')}: time of one {kinds}, median and quartiles"]
         parts += [devices] if devices else []
     parts += describe_cuts(records)
-    attacked = [r for r in records if len(r.get("accuracy", {})) > 1]
+    attacked = [r for r in records if len(r.accuracy) > 1]
     if attacked:
-        surrogates = listed(name for r in records for name in r.get("surrogates", []))
+        surrogates = listed(name for r in records for name in r.surrogates)
         threat = f"{common('threat')} ({surrogates})" if surrogates else common("threat")
         poisoned = {poisons(record) for record in attacked}
         words = {False: "evasion, not retrained", True: "retrained on each attacked graph"}

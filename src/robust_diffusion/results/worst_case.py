@@ -13,7 +13,7 @@ import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import settings_of
-from robust_diffusion.records.records import CLEAN, Record, is_tested, model_name
+from robust_diffusion.records.records import CLEAN, Record
 from robust_diffusion.results.captions import describe_cuts, describe_limits, differing_keys, ranges
 from robust_diffusion.results.evidence import ENSEMBLES, SEEN, THOROUGH, knows_model, poisons
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
@@ -56,23 +56,23 @@ def recorded_on(
         experiments: Experiments that requested the models; `None` for all models that `auto`
             attacked with knowledge of the model.
     """
-    finished = {run["run"]: run for asked in runs.values() for run in asked if is_tested(run)}
-    thorough = {name: bool(ENSEMBLES & run["accuracy"].keys()) for name, run in finished.items()}
+    finished = {run.run: run for asked in runs.values() for run in asked if run.is_tested}
+    thorough = {name: bool(ENSEMBLES & run.accuracy.keys()) for name, run in finished.items()}
     attacked = {
         name: _attacked(run) for name, run in finished.items() if knows_model(run) or thorough[name]
     }
     wanted = {
-        attacked.get(run["run"]) or _attacked(run)
+        attacked.get(run.run) or _attacked(run)
         for name in (runs if experiments is None else experiments)
         for run in runs.get(name, ())
-        if run["run"] in finished and (experiments or (thorough[run["run"]] and knows_model(run)))
+        if run.run in finished and (experiments or (thorough[run.run] and knows_model(run)))
     }
     return [finished[run] for run, model in attacked.items() if model in wanted]
 
 
 def _attacked(record: Record) -> tuple[Any, ...]:
     budget = record.budget
-    model = record["dataset"], record["fidelity"], model_name(record)
+    model = record.dataset, record.fidelity, record.model_name
     return (*model, budget, settings_of(record, CLEAN))
 
 
@@ -137,7 +137,7 @@ def _tried(rows: Sequence[Any]) -> dict[str, Any]:
     at_worst = [row for row in attacked if row.accuracy == worst]
     transferred = [row for row in attacked if row.transfer >= 0]
     # `named_by_settings` may have renamed it.
-    control = model_name(rows[0].record) == CONTROL
+    control = rows[0].record.model_name == CONTROL
     reached = [(int(row.version) if row.attack in ENSEMBLES else 0, row.by) for row in at_worst]
     worst_version = 0 if control else max((found for found, _ in reached), default=0)
     by = min((name for found, name in reached if found >= worst_version), default="")
