@@ -7,7 +7,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -304,6 +306,25 @@ def test_a_run_that_breaks_off_after_each_part_ends_at_the_same_graph(
     assert same(resumed, uninterrupted)
     assert list(resumed.part_accuracy.items()) == list(uninterrupted.part_accuracy.items())
     assert resumed.part == uninterrupted.part
+
+
+@pytest.mark.parametrize(("gain", "rounds"), [(1 / 268, 16), (1 / 2000, 3), (0, 3)])
+def test_gains_of_less_than_one_target_in_a_thousand_end_the_attack(
+    gain: float, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, judge = SimpleNamespace(right=lambda _: 1), SimpleNamespace(clean_logits=None)
+    parts: Any = SimpleNamespace(budget=INJECTED, task=task, judge=judge, forms={}, lowest=0.9)
+
+    def gains(*_: Any) -> list[None]:
+        parts.lowest -= gain
+        return [None]
+
+    continued = Mock(side_effect=gains)
+    monkeypatch.setattr(auto, "_starts", lambda _: [])
+    monkeypatch.setattr(auto, "_best", lambda *_: [])
+    monkeypatch.setattr(auto, "_continued", continued)
+    AutoInjection().run_parts(parts)
+    assert continued.call_count == len(AUTO.rungs) + rounds
 
 
 def test_most_passes_are_expected_of_a_cover_and_ascents_together() -> None:

@@ -114,7 +114,7 @@ class AutoInjection(Ensemble):
         for _ in range(AUTO.most_rounds if self.num_steps else 0):
             before = parts.lowest
             tracks = _continued(parts, _best(tracks, len(tracks)))
-            idle = 0 if parts.lowest < before else idle + 1
+            idle = 0 if before - parts.lowest > AUTO.least_gain else idle + 1
             if not tracks or idle == (1 if parts.lowest < AUTO.enough else AUTO.idle_rounds):
                 break
 
