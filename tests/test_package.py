@@ -235,13 +235,14 @@ SLOW = [pytest.param(code, marks=pytest.mark.slow) for code in (EVALUATING, FRON
 @pytest.mark.parametrize("code", [LIGHT, *SLOW])
 def test_what_takes_seconds_is_imported_when_it_is_needed(code: str, tmp_path: Path) -> None:
     outcome = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-W", "default", "-c", code],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
     )
     assert outcome.returncode == 0, outcome.stderr
+    assert "torch.jit" not in outcome.stderr
 
 
 @pytest.mark.parametrize(

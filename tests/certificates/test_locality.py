@@ -111,6 +111,9 @@ def pooled(lin: nn.Module, x: Tensor, _: Tensor) -> Tensor:
 
 
 DEAD_ZONES: dict[str, Term] = {
+    "maximum": above(lambda cos: cos.max()),
+    "sum of exponentials": above(lambda cos: (100 * cos).logsumexp(0), 98),
+    "deviation": above(lambda cos: cos.std(), 1),
     "maximum without gradient": above(lambda cos: cos.detach().max()),
     "count": above(lambda cos: (cos > 0.98).sum(), 5),
     "branch": times(lambda x: -1 if cosines(x).max() > 0.98 else 1),

@@ -20,13 +20,14 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 from torch_geometric.nn import models
 
-from robust_diffusion import Budget, RobustnessReport, evaluate, fit, run_experiment
+from robust_diffusion import Budget, RobustnessReport, certify, evaluate, fit, run_experiment
 from robust_diffusion.attacks import GivenGraph, MetaGRBCD
 from robust_diffusion.certificates.report import read_certificates
 from robust_diffusion.errors import ConfigError, RobustDiffusionError, TrainingError
 from robust_diffusion.evaluation import right_by_edges
 from robust_diffusion.models import GCN
 from robust_diffusion.operators import Graph
+from robust_diffusion.results.frame import frame
 from robust_diffusion.system.artifact import Artifact, write_artifact
 from robust_diffusion.system.boundary import describe, expected_cause
 from tests.conftest import TINY_CLEAN, TINY_DATA
@@ -95,6 +96,7 @@ def edges(*rows: list[int]) -> Any:
     return partial(Graph.from_edge_index, torch.tensor(rows), num_nodes=3)
 
 
+WRONG: Any = 3
 CURVE = pd.DataFrame({"edges": pd.array([0, 1], dtype="Int64"), "max_edges": 2})
 
 CALLS: dict[str, tuple[Callable[[], Any], str]] = {
@@ -110,6 +112,15 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "none later": (lambda: attacked(model=NoneLater()), "model: NoneLater .* NoneType"),
     "flow": (lambda: run_experiment(["flow=heta"]), "flow=heta: unknown; use one of .*heat"),
     "sweep": (lambda: run_experiment(["seed=0,1"]), "seed=0,1: expected one value"),
+    "records": (lambda: frame(WRONG), "records: expected a list, got 3"),
+    "store": (
+        lambda: evaluate(MODEL, drawn_data(), attacks="random", budget=BUDGET, store=WRONG),
+        "store=3: must be text or a path or null",
+    ),
+    "certificate": (
+        lambda: certify(MODEL, drawn_data(), certificate=WRONG),
+        "certificate=3: expected one of sparse",
+    ),
     "larger graph": (larger_graph, "adj.npz: expected the 120 nodes .* got 150"),
     "smaller graph": (smaller_graph, "graph-small.safetensors: expected .* got 50 x 8"),
     "full disk": (full_disk, "directory .*kept/best.ckpt: cannot be written"),
