@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from robust_diffusion.attacks import (
 )
 from robust_diffusion.attacks.base import GivenUp
 from robust_diffusion.evaluation import flags
-from robust_diffusion.evaluation.flag_codes import CODES
+from robust_diffusion.evaluation.flag_codes import DECLARED
 from robust_diffusion.flows import Dragon, Frond, Grand, Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import MLP, GNNGuard, GraphPDE
@@ -161,6 +162,18 @@ def test_parts_given_up_that_could_have_an_effect(
     assert codes(found) == ["parts_given_up"] * raised
 
 
+def test_flags_are_the_rows_of_their_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "flags.md").read_text(encoding="utf-8")
+    number, attack = page.split("## The attack may be weak")
+    for kind, text in (("number", number), ("attack", attack)):
+        rows = [
+            f"| `{code}` | {flag.meaning} | {flag.remedy} |"
+            for code, flag in DECLARED.items()
+            if flag.kind == kind
+        ]
+        assert [line for line in text.splitlines() if line.startswith("| `")] == rows
+
+
 def part_flags(parts: list[float]) -> Iterable[flags.Flag]:
     return flags.part_flags({str(i): of for i, of in enumerate(parts)}, 0.9)
 
@@ -210,7 +223,7 @@ TEN = torch.tensor([0] * 10 + [1] * 5 + [2] * 5)
 )
 def test_a_flag_rises_and_stays_down(function: Any, raised: Any, calm: Any) -> None:
     (code,) = codes(function(*raised))
-    assert code in CODES
+    assert code in DECLARED
     assert codes(function(*calm)) == []
 
 

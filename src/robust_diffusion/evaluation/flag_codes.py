@@ -1,41 +1,164 @@
-"""Codes of flags, shared by the code that raises them and the code that reads records."""
+"""Declarations of all flags, shared by the code that raises them and the code that reads records.
 
-from typing import Literal, get_args
+A flag is one entry of `DECLARED`, a check in `evaluation.flags.CHECKS`, and a row in docs/flags.md.
+"""
 
-Code = Literal[
-    "no_effect",
-    "weaker_than_chance",
-    "weaker_than_transfer",
-    "zero_gradient",
-    "gradient_not_finite",
-    "loss_without_errors",
-    "stochastic",
-    "solvers_disagree",
-    "budget_unspent",
-    "budget_overspent",
-    "budget_allows_nothing",
-    "parts_given_up",
-    "no_edge_gradient",
-    "rough_edge_gradient",
-    "not_converged",
-    "part_above_clean",
-    "one_class",
-    "probabilities",
-    "degree_leak",
-    "logits_not_finite",
-    "diverged",
-]
-CODES: tuple[Code, ...] = get_args(Code)
+from dataclasses import dataclass
+from typing import Literal
 
-OF_THE_NUMBER: frozenset[Code] = frozenset(
-    [
-        *("stochastic", "solvers_disagree", "budget_overspent", "degree_leak"),
-        *("logits_not_finite", "diverged"),
-    ]
-)
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """What a flag means, and where it applies."""
+
+    kind: Literal["number", "attack"]  # whether the accuracy is in doubt, or the attack may be weak
+    meaning: str  # for docs/flags.md
+    remedy: str  # for docs/flags.md
+    of_graph: bool = False  # counted on the graph, whichever model the attack was crafted on
+    of_class: bool = False  # depends on the class of the attack
+    of_predictions: bool = False  # measured on the predictions of the tested model
+    of_blind: bool = False  # also raised if no injection can have an effect on the model
+    compared: bool = True  # whether `audit` compares it with that of a saved report
+
+
+DECLARED: dict[str, Declaration] = {
+    "stochastic": Declaration(
+        kind="number",
+        meaning="two forward passes of the model differ",
+        remedy="make the model deterministic in eval mode",
+    ),
+    "solvers_disagree": Declaration(
+        kind="number",
+        meaning="the same weights under RK4 with four times the steps (under the fractional "
+        "predictor for `frond` and `dragon`), or for an adaptive solver at a hundredth of its "
+        "tolerances, differ by more than a point",
+        remedy="take more steps, or lower the tolerances",
+    ),
+    "diverged": Declaration(
+        kind="number",
+        meaning="an equal step of the solver is more than 20 times as long as the longest stable "
+        "one; measured in runs, not by `evaluate`",
+        remedy="raise `solver.num_steps`, or lower `flow.t_end`",
+    ),
+    "logits_not_finite": Declaration(
+        kind="number",
+        meaning="the model's logits are not finite",
+        remedy="train the model again, with a lower learning rate",
+    ),
+    "budget_overspent": Declaration(
+        kind="number",
+        meaning="the auditor found a broken limit",
+        remedy="mend the attack",
+        of_graph=True,
+        of_blind=True,
+        compared=False,  # `audit` prints the violations themselves
+    ),
+    "degree_leak": Declaration(
+        kind="number",
+        meaning="degrees of test edges leak into training (`fidelity.degree_leak=true`); derived "
+        "by tables from a run's settings, not by `evaluate`",
+        remedy="train with `fidelity.degree_leak=false`",
+    ),
+    "no_effect": Declaration(
+        kind="attack",
+        meaning="no prediction changes, although the model depends on its neighbours",
+        remedy="run `auto`, or raise the budget",
+        of_class=True,
+    ),
+    "zero_gradient": Declaration(
+        kind="attack",
+        meaning="the gradient is zero at over half of the injected nodes that have an edge",
+        remedy="declare an adaptive form of the model",
+        of_class=True,
+    ),
+    "gradient_not_finite": Declaration(
+        kind="attack",
+        meaning="the gradient is not finite at some injected node",
+        remedy="give the model a finite gradient where it has none",
+        of_class=True,
+    ),
+    "no_edge_gradient": Declaration(
+        kind="attack",
+        meaning="the model takes neither edge weights nor a mask on the messages of PyG's layers, "
+        "so edges move by measured gains alone; not raised if `auto` runs [covers]"
+        "(auto.md#few-edges) alone",
+        remedy="let the model take `edge_weight`",
+        of_class=True,
+    ),
+    "rough_edge_gradient": Declaration(
+        kind="attack",
+        meaning="edges of weight 0 change the logits, as in attention without edge weights; the "
+        "gradient of absent edges is a guess",
+        remedy="let edges of weight 0 change nothing",
+        of_class=True,
+    ),
+    "loss_without_errors": Declaration(
+        kind="attack",
+        meaning="the loss rises by more than 1 nat, but accuracy falls by at most one point",
+        remedy="run an attack with a margin loss, such as `auto`",
+    ),
+    "weaker_than_chance": Declaration(
+        kind="attack",
+        meaning="random injection or random flips do more harm; `evaluate` reports their graph for "
+        "an ensemble such as `auto`",
+        remedy="give the attack more steps",
+        of_blind=True,
+    ),
+    "weaker_than_transfer": Declaration(
+        kind="attack",
+        meaning="an attack crafted on another model does more harm",
+        remedy="give the attack more steps, or attack the adaptive form",
+    ),
+    "budget_unspent": Declaration(
+        kind="attack",
+        meaning="an injection leaves part of the budget unused; not raised for `auto`, which also "
+        "tries smaller budgets",
+        remedy="read what was spent, and compare at that budget",
+        of_graph=True,
+        of_class=True,
+        of_blind=True,
+    ),
+    "budget_allows_nothing": Declaration(
+        kind="attack",
+        meaning="every limit of the budget that the attack uses rounds to nothing, such as 0.2 of "
+        "3 edges",
+        remedy="raise the budget, or attack more targets",
+        of_graph=True,
+        of_class=True,
+    ),
+    "not_converged": Declaration(
+        kind="attack",
+        meaning="the three best parts of an ensemble differ by more than five points, or its "
+        "accuracy falls by more than two points in the last third of the forward passes",
+        remedy="give the attack more steps",
+    ),
+    "parts_given_up": Declaration(
+        kind="attack",
+        meaning="an ensemble skipped some parts because the model has no gradient for them, or "
+        "none that is finite",
+        remedy="let the model take `edge_weight`, or declare an adaptive form",
+        compared=False,  # older reports lack the reasons
+    ),
+    "part_above_clean": Declaration(
+        kind="attack",
+        meaning="a part of an ensemble raises accuracy by more than one point",
+        remedy="read the accuracy of each part",
+    ),
+    "one_class": Declaration(
+        kind="attack",
+        meaning="over nine tenths of the predictions, or of the targets still correctly classified "
+        "if they are ten or more, are of one class",
+        remedy="run `auto`, which attacks every class",
+        of_predictions=True,
+    ),
+    "probabilities": Declaration(
+        kind="attack",
+        meaning="the model returns probabilities, which are attacked through their logarithm",
+        remedy="return logits",
+    ),
+}
+"""Declaration of each flag, by its code."""
+
+
+OF_THE_NUMBER = frozenset(code for code, flag in DECLARED.items() if flag.kind == "number")
 """Flags that put the accuracy itself in doubt; the others mean that an attack may be too weak."""
-
-OF_THE_GRAPH: frozenset[Code] = frozenset(
-    ["budget_unspent", "budget_overspent", "budget_allows_nothing"]
-)
-"""Flags counted on the attacked graph, whichever model the attack was crafted on."""

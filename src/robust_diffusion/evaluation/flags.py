@@ -1,8 +1,8 @@
 """Flags: reasons not to read an accuracy as a bound.
 
-An attack may fail because the model is robust, or because the attack was misled. `flag_codes.Code`
-lists all flags. A check is a function of a victim, a task and the result of an attack on it that
-yields flags; `CHECKS` lists them.
+An attack may fail because the model is robust, or because the attack was misled. A check is a
+function of a victim, a task and the result of an attack on it that yields flags; `CHECKS` lists
+them, and `flag_codes.DECLARED` all flags.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,8 +31,9 @@ from robust_diffusion.attacks.audit import audit
 from robust_diffusion.attacks.base import Kind
 from robust_diffusion.attacks.modification.base import edges_at
 from robust_diffusion.attacks.task import accuracy
+from robust_diffusion.checks import check_choice
 from robust_diffusion.errors import TrainingError
-from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER, Code
+from robust_diffusion.evaluation.flag_codes import DECLARED, OF_THE_NUMBER
 from robust_diffusion.models.victim import FINER, Victim, sorted_by
 from robust_diffusion.system.tensor_hashes import tensor_hash
 
@@ -85,8 +86,12 @@ def graph_hash(graph: Data, targets: Int[Tensor, " t"]) -> str:
 class Flag:
     """One reason not to read an accuracy under attack as a bound."""
 
-    code: Code  # for programs
+    code: str  # for programs: a key of `flag_codes.DECLARED`
     detail: str  # for readers: one line with the figures
+
+    def __post_init__(self) -> None:
+        """Raise a `ConfigError` if the code is of no flag."""
+        check_choice("flag", self.code, DECLARED)
 
     def __str__(self) -> str:
         """Return the line for readers."""
@@ -435,9 +440,6 @@ CHECKS: Sequence[Check] = (
 )
 """Checks of one attack, in the order in which reports and records list their flags."""
 
-OF_ANY_ATTACK: frozenset[Check] = frozenset([budget_overspent, weaker_than_chance, _unspent])
-"""Checks that also apply to an attack that can have no effect on the model."""
-
 
 def attack_flags(victim: Victim, task: Task, result: AttackResult) -> list[Flag]:
     """Return the flags of an attack that exceeded its budget, or may be weaker than the worst case.
@@ -450,9 +452,11 @@ def attack_flags(victim: Victim, task: Task, result: AttackResult) -> list[Flag]
         flags = [flag for check in checks for flag in check(victim, task, result)]
         return of_the_row(flags, result.accuracy)
     blind = cache(lambda: is_blind(victim, task, result.graph))
-    flags = []
     with victim:
-        for check in CHECKS:
-            raised = list(check(victim, task, result))
-            flags += [] if raised and check not in OF_ANY_ATTACK and blind() else raised
+        flags = [
+            flag
+            for check in CHECKS
+            for flag in check(victim, task, result)
+            if DECLARED[flag.code].of_blind or not blind()
+        ]
     return of_the_row(flags, result.accuracy)

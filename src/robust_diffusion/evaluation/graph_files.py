@@ -20,7 +20,7 @@ from robust_diffusion.data.validate import check_edge_index
 from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation.flags import CONTROLS
 
-FLIPS = re.compile(r"([^/]+)/perturbations/evasion/([^/]+)/split_(\d+)/(.+)")
+FLIPPED = re.compile(r"([^/]+)/perturbations/evasion/([^/]+)/split_(\d+)/(.+)")
 SPLIT = re.compile(r"(?P<name>[^/]+)/splits/(?P<split>\d+)/test")
 """Keys in the file of arXiv:2301.13694: a list of flips by graph, model, split and budget, and the
 test nodes of a split."""
@@ -83,7 +83,7 @@ def _flipped(path: Path, task: Task) -> Iterator[KnownGraph]:
     arrays, (x, edge_index) = read_npz(path), clean_graph(task.graph)
     place = _place(arrays, task, path)
     keys = [
-        match for key in arrays if (match := FLIPS.fullmatch(key)) and match.group(1, 3) == place
+        match for key in arrays if (match := FLIPPED.fullmatch(key)) and match.group(1, 3) == place
     ]
     for key in sorted(keys, key=lambda match: (match[2], len(arrays[match[0]]))):
         flips = arrays[key[0]].T

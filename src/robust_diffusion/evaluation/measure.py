@@ -19,7 +19,7 @@ from robust_diffusion.attacks.ensemble import Ensemble
 from robust_diffusion.attacks.modification.base import edges_at
 from robust_diffusion.attacks.task import Knowledge
 from robust_diffusion.errors import AttackError
-from robust_diffusion.evaluation.flag_codes import OF_THE_GRAPH
+from robust_diffusion.evaluation.flag_codes import DECLARED
 from robust_diffusion.evaluation.flags import (
     AttackResult,
     Flag,
@@ -431,7 +431,7 @@ def evaluate_on(
         raised = [] if retrained else list(_outdone(result, results, accuracy))
         if result.surrogate and not result.victim.has_weights_of(victim):
             # Flags that were measured on a surrogate do not apply to the tested model.
-            crafted = [flag for flag in crafted if flag.code in OF_THE_GRAPH]
+            crafted = [flag for flag in crafted if DECLARED[flag.code].of_graph]
             if not retrained:
                 classes = before.argmax(1), logits.argmax(1), task.labels
                 raised += of_the_row(one_class(*classes), accuracy[result.name])

@@ -10,26 +10,11 @@ from robust_diffusion.attacks import Attack
 from robust_diffusion.attacks.named import build_attack
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.evaluate_model import PROBABILITIES, probed
-from robust_diffusion.evaluation.flag_codes import OF_THE_GRAPH
+from robust_diffusion.evaluation.flag_codes import DECLARED
 from robust_diffusion.evaluation.flags import CONTROLS, AttackResult, Flag, control_of
 from robust_diffusion.evaluation.measure import assess, evaluate_on, victim_flags
 from robust_diffusion.evaluation.report import AttackReport, RobustnessReport
 from robust_diffusion.evaluation.threat import threat_model
-
-_UNSAVED = frozenset(["budget_overspent", "parts_given_up"])
-"""Flags that are not compared: violations are printed anyway, and older reports lack reasons."""
-
-_OF_THE_ATTACK = frozenset(
-    [
-        *("no_edge_gradient", "rough_edge_gradient", "zero_gradient", "gradient_not_finite"),
-        *("budget_unspent", "budget_allows_nothing", "no_effect"),
-    ]
-)
-"""Flags that depend on the class of an attack, which the name of a user's does not reveal."""
-
-
-_OF_TRANSFERS = OF_THE_GRAPH | {"one_class"}
-"""Flags of transferred graphs that are measured on the tested model."""
 
 
 def measured_again(report: RobustnessReport, model: nn.Module) -> tuple[pd.DataFrame, list[str]]:
@@ -53,7 +38,7 @@ def measured_again(report: RobustnessReport, model: nn.Module) -> tuple[pd.DataF
             of_row = seen, task, attack, report.budget, row.graph, row.effort
             result = assess(*of_row, control=control)
             if row.made_on:  # flags of an attack on a surrogate belong to that
-                own_flags = [flag for flag in result.flags if flag.code in _OF_TRANSFERS]
+                own_flags = [flag for flag in result.flags if _is_of_transfers(flag)]
                 result = replace(result, flags=own_flags, surrogate=row.made_on)
             results.append(replace(result, name=row.name, row=row.name))
         own = [Flag("probabilities", PROBABILITIES)] * victim.traits.probabilities
@@ -64,12 +49,27 @@ def measured_again(report: RobustnessReport, model: nn.Module) -> tuple[pd.DataF
     wrong = []
     flags = {"victim": report.flags} | {row.name: row.flags for row in report.attacks}
     for name, signs in flags.items():
-        found, told = ({flag.code for flag in f} for f in (measured.flags.get(name, ()), signs))
-        unread = _UNSAVED if name in known | {"victim"} else _UNSAVED | _OF_THE_ATTACK
+        # The name of a custom attack does not reveal its class.
+        knows_class = name in known | {"victim"}
+        found, told = (
+            {flag.code for flag in of if _is_compared(flag, knows_class=knows_class)}
+            for of in (measured.flags.get(name, ()), signs)
+        )
         for difference, codes in (("dropped", found - told), ("added", told - found)):
-            if codes := codes - unread:
+            if codes:
                 wrong.append(f"{name}: flags, {difference}: {', '.join(sorted(codes))}")
     return frame.rename_axis("graph").reset_index(), wrong
+
+
+def _is_compared(flag: Flag, *, knows_class: bool) -> bool:
+    declared = DECLARED[flag.code]
+    return declared.compared and (knows_class or not declared.of_class)
+
+
+def _is_of_transfers(flag: Flag) -> bool:
+    """Return whether a flag of a transferred graph is measured on the tested model."""
+    declared = DECLARED[flag.code]
+    return declared.of_graph or declared.of_predictions
 
 
 def _attack_of(row: AttackReport, report: RobustnessReport) -> tuple[Attack, bool]:
