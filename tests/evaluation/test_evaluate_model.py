@@ -1,4 +1,5 @@
 import copy
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -14,10 +15,19 @@ from torch_geometric.data import Data
 from torch_geometric.nn import models as pyg
 
 from robust_diffusion import Attack, Budget, RobustnessReport, attack, evaluate, models
-from robust_diffusion.attacks import PGD, TDGIA, AutoInjection, PerturbedGraph, RandomFlip, Task
+from robust_diffusion.attacks import (
+    PGD,
+    TDGIA,
+    AutoInjection,
+    PerturbedGraph,
+    RandomFlip,
+    RandomInjection,
+    Task,
+)
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
 from robust_diffusion.evaluation import WhiteBox
+from robust_diffusion.evaluation.saved_graphs import measured_again
 from robust_diffusion.models.victim import Victim, sorted_by
 from robust_diffusion.system.artifact import read_artifact
 from robust_diffusion.system.tensor_hashes import state_hash
@@ -238,6 +248,31 @@ def test_several_attack_seeds_give_a_mean_and_an_interval(gcn: nn.Module, tmp_pa
     assert all(shown in text for text in (repr(several), str(several), several.to_markdown()))
     loaded = RobustnessReport.load(several.save(tmp_path / "report"))
     assert str(loaded) == str(several)
+
+
+class Fading(RandomInjection):
+    """Attacks with the first seed alone."""
+
+    name = "fading"
+
+    def __call__(
+        self, victim: Victim, task: Task, budget: Budget, generator: torch.Generator
+    ) -> PerturbedGraph:
+        if generator.initial_seed():
+            return Idle()(victim, task)
+        return super().__call__(victim, task, budget, generator)
+
+
+def test_evaluate_flags_of_every_seed(gcn: nn.Module, tmp_path: Path) -> None:
+    flags = partial(evaluate, gcn, DATA, attacks=Fading(), budget=BUDGET)
+    alone = [[flag.code for flag in flags(seed=seed)["fading"].flags] for seed in range(3)]
+    several = flags(seeds=3)
+    found = [flag.code for flag in several["fading"].flags]
+    assert "no_effect" in found
+    assert "no_effect" not in alone[0]
+    assert set(found) == {*itertools.chain(*alone)}
+    loaded = RobustnessReport.load(several.save(tmp_path))
+    assert measured_again(loaded, gcn)[1] == []
 
 
 def test_a_weaker_white_box_is_flagged(gcn: nn.Module) -> None:

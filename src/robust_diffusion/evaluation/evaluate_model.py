@@ -149,10 +149,15 @@ def evaluate(
 
 
 def _by_seed(reports: Sequence[RobustnessReport]) -> RobustnessReport:
-    """Return the first report, with the accuracy of each attack on every seed."""
-    first = reports[0]
-    accuracies = {row.name: [report[row.name].accuracy for report in reports] for row in first}
-    return replace(first, attacks=[replace(row, by_seed=accuracies[row.name]) for row in first])
+    """Return the first report, with the accuracy of each attack on every seed, and all flags."""
+
+    def merged(row: AttackReport) -> AttackReport:
+        rows = [report[row.name] for report in reports]
+        flags = dict.fromkeys(flag for of_seed in rows for flag in of_seed.flags)
+        return replace(row, by_seed=[of_seed.accuracy for of_seed in rows], flags=[*flags])
+
+    flags = dict.fromkeys(flag for report in reports for flag in report.flags)
+    return replace(reports[0], attacks=[merged(row) for row in reports[0]], flags=[*flags])
 
 
 def _report(

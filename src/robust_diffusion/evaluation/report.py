@@ -63,8 +63,8 @@ class AttackReport:
         accuracy: Accuracy of the evaluated model at the target nodes, in 0..1.
         is_control: Whether this is the random control, which every attack has to beat.
         made_on: Surrogate that the attack was crafted on; "" for the model itself.
-        flags: Reasons not to read the accuracy as a bound, including those of the model; see
-            `evaluation.flags`.
+        flags: Reasons not to read the accuracy as a bound, for any attack seed, including those of
+            the model; see `evaluation.flags`.
         spent: Budget used.
         effort: Cost of the original computation: `forwards` of the attacked model, `seconds` of
             wall time, and a `trace` of both with the accuracy in 0..1 at each new lowest.
@@ -554,7 +554,7 @@ def _new_axes() -> "Axes":
 
 
 def _codes(flags: Sequence[Flag]) -> str:
-    return ", ".join(flag.code for flag in flags)
+    return ", ".join(dict.fromkeys(flag.code for flag in flags))
 
 
 def graph_file(attack: str) -> str:
