@@ -199,7 +199,7 @@ def test_local_models_of_the_package_are_admitted(
         assert locality.decided or option(case) == "soft_median"
         assert locality.gradient == (None if locality.decided else 0)
         assert locality.change is not None
-        assert locality.change < 1e-13
+        assert locality.change < 1e-14
 
 
 def raises(lin: nn.Module, x: Tensor, _: Tensor) -> Tensor:
