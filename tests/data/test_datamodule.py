@@ -5,15 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import degree, subgraph
 
 from robust_diffusion.data import Clusters, GraphDataModule
 from robust_diffusion.data.batching import _adjacency, metis_parts
-from robust_diffusion.data.normalize import FeatureScale, feature_scale
+from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.data.split import degree_split, split_hash
 from robust_diffusion.errors import ConfigError, DataError
@@ -188,10 +186,7 @@ def test_equals_the_formula_in_float64_and_leaves_its_input(dtype: torch.dtype) 
     np.testing.assert_allclose(result.numpy(), expected, rtol=torch.finfo(dtype).eps * 2, atol=0)
     assert scale.mean == pytest.approx(exact.mean(), rel=1e-14)
     assert scale.std == pytest.approx(exact.std(), rel=1e-12)
-    kept = result.clone()
-    scale.denormalize(result)
     assert torch.equal(x, before)
-    assert torch.equal(result, kept)
 
 
 @DTYPES
@@ -208,32 +203,6 @@ def test_the_bits_are_those_of_the_first_release() -> None:
         [1051943489, -1102757813, -1102757813, -1103875492],
         [-1102757813, -1097195532, 1062026372, -1102768903],
     ]
-
-
-scales = st.builds(FeatureScale, mean=st.floats(-100, 100), std=st.floats(1e-3, 1e3))
-
-
-@given(scales, st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=20))
-def test_a_raw_value_comes_back(scale: FeatureScale, deviations: list[float]) -> None:
-    exact = torch.tensor([deviations], dtype=torch.float64) * scale.std + scale.mean
-    for dtype in (torch.float32, torch.float64):
-        x = exact.to(dtype)
-        back = scale.denormalize(scale.normalize(x))
-        assert back.dtype == dtype
-        t = (x.double() - scale.mean) / scale.std
-        eps = torch.finfo(dtype).eps
-        # The 2: rounding happens on the way there and on the way back.
-        bound = 2 * eps * ((1 + t.square()) * scale.std + x.double().abs() + abs(scale.mean))
-        assert ((back.double() - x.double()).abs() <= bound).all()
-
-
-@DTYPES
-@pytest.mark.parametrize("value", [1.0, -2.0, float("inf"), float("nan")])
-def test_what_is_the_image_of_nothing_is_refused(value: float, dtype: torch.dtype) -> None:
-    y = torch.zeros(30, 3, dtype=dtype)
-    y[17, 2] = value
-    with pytest.raises(DataError, match=r"features: .* at node 17, column 2"):
-        FeatureScale(0.0, 1.0).denormalize(y)
 
 
 TESTS = ("test_easy", "test_medium", "test_hard")

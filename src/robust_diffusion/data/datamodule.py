@@ -194,7 +194,7 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
 
     @property
     def feature_scale(self) -> FeatureScale | None:
-        """Normalisation of the features, and the way back; `None` if they are left as they are."""
+        """Normalisation of the features; `None` if they are left as they are."""
         self.setup()
         return self._scale
 

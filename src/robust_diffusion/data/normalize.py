@@ -1,4 +1,4 @@
-"""GRB's feature normalisation and its inverse."""
+"""GRB's feature normalisation."""
 
 import math
 from dataclasses import dataclass
@@ -17,12 +17,7 @@ _VALUES_AT_A_TIME = 2**22
 @validated("feature_scale")
 @dataclass(frozen=True)
 class FeatureScale:
-    """The bijection x -> (2 / pi) arctan((x - mean) / std) onto (-1, 1), and its inverse.
-
-    Both directions are computed in float64 and returned in the type of the argument. A value x that
-    is t standard deviations from the mean is recovered within eps ((1 + t^2) std + |x|), where eps
-    is 1.2e-7 in float32 and 2.2e-16 in float64, since the images of distant values are close
-    together. If t exceeds about 1 / eps, the image is 1, which cannot be inverted.
+    """The map x -> (2 / pi) arctan((x - mean) / std) onto (-1, 1), computed in float64.
 
     Reference: section "Datasets", arXiv:2209.07754; GRB, arXiv:2111.04314.
 
@@ -39,7 +34,8 @@ class FeatureScale:
 
     def normalize(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
         """Map finite raw features to (-1, 1)."""
-        mean, std = self._tensors(x)
+        # Tensors on the device of x, since dividing by a Python number rounds differently.
+        mean, std = x.new_tensor([self.mean, self.std], dtype=torch.float64)
         normalized = torch.empty_like(x)
         for chunk, part in zip(_chunks(x), _chunks(normalized), strict=True):
             # Word counts are mostly 0, and all zeros have the same image.
@@ -47,26 +43,6 @@ class FeatureScale:
             part.fill_(_squash(torch.zeros_like(mean), mean, std))
             part[filled] = _squash(chunk[filled].double(), mean, std).to(x.dtype)
         return normalized
-
-    def denormalize(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
-        """Map features in (-1, 1), such as an attack's, to raw values mean + std tan(pi x / 2)."""
-        outside = ~(x.abs() < 1)
-        if outside.any():
-            row, column = outside.nonzero()[0].tolist()
-            raise DataError(
-                f"features: {x[row, column].item()} at node {row}, column {column} is not inside "
-                "(-1, 1), the image of no raw value; keep feature_limits inside"
-            )
-        mean, std = self._tensors(x)
-        raw = torch.empty_like(x)
-        for chunk, part in zip(_chunks(x), _chunks(raw), strict=True):
-            part.copy_((chunk.double() * (math.pi / 2)).tan_().mul_(std).add_(mean))
-        return raw
-
-    def _tensors(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        # Tensors on the device of x, since dividing by a Python number rounds differently.
-        mean, std = x.new_tensor([self.mean, self.std], dtype=torch.float64)
-        return mean, std
 
 
 def feature_scale(x: Float[Tensor, "n f"]) -> FeatureScale:
