@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -8,29 +7,23 @@ import pytest
 import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
-from torch_geometric.io import read_planetoid_data
-from torch_geometric.utils import coalesce, degree
+from torch_geometric.utils import degree
 
-from robust_diffusion.data import DatasetFolder, GraphDataModule, download
-from robust_diffusion.data.sources import load_custom, load_grb, load_planetoid, load_shchur
-from robust_diffusion.data.sources.benchmarks import PARTS
+from robust_diffusion.data import GraphDataModule, download
+from robust_diffusion.data.sources import load_custom
 from robust_diffusion.data.split import degree_split
 from robust_diffusion.data.validate import NAMES, SPLITS, build_graph
 from robust_diffusion.errors import ConfigError, DataError
 from tests.data.files import (
     EDGES,
-    FILES,
     NUM_NODES,
     Bomb,
     csr_parts,
-    planetoid_parts,
     raw_graph,
     refusal,
-    shchur_arrays,
     splits,
     symmetric,
     write_grb,
-    write_planetoid,
 )
 from tests.pairs import pairs
 
@@ -187,120 +180,6 @@ def test_a_pickled_array_is_refused(tmp_path: Path, key: str) -> None:
     assert not (tmp_path / "mark").exists()
 
 
-SPLIT = [f"index_{name}" for name in SPLITS]
-
-
-def read_grb(root: str | Path, **options: Any) -> Data:
-    files: dict[str, dict[str, Any]] = {f"{file}.npz": {} for file in FILES}
-    return load_grb(DatasetFolder(root, "grb-ring", files), **options)
-
-
-@pytest.mark.parametrize("parts", [SPLITS, SPLITS[:3]])
-@pytest.mark.parametrize("compressed", [True, False])
-def test_a_folder_in_grb_layout_gives_the_graph_and_its_split(
-    tmp_path: Path, compressed: bool, parts: tuple[str, ...]
-) -> None:
-    of_parts = {part: splits()[part] for part in parts}
-    folder = write_grb(tmp_path, compressed=compressed, splits=of_parts)
-    for graph in (read_grb(tmp_path), load_custom(folder)):
-        assert equal(graph, RING, *(f"index_{part}" for part in parts))
-        assert {k for k in graph.to_dict() if k.startswith("index")} == {
-            f"index_{p}" for p in parts
-        }
-    graph = read_grb(str(tmp_path), split_seed=2)
-    assert is_split_by_degree(graph, 2)
-    assert graph.index_train.tolist() != RING.index_train.tolist()
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_a_missing_file_or_array_is_named(tmp_path: Path, file: str) -> None:
-    path = write_grb(tmp_path) / f"{file}.npz"
-    if file != "adj":
-        np.savez(path, arr_0=np.eye(NUM_NODES))
-        key = "index_train" if file == "index" else "data"
-        assert f"{path}: lacks the array {key}" in refusal(read_grb, tmp_path)
-    path.unlink()
-    assert f"{path}: not found" in refusal(read_grb, tmp_path)
-
-
-def read_planetoid(folder: Path, name: str = "pubmed", **options: Any) -> Data:
-    files: dict[str, dict[str, Any]] = {f"ind.{name}.{part}": {} for part in PARTS}
-    return load_planetoid(DatasetFolder(folder, ".", files), name, **options)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize(
-    ("name", "gap"), [("pubmed", ()), ("cora", ()), ("citeseer", ()), ("citeseer", (563, 564, 571))]
-)
-def test_reads_the_graph_that_pyg_reads_and_splits_it_by_degree(
-    tmp_path: Path, name: str, gap: tuple[int, ...], caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("WARNING")
-    # PyG takes 500 nodes for validation, so it needs as many.
-    write_planetoid(tmp_path, name, **planetoid_parts(known=560, gap=gap))
-    graph = read_planetoid(tmp_path, name, split_seed=3)
-    expected = read_planetoid_data(str(tmp_path), name)
-    assert torch.equal(graph.x, expected.x)
-    assert torch.equal(graph.y, expected.y)
-    assert torch.equal(graph.edge_index, coalesce(expected.edge_index))
-    assert graph.num_nodes == 580 + len(gap)
-    assert not graph.x[list(gap)].any()
-    assert is_split_by_degree(graph, 3)
-    assert not caplog.records  # edges listed twice, and self-loops: that is how these files are
-
-
-@pytest.mark.parametrize(
-    ("part", "content"),
-    list(zip(PARTS, cycle([None, b"<html>404</html>", b"\x80\x02cos\nsystem\n."]))),
-)
-def test_a_missing_or_wrong_file_is_named(tmp_path: Path, part: str, content: bytes | None) -> None:
-    path = write_planetoid(tmp_path, "pubmed") / f"ind.pubmed.{part}"
-    path.unlink()
-    if content is not None:
-        path.write_bytes(content)
-    assert refusal(read_planetoid, tmp_path).startswith(f"{path}: ")
-
-
-NAME = "ring.npz"
-DIRECTED = sorted(EDGES + [(v, u) for u, v in EDGES])
-
-
-def read_shchur(folder: Path, **options: Any) -> Data:
-    return load_shchur(DatasetFolder(folder, ".", {NAME: {}}), **options)
-
-
-def test_word_counts_are_kept_and_edges_get_their_reverse(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("WARNING")
-    arrays = shchur_arrays()
-    np.savez(tmp_path / NAME, **arrays)
-    graph = read_shchur(tmp_path, split_seed=5)
-    parts = tuple(arrays[f"attr_{part}"] for part in ("data", "indices", "indptr"))
-    counts = sp.csr_array(parts, shape=tuple(arrays["attr_shape"])).toarray()
-    assert counts.max() > 1
-    assert np.array_equal(graph.x.numpy(), counts)
-    assert graph.y.tolist() == [node % 4 for node in range(NUM_NODES)]
-    assert [tuple(edge) for edge in graph.edge_index.T.tolist()] == DIRECTED
-    assert not caplog.records  # that is how these files are
-    assert is_split_by_degree(graph, 5)
-
-
-@pytest.mark.parametrize("read", [lambda folder: load_custom(folder / NAME), read_shchur])
-def test_pickled_arrays_that_are_not_needed_are_not_unpickled(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, read: Callable[[Path], Data]
-) -> None:
-    (tmp_path / "plain").mkdir()
-    np.savez(tmp_path / "plain" / NAME, **shchur_arrays())
-    expected = read_shchur(tmp_path / "plain")
-    names = {"node_names": np.array(["a", "b"], object), "idx_to_node": {0: "a"}}
-    np.savez(tmp_path / NAME, **shchur_arrays(**names, metadata=Bomb(tmp_path / "mark")))
-    caplog.set_level("WARNING")
-    assert equal(read(tmp_path), expected, *SPLIT)
-    assert not (tmp_path / "mark").exists()
-    assert "not read: node_names, idx_to_node, metadata" in caplog.text
-
-
 BAD: dict[str, tuple[Arrays, str]] = {
     **{f"no {key}": (without(plain(), key), f"array {key}") for key in plain()},
     "features twice": (plain(x=np.eye(NUM_NODES)), "both features and x"),
@@ -318,41 +197,12 @@ BAD: dict[str, tuple[Arrays, str]] = {
     ),
     "masks without val": (plain(**without(masks(), "val_mask")), "val_mask: missing"),
 }  # fmt: skip
-GOOD = planetoid_parts()
-PLANETOID: dict[str, tuple[Arrays, str]] = {
-    "features an array": ({"allx": GOOD["allx"].toarray()}, "cannot be read"),
-    "features too short": ({"allx": GOOD["allx"][:30]}, "cannot be read"),
-    "index negative": ({"test.index": [*range(40, 59), -1]}, "cannot be read"),
-    "edges beyond": ({"graph": {0: [60], 1: [0]}}, "cannot be read"),
-    "too small to split": (planetoid_parts(known=8, tested=4), "12 nodes"),
-}  # fmt: skip
-SHCHUR: dict[str, tuple[Arrays, str]] = {
-    **{f"no {key}": ({key: None}, key) for key in shchur_arrays()},
-    "adjacency beyond": ({"adj_indices": np.full(len(EDGES), 20)}, "cannot be read"),
-    "features too wide": ({"attr_shape": np.array([NUM_NODES, 2**60])}, "cannot be read"),
-}
-UNFIT = {".npz": BAD, "planetoid": PLANETOID, "shchur": SHCHUR}
 
 
 @pytest.mark.filterwarnings("error", "ignore::DeprecationWarning")
-@pytest.mark.parametrize(
-    ("kind", "changes", "key"),
-    [
-        pytest.param(kind, *case, id=f"{kind} {name}")
-        for kind, cases in UNFIT.items()
-        for name, case in cases.items()
-    ],
-)
-def test_unfit_files_are_refused(tmp_path: Path, kind: str, changes: Arrays, key: str) -> None:
-    read, path = load_custom, tmp_path
-    if kind == "planetoid":
-        read, path = read_planetoid, write_planetoid(tmp_path, "pubmed", **changes)
-    elif kind == "shchur":
-        read, held = read_shchur, shchur_arrays(**changes)
-        np.savez(path / NAME, **without(held, *(k for k, of in held.items() if of is None)))
-    else:
-        path = write(tmp_path, changes, kind)
-    assert key in refusal(read, path)
+@pytest.mark.parametrize(("arrays", "key"), BAD.values(), ids=BAD)
+def test_unfit_arrays_are_refused(tmp_path: Path, arrays: Arrays, key: str) -> None:
+    assert key in refusal(load_custom, write(tmp_path, arrays))
 
 
 def test_an_archive_of_zeros_is_refused_unread(
