@@ -102,29 +102,18 @@ def test_adaptive_methods_follow_their_tolerance(method: str) -> None:
     assert errors[1] < errors[0] / 10
 
 
-Rhs = Callable[[Tensor, Tensor], Tensor]
-
-
-def smooth_until(end: float, beyond: float) -> Rhs:
-    return lambda t, z: torch.where(t < end, z, beyond)
-
-
-STUCK: dict[str, tuple[Rhs, Tensor]] = {
-    "blows up": (lambda t, z: z.square(), ONES),
-    "not a number later": (smooth_until(0.5, math.nan), ONES),
-    "infinite slope later": (smooth_until(0.5, math.inf), ONES),
-    "infinite state, finite slope": (lambda t, z: torch.ones_like(z), ONES * math.inf),
-    "infinite slope": (lambda t, z: z * math.inf, ONES),
-    "singular": (lambda t, z: 1 / (1 - t) ** 2 * z, ONES),
+STUCK: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "blows up": lambda t, z: z.square(),
+    "not a number later": lambda t, z: torch.where(t < 0.5, z, math.nan),
+    "infinite slope": lambda t, z: z * math.inf,
+    "singular": lambda t, z: 1 / (1 - t) ** 2 * z,
 }
 
 
-@pytest.mark.parametrize("problem", STUCK)
-def test_a_solve_that_is_stuck_is_an_error(problem: str) -> None:
-    rhs, z = STUCK[problem]
-    z = z.clone().requires_grad_()
+@pytest.mark.parametrize("rhs", STUCK.values(), ids=STUCK)
+def test_a_solve_that_is_stuck_is_an_error(rhs: Callable[[Tensor, Tensor], Tensor]) -> None:
     with pytest.raises(TrainingError, match="solver=dopri5"):
-        Solver("dopri5", rtol=1e-3, atol=1e-4).integrate(rhs, z, 2.0)
+        Solver("dopri5", rtol=1e-3, atol=1e-4).integrate(rhs, ONES.clone().requires_grad_(), 2.0)
 
 
 FLOWS: list[tuple[type[Flow], dict[str, str]]] = [
@@ -201,7 +190,7 @@ def test_a_bad_option_is_named(method: str, options: dict[str, object], key: str
         Solver(method, **options)
 
 
-@pytest.mark.parametrize("method", ["rk4", "dopri5", "implicit_adams"])
+@pytest.mark.parametrize("method", ["rk4", "dopri5"])
 @pytest.mark.parametrize(
     ("slope", "shown"), [(lambda z: z[:, :1], r"\(3, 1\)"), (lambda z: None, "NoneType")]
 )

@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 from torch_geometric.nn import models
 
-from robust_diffusion import Budget, RobustnessReport, certify, evaluate, fit, run_experiment
+from robust_diffusion import Budget, RobustnessReport, certify, evaluate, fit
 from robust_diffusion.attacks import GivenGraph, MetaGRBCD
 from robust_diffusion.certificates.report import read_certificates
 from robust_diffusion.errors import ConfigError, RobustDiffusionError, TrainingError
@@ -110,8 +110,6 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "by": (lambda: right_by_edges(CURVE, by="foo"), "by=foo: .*degree, margin"),
     "nodes": (edges([0, 5], [1, 0]), r"edge_index: expected nodes in 0\.\.2, got 0\.\.5"),
     "none later": (lambda: attacked(model=NoneLater()), "model: NoneLater .* NoneType"),
-    "flow": (lambda: run_experiment(["flow=heta"]), "flow=heta: unknown; use one of .*heat"),
-    "sweep": (lambda: run_experiment(["seed=0,1"]), "seed=0,1: expected one value"),
     "records": (lambda: frame(WRONG), "records: expected a list, got 3"),
     "store": (
         lambda: evaluate(MODEL, drawn_data(), attacks="random", budget=BUDGET, store=WRONG),

@@ -1,6 +1,7 @@
 """Report of a certificate, with certified and attacked accuracies, and tables of reports."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -285,14 +286,11 @@ def read_certificates(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]
                     f"{file}: not a report of this version ({problem}); run certify again"
                 )
             records[file.parent.absolute()] = record
-    ends = Counter(folder.parts[i:] for folder in records for i in range(len(folder.parts)))
-    return {_short_name(folder, ends): record for folder, record in records.items()}
-
-
-def _short_name(folder: Path, ends: Mapping[tuple[str, ...], int]) -> str:
-    """Return the shortest end of a path that is unique; `ends` counts the ends of all paths."""
-    suffixes = (folder.parts[i:] for i in reversed(range(len(folder.parts))))
-    return Path(*next(end for end in suffixes if ends[end] == 1)).as_posix()
+    names, common = Counter(folder.name for folder in records), os.path.commonpath(records)
+    return {
+        folder.name if names[folder.name] == 1 else folder.relative_to(common).as_posix(): record
+        for folder, record in records.items()
+    }
 
 
 def certificate_tables(records: Mapping[str, Mapping[str, Any]]) -> dict[str, pd.DataFrame]:
