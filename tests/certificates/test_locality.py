@@ -63,11 +63,28 @@ def degrees(x: Tensor, edge_index: Tensor) -> Tensor:
     return torch.bincount(edge_index[0], minlength=x.size(0)).to(x.dtype)
 
 
+def nearest(lin: nn.Module, x: Tensor, _: Tensor) -> Tensor:
+    return lin(x)[torch.cdist(x, x).fill_diagonal_(torch.inf).argmin(1)]
+
+
+def eigenvectors(lin: nn.Module, x: Tensor, edge_index: Tensor) -> Tensor:
+    adjacency = x.new_zeros(len(x), len(x)).index_put(
+        (edge_index[0], edge_index[1]), x.new_ones(())
+    )
+    return torch.linalg.eigh(adjacency.sum(1).diag() - adjacency).eigenvectors[:, :7]
+
+
 GLOBAL: dict[str, Term] = {
     "mean": lambda lin, x, _: lin(x).mean(0),
     "mean without gradient": lambda lin, x, _: lin(x.detach()).mean(0).round(decimals=2),
     "maximum of normalised logits": lambda lin, x, _: F.normalize(lin(x)).amax(0),
+    "median": lambda lin, x, _: lin(x).median(0).values,
+    "nearest neighbour": nearest,
     "number of nodes": lambda lin, x, _: x.new_full((7,), 1e-6 * len(x)),
+    "rank of degree": lambda lin, x, edges: (
+        degrees(x, edges).argsort(stable=True)[:, None] / len(x)
+    ),
+    "eigenvectors": eigenvectors,
     "first node": lambda lin, x, _: lin(x[:1]),
 }
 
