@@ -205,6 +205,15 @@ def test_unfit_arrays_are_refused(tmp_path: Path, arrays: Arrays, key: str) -> N
     assert key in refusal(load_custom, write(tmp_path, arrays))
 
 
+@pytest.mark.parametrize(("wrong", "right"), [("X", "x"), ("Labels", "labels")])
+def test_a_name_in_other_case_is_to_be_renamed(tmp_path: Path, wrong: str, right: str) -> None:
+    arrays = {"x": np.eye(4), "y": np.arange(4) % 2, "edge_index": np.array([[0, 1], [1, 2]])}
+    part = "x" if right == "x" else "y"
+    np.savez(tmp_path / "g.npz", **{wrong if key == part else key: a for key, a in arrays.items()})
+    with pytest.raises(DataError, match=rf"g\.npz: [^\n]*; rename {wrong} to {right}$"):
+        load_custom(tmp_path / "g.npz")
+
+
 def test_an_archive_of_zeros_is_refused_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,6 +161,8 @@ def _one_of(names: Collection[str], arrays: Arrays, path: Path, remedy: str) -> 
     """Return the only one of some names that a file has."""
     present = [name for name in names if name in arrays]
     if not present:
+        if similar := [key for key in arrays if key.lower() in names]:
+            remedy = f"rename {similar[0]} to {similar[0].lower()}"
         raise DataError(
             f"{path}: expected an array {' or '.join(names)}, got {', '.join(arrays)}; {remedy}"
         )
