@@ -94,7 +94,7 @@ report: $(STAMP) ## One HTML page of what RECORDS say: tables, charts, claims, f
 publish: $(STAMP) ## Add RECORDS to experiments/results/, and rebuild its tables
 	$(BIN)/python experiments/publish.py $(ARGS) $(RECORDS)
 
-reproduce: $(STAMP) ## Repeat published runs and compare (ARGS="--cells 3", or their ids)
+reproduce: $(STAMP) ## Repeat published runs and compare (ARGS="--runs 3", or their ids)
 	$(BIN)/python experiments/reproduce.py $(ARGS)
 
 zoo-check: $(STAMP) ## Evaluate each published model anew, on the clean and on its worst graph

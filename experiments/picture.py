@@ -38,16 +38,16 @@ WORST = "worst"
 
 def mean_accuracy() -> dict[str, dict[str, float]]:
     """Return the mean accuracy in % by model, or flow of a graph PDE, and test graph."""
-    cells = [cell for cell in read_records(RECORDS) if plain(cell)]
-    first = {name(cell): settings(cell) for cell in reversed(cells) if cell.experiment != "tune"}
+    runs = [run for run in read_records(RECORDS) if plain(run)]
+    first = {name(run): settings(run) for run in reversed(runs) if run.experiment != "tune"}
     found: dict[str, dict[str, float]] = {}
     for row in (*DIFFUSION, *OTHERS):
-        alike = [c for c in cells if name(c) == row and settings(c) == first[row]]
-        seeds = {cell.seed for cell in alike}
+        alike = [c for c in runs if name(c) == row and settings(c) == first[row]]
+        seeds = {run.seed for run in alike}
         if seeds < set(range(5)):
             raise SystemExit(f"{row}: seeds {sorted(seeds)}; five are wanted")
-        cells_of_row = [cell.accuracy for cell in alike if cell.seed < 5]
-        found[row] = {mark: 100 * fmean(a[mark] for a in cells_of_row) for mark in MARKS}
+        runs_of_row = [run.accuracy for run in alike if run.seed < 5]
+        found[row] = {mark: 100 * fmean(a[mark] for a in runs_of_row) for mark in MARKS}
     lowest = worst_accuracy()
     return {row: marks | {WORST: lowest[row]} for row, marks in found.items()}
 
@@ -62,20 +62,20 @@ def worst_accuracy() -> dict[str, float]:
     return dict(zip(table["model"], table["worst"], strict=True))
 
 
-def plain(cell: Record) -> bool:
+def plain(run: Record) -> bool:
     """Return whether a run is black box on Cora, with the paper's equations and attacks."""
-    where = (cell.dataset, cell.fidelity, cell.threat)
-    return where == ("cora", "paper", "black_box") and set(MARKS) == cell.accuracy.keys()
+    where = (run.dataset, run.fidelity, run.threat)
+    return where == ("cora", "paper", "black_box") and set(MARKS) == run.accuracy.keys()
 
 
-def name(cell: Record) -> str:
+def name(run: Record) -> str:
     """Return the model of a run, or the flow of a graph PDE."""
-    return str(cell.flow if cell.model == "graph_pde" else cell.model)
+    return str(run.flow if run.model == "graph_pde" else run.model)
 
 
-def settings(cell: Record) -> dict[str, Any]:
+def settings(run: Record) -> dict[str, Any]:
     """Return the configuration of a run without the seed."""
-    return cell.config.whole
+    return run.config.whole
 
 
 def draw_attacks(found: dict[str, dict[str, float]]) -> Figure:

@@ -1,6 +1,6 @@
 """Repeat published runs, and compare their accuracies with the recorded ones.
 
-    python experiments/reproduce.py --cells 3
+    python experiments/reproduce.py --runs 3
     python experiments/reproduce.py 505a72dc82ff1559
 
 Runs are drawn from the records, or named by their ids. Everything is computed from scratch in a
@@ -30,24 +30,24 @@ def main() -> None:
     """Reproduce runs; exit with 1 if one differs by more than the tolerance."""
     parser = _parser()
     chosen = parser.parse_args()
-    if chosen.cells < 1:
-        parser.error(f"--cells {chosen.cells}: draw at least one")
+    if chosen.runs < 1:
+        parser.error(f"--runs {chosen.runs}: draw at least one")
     try:
         latest = {record.run: record for record in read_chosen([chosen.records])}
     except DataError as error:
         sys.exit(str(error))
-    tested = {cell: record for cell, record in latest.items() if record.is_tested}
-    for cell in chosen.ids:
-        if cell not in tested:
-            what = "has no accuracy" if cell in latest else "not one of the cells"
-            sys.exit(f"{cell}: {what} in {chosen.records}; name another one")
+    tested = {run: record for run, record in latest.items() if record.is_tested}
+    for run in chosen.ids:
+        if run not in tested:
+            what = "has no accuracy" if run in latest else "not one of the runs"
+            sys.exit(f"{run}: {what} in {chosen.records}; name another one")
     if not tested:
-        sys.exit(f"{chosen.records}: no cell with an accuracy; name other records")
-    drawn = random.Random(chosen.seed).sample(sorted(tested), min(chosen.cells, len(tested)))  # noqa: S311
+        sys.exit(f"{chosen.records}: no run with an accuracy; name other records")
+    drawn = random.Random(chosen.seed).sample(sorted(tested), min(chosen.runs, len(tested)))  # noqa: S311
     outside: dict[str, list[str]] = {}
-    for cell in chosen.ids or drawn:
-        if (reason := _reproduce(tested[cell], chosen.tolerance)) is not None:
-            outside.setdefault(reason, []).append(cell)
+    for run in chosen.ids or drawn:
+        if (reason := _reproduce(tested[run], chosen.tolerance)) is not None:
+            outside.setdefault(reason, []).append(run)
     if outside:
         sys.exit("; ".join(f"{len(ids)} {why}: {', '.join(ids)}" for why, ids in outside.items()))
 
@@ -55,7 +55,7 @@ def main() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Repeat published runs and compare.")
     parser.add_argument("ids", nargs="*", metavar="run", help="ids of runs (default: drawn)")
-    parser.add_argument("--cells", type=int, default=3, help="how many to draw (default: 3)")
+    parser.add_argument("--runs", type=int, default=3, help="how many to draw (default: 3)")
     parser.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
     parser.add_argument("--records", type=Path, default=RECORDS, help="default: the published ones")
     parser.add_argument(
@@ -76,7 +76,7 @@ def _reproduce(record: Record, tolerance: float) -> str | None:
         sys.stdout.write(f"{name}: {found.error if found else 'left no record'}\n")
         return "did not run"
     if found.run != record.run:
-        sys.stdout.write(f"{name}: its options are other ones today, which give another cell\n")
+        sys.stdout.write(f"{name}: its options are other ones today, which give another run\n")
         return "of other options today"
     differences = {
         graph: 100 * (found.accuracy[graph] - accuracy)

@@ -289,15 +289,15 @@ def make_fit() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def cell_in(make_datamodule: Callable[..., Any], make_fit: Callable[..., Any]) -> Any:
-    """Evaluates a cell in a folder, of a GCN unless said otherwise; others are its parts."""
+def evaluate_in(make_datamodule: Callable[..., Any], make_fit: Callable[..., Any]) -> Any:
+    """Evaluates a run in a folder, of a GCN unless said otherwise; others are its parts."""
     from robust_diffusion.evaluation import BlackBox
     from robust_diffusion.evaluation.load import ModelTraining, Recipe, victim_key
     from robust_diffusion.experiment.evaluate_run import evaluate_run
     from robust_diffusion.records.store import ArtifactStore
     from tests.models.small import gcn
 
-    def cell(folder: Path, **parts: Any) -> Any:
+    def evaluated(folder: Path, **parts: Any) -> Any:
         given = {
             "datamodule": make_datamodule(),
             "model": gcn,
@@ -317,7 +317,7 @@ def cell_in(make_datamodule: Callable[..., Any], make_fit: Callable[..., Any]) -
         recipe = Recipe(given.pop("model"), given.pop("fit"), victim_key(given["cache_key"]))
         return evaluate_run(train, recipe, **given)
 
-    return cell
+    return evaluated
 
 
 @pytest.fixture

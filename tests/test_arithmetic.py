@@ -22,7 +22,7 @@ A change of what is computed, or of the order of a sum, has another; the test's 
 Found on AMD's Zen 5, and in parts on an emulated Haswell of Intel's.
 """
 
-CELLS = (
+RUNS = (
     ["flow=heat,beltrami,p_laplacian", "fidelity=paper,released", "threat.seeding=run"],
     ["model=mlp,gat,appnp,robust_gcn,gnn_guard,gcn_svd,beltrami_guard", "threat.seeding=run"],
 )
@@ -51,7 +51,7 @@ def digest(store: Path) -> str:
     reason="the digest is that of the pinned versions",
 )
 def test_bits_are_those_of_all_machines(tmp_path: Path) -> None:
-    for options in CELLS:
+    for options in RUNS:
         subprocess.run(
             [
                 *(sys.executable, "-m", "robust_diffusion", "-m", *options),

@@ -180,13 +180,13 @@ def test_an_epoch_of_triton_launches_fewer_than_500_kernels() -> None:
     assert 0 < counts["triton"] < 500 < counts["torch"]
 
 
-CELLS = ["", "fidelity=released", "adversary=injection"]
+RUNS = ["", "fidelity=released", "adversary=injection"]
 CLUSTERS = "batching=clusters batching.num_parts=4 batching.parts_per_batch=2"
 POISONING = "threat=poisoning attack=metattack attacks.metattack.num_epochs=3 model=gcn"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [*CELLS, CLUSTERS, POISONING])
+@pytest.mark.parametrize("options", [*RUNS, CLUSTERS, POISONING])
 def test_a_cell_runs_on_the_card(cli: Callable[..., Any], tiny: list[str], options: str) -> None:
     unread = ("attacks.", "budget.max_") if "attack=" in options else ()
     given = [option for option in tiny if not option.startswith(unread)]
@@ -201,7 +201,7 @@ def test_a_cell_runs_on_the_card(cli: Callable[..., Any], tiny: list[str], optio
 @pytest.mark.parametrize(
     "case",
     [
-        ("cores", "gpus_per_cell", "joblib", 1),
+        ("cores", "gpus_per_run", "joblib", 1),
         ("local", "+gpus_per_node", "submitit", 1),
         ("slurm", "gpus_per_node", "submitit", 4),
         ("ray", "ray.remote.num_gpus", "ray", 4),

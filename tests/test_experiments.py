@@ -164,7 +164,7 @@ def test_a_published_cell_is_run_again(cli: Callable[..., Any]) -> None:
     given = ["-m", "experiment=demo", "scale=smoke", "flow=heat", "seed=1", "attack=none"]
     outcome = cli(*given, "logger=none")
     archived(*outcome.records[:1], path="published.jsonl.gz")
-    command = [sys.executable, str(ROOT / "experiments" / "reproduce.py"), "--cells", "1"]
+    command = [sys.executable, str(ROOT / "experiments" / "reproduce.py"), "--runs", "1"]
     command += ["--records", "published.jsonl.gz"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.endswith(": the same accuracies\n"), done.stderr

@@ -22,23 +22,21 @@ DATASETS = ["cora", "citeseer", "pubmed", "coauthor", "flickr", "amazon_computer
 
 
 def planned(config: DictConfig) -> list[list[str]]:
-    given = {
-        key: config.hydra.sweeper[key] for key in ("params", "grids", "max_cells", "stand_ins")
-    }
+    given = {key: config.hydra.sweeper[key] for key in ("params", "grids", "max_runs", "stand_ins")}
     return plan(typed=list(config.hydra.overrides.task), **given)
 
 
-def cells(number: int, scale: str = "full") -> list[list[str]]:
+def runs(number: int, scale: str = "full") -> list[list[str]]:
     return planned(composed(f"experiment=table-{number}", f"scale={scale}"))
 
 
-def options(cell: Sequence[str]) -> dict[str, Any]:
-    return {key: OmegaConf.create({"v": value}).v for key, value in (o.split("=") for o in cell)}
+def options(run: Sequence[str]) -> dict[str, Any]:
+    return {key: OmegaConf.create({"v": value}).v for key, value in (o.split("=") for o in run)}
 
 
-def record(number: int, cell: Sequence[str]) -> dict[str, Any]:
+def record(number: int, run: Sequence[str]) -> dict[str, Any]:
     """What a run's record will say of itself, as far as layouts ask; much faster than Hydra."""
-    chosen = options(cell)
+    chosen = options(run)
     base = composed(f"experiment=table-{number}")
     own = {**base.hydra.runtime.choices, **{k: v for k, v in chosen.items() if "." not in k}}
     node = composed(f"flow={own['flow']}", f"solver={own['solver']}", f"model={own['model']}")
@@ -72,7 +70,7 @@ def fits(line: Line, made: dict[str, Any]) -> bool:
 @cache
 def covering_all_grids() -> list[list[str]]:
     """Runs of all tables, of which each brings an override that none before it has."""
-    return covering(itertools.chain.from_iterable(map(cells, RUN)))
+    return covering(itertools.chain.from_iterable(map(runs, RUN)))
 
 
 def lines(number: int) -> list[Line]:
@@ -83,8 +81,8 @@ def lines(number: int) -> list[Line]:
     "number", [pytest.param(n, marks=[pytest.mark.slow] if n in LARGE else []) for n in RUN]
 )
 def test_a_grid_fills_its_layout_and_runs_nothing_else(number: int) -> None:
-    without_seeds = [cell for cell in cells(number) if "seed=0" in cell]
-    records = [record(number, cell) for cell in without_seeds]
+    without_seeds = [run for run in runs(number) if "seed=0" in run]
+    records = [record(number, run) for run in without_seeds]
     entries = lines(number)
     for line in entries:
         found = [made for made in records if fits(line, made)]
@@ -100,11 +98,11 @@ def test_a_grid_fills_its_layout_and_runs_nothing_else(number: int) -> None:
 def test_every_option_of_a_grid_composes_to_what_its_layout_asks(number: int) -> None:
     """The same as above with Hydra itself; and every one is legal in a smoke run."""
     entries = lines(number)
-    for cell in (of for of in covering_all_grids() if f"experiment=table-{number}" in of):
-        cfg = composed(*cell)
+    for run in (of for of in covering_all_grids() if f"experiment=table-{number}" in of):
+        cfg = composed(*run)
         made = described(cfg.dataset.name, cfg.hydra.runtime.choices, cfg)
         assert any(fits(line, made) for line in entries)
-        smoke = composed(*(o.replace("scale=full", "scale=smoke") for o in cell))
+        smoke = composed(*(o.replace("scale=full", "scale=smoke") for o in run))
         assert smoke.data.source.num_nodes == 200
 
 
@@ -114,10 +112,10 @@ def test_a_grid_runs_its_seeds_and_a_smoke_run_all_options(number: int) -> None:
     assert (cfg.hydra.mode, cfg.table.number) == (RunMode.MULTIRUN, number)
     attacks = {key.keys["attack"] for key in lines(number) if "attack" in key.keys} - {"clean"}
     assert attacks <= set(cfg.attacks)
-    whole, smoke = cells(number), cells(number, "smoke")
+    whole, smoke = runs(number), runs(number, "smoke")
     # Times differ little between seeds; a claim needs three.
     seeds = "012" if load_layout(number).kind == "time" else "01234"
-    assert {cell_options["seed"] for cell_options in map(options, whole)} == set(seeds)
+    assert {run_options["seed"] for run_options in map(options, whole)} == set(seeds)
     typed = cfg.copy()
     typed.hydra.overrides.task.append("seed=range(30)")
     assert len(planned(typed)) == 30 // len(seeds) * len(whole)
@@ -130,7 +128,7 @@ def test_a_grid_runs_its_seeds_and_a_smoke_run_all_options(number: int) -> None:
 
 
 @pytest.mark.slow
-def test_in_a_smoke_run_every_dataset_is_a_small_graph_and_another_cell() -> None:
+def test_in_a_smoke_run_every_dataset_is_a_small_graph_and_another_run() -> None:
     found = set()
     for dataset in DATASETS:
         cfg = composed("scale=smoke", f"dataset={dataset}", "paths.data_dir=no", "download=false")
@@ -151,15 +149,15 @@ def test_in_a_smoke_run_every_dataset_is_a_small_graph_and_another_cell() -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "only", "num_cells", "entries"),
+    ("number", "only", "num_runs", "entries"),
     [("14", [], 8, 12), ("7", ["flow=heat", "seed=0"], 7, 7)],
     ids=["accuracies", "times"],
 )
 def test_a_smoke_run_fills_its_table(
-    cli: Callable[..., Any], number: str, only: list[str], num_cells: int, entries: int
+    cli: Callable[..., Any], number: str, only: list[str], num_runs: int, entries: int
 ) -> None:
     outcome = cli(f"experiment=table-{number}", "scale=smoke", "trainer=cpu", "logger=none", *only)
-    assert (outcome.status, len(outcome.records)) == (0, num_cells)
+    assert (outcome.status, len(outcome.records)) == (0, num_runs)
     assert {record.get("timing", {}).get("repeats", 5) for record in outcome.records} == {5}
     assert f" {entries} measured" in cli("table", number, "--scale", "smoke").out
     full = cli("table", number)

@@ -29,7 +29,7 @@ from pytorch_lightning import Callback
 
 
 class Fault(Callback):
-    """A fault, once, in the cell of each seed but 0, before its first epoch."""
+    """A fault, once, in the run of each seed but 0, before its first epoch."""
 
     def __init__(self, seed):
         self.seed = seed

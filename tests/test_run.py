@@ -59,9 +59,9 @@ def test_a_sweep_leaves_a_table_records_and_nothing_elsewhere(tmp_path: Path) ->
     for row, record in zip(body, records, strict=True):
         assert [f"{100 * share:.2f}" for share in record.accuracy.values()] == row[2:]
         assert record.config.threat["fit"]["max_epochs"] == 3
-        cell = tmp_path / "outputs" / record.directory
-        assert (cell / "curves" / "metrics.csv").is_file()
-        assert (cell / "run.log").is_file()
+        folder = tmp_path / "outputs" / record.directory
+        assert (folder / "curves" / "metrics.csv").is_file()
+        assert (folder / "run.log").is_file()
 
 
 @pytest.mark.slow

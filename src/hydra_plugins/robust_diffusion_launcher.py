@@ -44,19 +44,19 @@ class ProcessLauncher(BasicLauncher):
     Args:
         n_jobs: Number of parallel runs; -1 for one per core that this process may use, -2 for one
             less, and so on.
-        gpus_per_cell: Share of a GPU that a run takes, in 0..1; the GPUs then limit the number of
+        gpus_per_run: Share of a GPU that a run takes, in 0..1; the GPUs then limit the number of
             parallel runs. With 0, there is no such limit and every run sees all GPUs.
 
     Raises:
         ConfigError: `n_jobs` is 0 or not a whole number, or the share is out of range.
     """
 
-    def __init__(self, n_jobs: int = -1, gpus_per_cell: Share = 1.0) -> None:
+    def __init__(self, n_jobs: int = -1, gpus_per_run: Share = 1.0) -> None:
         super().__init__()
         if n_jobs == 0:
             raise ConfigError(f"hydra.launcher.n_jobs={n_jobs}: must be a whole number, and not 0")
         self.n_jobs = n_jobs if n_jobs > 0 else max(1, usable_cores() + 1 + n_jobs)
-        self.gpus_per_cell = gpus_per_cell
+        self.gpus_per_run = gpus_per_run
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
@@ -97,9 +97,9 @@ class ProcessLauncher(BasicLauncher):
         assert self.config is not None
         limit, cards = min(self.n_jobs, runs), [""] * runs
         on_cpu = OmegaConf.select(self.config, "trainer.accelerator") == "cpu"
-        if self.gpus_per_cell and not on_cpu and (count := torch.cuda.device_count()):
+        if self.gpus_per_run and not on_cpu and (count := torch.cuda.device_count()):
             named = (os.environ.get(CARDS) or ",".join(map(str, range(count)))).split(",")
-            cards = named[:count] * int(1 / self.gpus_per_cell + 1e-9)
+            cards = named[:count] * int(1 / self.gpus_per_run + 1e-9)
         cards = cards[:limit]
         threads = str(max(1, usable_cores() // len(cards)))
         shared = {name: os.environ.get(name, threads) for name in THREADS}

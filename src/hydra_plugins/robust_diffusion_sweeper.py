@@ -37,7 +37,7 @@ class GridSweeper(Sweeper):
     Args:
         params: Option -> its values, in every grid.
         grids: Further options -> values, one product per grid.
-        max_cells: Largest number of runs of a thinned sweep, at least 1; `None` runs all.
+        max_runs: Largest number of runs of a thinned sweep, at least 1; `None` runs all.
         stand_ins: Dataset -> another one, which replaces it if typed on the command line.
     """
 
@@ -49,11 +49,11 @@ class GridSweeper(Sweeper):
         self,
         params: Mapping[str, Any],
         grids: Sequence[Mapping[str, Any]],
-        max_cells: Count | None = None,
+        max_runs: Count | None = None,
         stand_ins: Mapping[str, str] | None = None,
     ) -> None:
         self.plan = partial(
-            plan, params=params, grids=grids, max_cells=max_cells, stand_ins=stand_ins
+            plan, params=params, grids=grids, max_runs=max_runs, stand_ins=stand_ins
         )
 
     def setup(

@@ -32,7 +32,7 @@ ALL_COMMANDS = commands.COMMANDS | paper.PAPER_COMMANDS
 """Name of each command -> its purpose; any other first word is an override."""
 
 
-def cell(cfg: DictConfig) -> float | None:
+def one_run(cfg: DictConfig) -> float | None:
     """Execute one run and record it; in a sweep, a failed run does not stop the others.
 
     Returns:
@@ -119,7 +119,7 @@ def _answer(words: Sequence[str]) -> None:
         if not {"-m", "--multirun"}.isdisjoint(words):
             sys.argv[1:] = as_sweeps(sys.argv[1:])
         decorate = hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="config")
-        decorate(cell)()
+        decorate(one_run)()
 
 
 def _as_override(argument: str) -> str:

@@ -122,19 +122,19 @@ def test_any_model_is_evaluated_as_anybody_would(build: Callable[[], nn.Module])
         assert report.worst.accuracy == report.clean_accuracy
 
 
-def test_the_numbers_are_those_of_a_cell(
-    cell_in: Callable[..., Any], make_datamodule: Callable[..., Any], tmp_path: Path
+def test_evaluate_numbers_are_those_of_a_run(
+    evaluate_in: Callable[..., Any], make_datamodule: Callable[..., Any], tmp_path: Path
 ) -> None:
     made, store = {"pgd": PGD(num_steps=3)}, tmp_path / "store"
-    cell = cell_in(tmp_path, threat=WhiteBox(), attacks=made, budget=BUDGET, seed=5)
+    run = evaluate_in(tmp_path, threat=WhiteBox(), attacks=made, budget=BUDGET, seed=5)
     model = models.GCN(16, 8, out_channels=7)
-    model.load_state_dict(read_artifact(store / cell.files["victim"]).tensors)
+    model.load_state_dict(read_artifact(store / run.files["victim"]).tensors)
     report = evaluate(model, make_datamodule(), attacks=made, budget=BUDGET, seed=5)
-    assert report.clean_accuracy == cell.accuracy["clean"]
-    assert report["pgd"].accuracy == cell.accuracy["pgd"]
-    assert asdict(report["pgd"].spent) == cell.spent["pgd"]["victim"]
-    assert [flag.code for flag in report["pgd"].flags] == cell.flags.get("pgd", [])
-    kept = read_artifact(store / cell.files["pgd"]).tensors
+    assert report.clean_accuracy == run.accuracy["clean"]
+    assert report["pgd"].accuracy == run.accuracy["pgd"]
+    assert asdict(report["pgd"].spent) == run.spent["pgd"]["victim"]
+    assert [flag.code for flag in report["pgd"].flags] == run.flags.get("pgd", [])
+    kept = read_artifact(store / run.files["pgd"]).tensors
     assert torch.equal(report["pgd"].graph.x[200:], kept["injected_x"])
     assert torch.equal(report["pgd"].graph.edge_index, sorted_by(0, kept["edge_index"])[0])
 

@@ -41,9 +41,9 @@ def sampling(in_channels: int, out_channels: int) -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def run_in(cell_in: Make) -> Make:
+def run_in(evaluate_in: Make) -> Make:
     """Evaluates two attacks in a folder; keyword arguments replace its parts."""
-    return partial(cell_in, model=heat, attacks=ATTACKS, budget=Budget(4, 2, (-0.5, 0.5)))
+    return partial(evaluate_in, model=heat, attacks=ATTACKS, budget=Budget(4, 2, (-0.5, 0.5)))
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.graphs import without_type_checks
 
 Cli = Callable[..., Any]
 NEEDED = {
-    "cores": ("joblib", "launchers", {"n_jobs": -1, "gpus_per_cell": 1}),
+    "cores": ("joblib", "launchers", {"n_jobs": -1, "gpus_per_run": 1}),
     "local": ("hydra_submitit_launcher", "slurm", {"timeout_min": 240}),
     "ray": ("hydra_ray_launcher", "ray", {"ray.remote.num_cpus": 3, "ray.init.address": None}),
     "slurm": ("hydra_submitit_launcher", "slurm", {"cpus_per_task": 3, "mem_gb": 8}),
@@ -39,7 +39,7 @@ NEEDED = {
         (1, None, "cpu", [None] * 3),
     ],
 )
-def test_there_are_as_many_cells_at_a_time_as_cards_have_room_for(
+def test_there_are_as_many_runs_at_a_time_as_cards_have_room_for(
     monkeypatch: pytest.MonkeyPatch, case: tuple[float, str | None, str, list[str | None]]
 ) -> None:
     share, visible, accelerator, cards = case
@@ -48,7 +48,7 @@ def test_there_are_as_many_cells_at_a_time_as_cards_have_room_for(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     config = OmegaConf.create({"trainer": {"accelerator": accelerator}})
-    own = ProcessLauncher(n_jobs=3, gpus_per_cell=share)
+    own = ProcessLauncher(n_jobs=3, gpus_per_run=share)
     with without_type_checks():
         own.setup(hydra_context=None, task_function=print, config=config)  # type: ignore[arg-type]
     assert [place.get("CUDA_VISIBLE_DEVICES") for place in own.places(5)] == cards
@@ -60,7 +60,7 @@ def test_runs_share_the_cores_that_the_process_may_use(monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    own = ProcessLauncher(n_jobs=-1, gpus_per_cell=0)
+    own = ProcessLauncher(n_jobs=-1, gpus_per_run=0)
     own.config = OmegaConf.create()
     assert own.n_jobs == 4
     assert [place["OMP_NUM_THREADS"] for place in own.places(2)] == ["2", "2"]
@@ -92,7 +92,7 @@ def test_a_lost_process_is_one_failed_run_and_a_new_one_takes_its_place(
     # Not by the modules' names, since Hydra may have loaded both a second time.
     monkeypatch.setitem(ProcessLauncher.launch.__globals__, "_process", Process)
     monkeypatch.setattr(ProcessLauncher.__base__, "launch", launch)
-    launcher = ProcessLauncher(n_jobs=2, gpus_per_cell=0)
+    launcher = ProcessLauncher(n_jobs=2, gpus_per_run=0)
     launcher.config = OmegaConf.create({})
     first, lost, *rest = launcher.launch([["seed=0"], ["seed=1"], ["seed=2"], ["seed=3"]], 3)
     assert [first, lost.task_name, *rest] == ["ran 3", "_record_lost 4", "ran 5", "ran 6"]
@@ -128,6 +128,6 @@ def test_a_preset_is_a_launcher_or_names_its_extra(cli: Cli, compose: Any, prese
     cfg = HydraConfig.get().launcher
     assert get_class(cfg._target_)
     assert expected == {key: OmegaConf.select(cfg, key) for key in expected}
-    for option in ("n_jobs=0", "gpus_per_cell=2") if preset == "cores" else ():
+    for option in ("n_jobs=0", "gpus_per_run=2") if preset == "cores" else ():
         outcome = cli("-m", "seed=0,1", "hydra/launcher=cores", f"hydra.launcher.{option}")
         assert f"hydra.launcher.{option}: must be" in outcome.error

@@ -56,7 +56,7 @@ def test_overrides_of_a_models_own_flow_are_taken_and_a_sweep_only_warns(
         ("threads=2", []),
     ],
 )
-def test_read_options_and_no_others_make_other_cells(
+def test_read_options_and_no_others_make_other_runs(
     compose: Compose, monkeypatch: pytest.MonkeyPatch, option: str, unread: list[str]
 ) -> None:
     before = record_header(compose(option)).run

@@ -36,15 +36,17 @@ class Kept(RandomFlip):
 
 
 @pytest.fixture
-def run(cell_in: Make, served: Make, make_fit: Make, tmp_path: Path) -> Callable[..., RunResult]:
+def run(
+    evaluate_in: Make, served: Make, make_fit: Make, tmp_path: Path
+) -> Callable[..., RunResult]:
     """A run of a GCN; keyword arguments replace its parts."""
 
-    def cell(**parts: Any) -> RunResult:
+    def measured(**parts: Any) -> RunResult:
         threat = Poisoning({"gcn": gcn}, make_fit(max_epochs=30))
         given = {"datamodule": served(), "threat": threat, "attacks": {"kept": Kept()}} | parts
-        return cell_in(tmp_path, fit=make_fit(max_epochs=30), budget=BUDGET, seed=3, **given)
+        return evaluate_in(tmp_path, fit=make_fit(max_epochs=30), budget=BUDGET, seed=3, **given)
 
-    return cell
+    return measured
 
 
 def test_the_victim_is_trained_from_scratch_on_the_attacked_graph_and_tested_there(

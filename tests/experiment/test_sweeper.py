@@ -35,40 +35,40 @@ def basic(params: dict[str, str], typed: list[str]) -> list[list[str]]:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("max_cells", 0), ("max_cells", -1), ("max_cells", "x"), ("params", 3), ("grids", None)],
+    [("max_runs", 0), ("max_runs", -1), ("max_runs", "x"), ("params", 3), ("grids", None)],
 )
 def test_a_sweep_refuses_what_is_no_grid(key: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"^hydra\.sweeper\.{key}="):
         GridSweeper(**({"params": {}, "grids": [{}]} | {key: value}))
 
 
-def as_sets(cells: list[list[str]]) -> Counter[frozenset[str]]:
-    return Counter(map(frozenset, cells))
+def as_sets(runs: list[list[str]]) -> Counter[frozenset[str]]:
+    return Counter(map(frozenset, runs))
 
 
 @given(options)
 def test_one_product_is_what_hydras_sweeper_makes_of_it(params: dict[str, str]) -> None:
     typed = ["experiment=none", "threads=1,2"]
-    cells = plan(params=params, grids=[{}], typed=typed)
-    assert as_sets(cells) == as_sets(basic(params, typed))
+    runs = plan(params=params, grids=[{}], typed=typed)
+    assert as_sets(runs) == as_sets(basic(params, typed))
 
 
 @given(options, st.integers(1, 30))
 def test_thinning_keeps_every_value_and_adds_nothing(params: dict[str, str], most: int) -> None:
     whole = plan(params=params, grids=[{}], typed=[])
-    thinned = plan(params=params, grids=[{}], typed=[], max_cells=most)
-    assert [cell for cell in whole if cell in thinned] == thinned
+    thinned = plan(params=params, grids=[{}], typed=[], max_runs=most)
+    assert [run for run in whole if run in thinned] == thinned
     lacking = set(itertools.chain(*whole)) - set(itertools.chain(*thinned))
     assert all(override.startswith("seed=") for override in lacking)
     assert len(thinned) <= most + sum(values.count(",") + 1 for values in params.values())
 
 
 @given(st.lists(st.lists(st.sampled_from("abcdef"), max_size=3), max_size=8))
-def test_covering_cells_have_every_override_and_each_brings_one(cells: list[list[str]]) -> None:
-    found = covering(cells)
-    assert set(itertools.chain(*found)) == set(itertools.chain(*cells))
-    for i, cell in enumerate(found):
-        assert set(cell) - set(itertools.chain(*found[:i]))
+def test_covering_runs_have_every_override_and_each_brings_one(runs: list[list[str]]) -> None:
+    found = covering(runs)
+    assert set(itertools.chain(*found)) == set(itertools.chain(*runs))
+    for i, run in enumerate(found):
+        assert set(run) - set(itertools.chain(*found[:i]))
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ DATASETS = [{"dataset": "cora,citeseer", "k": "1"}, {"dataset": "pubmed", "k": "
 def test_a_plan(params: str, grids: list[dict[str, str]], typed: str, expected: str) -> None:
     fixed = {k: v.replace(";", ",") for k, _, v in (p.partition("=") for p in params.split())}
     given = {"params": fixed, "grids": grids, "typed": typed.split()}
-    cells = plan(**given, stand_ins={"citeseer": "planetoid"})
-    assert ", ".join(" ".join(o.partition("=")[2] for o in cell) for cell in cells) == expected
+    runs = plan(**given, stand_ins={"citeseer": "planetoid"})
+    assert ", ".join(" ".join(o.partition("=")[2] for o in run) for run in runs) == expected
 
 
 @pytest.mark.parametrize("typed", ["k=range(0)", "k=interval(0,1)"])
@@ -146,11 +146,11 @@ def test_a_sweep_without_values_is_named(typed: str) -> None:
         plan(params={}, grids=[{}], typed=[typed])
 
 
-@pytest.mark.parametrize(("most", "cells", "seeds"), [(24, 24, 2), (23, 12, 1), (60, 24, 2)])
-def test_seeds_are_given_up_before_options(most: int, cells: int, seeds: int) -> None:
+@pytest.mark.parametrize(("most", "runs", "seeds"), [(24, 24, 2), (23, 12, 1), (60, 24, 2)])
+def test_seeds_are_given_up_before_options(most: int, runs: int, seeds: int) -> None:
     params = {"seed": "range(5)", "dataset": "a,b,c", "flow": "w,x,y,z"}
-    thinned = plan(params=params, grids=[{}], typed=[], max_cells=most)
-    assert (len(thinned), len({cell[0] for cell in thinned})) == (cells, seeds)
+    thinned = plan(params=params, grids=[{}], typed=[], max_runs=most)
+    assert (len(thinned), len({run[0] for run in thinned})) == (runs, seeds)
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ def test_a_key_is_left_out_where_an_option_lacks_it(
     typed: str, key: str, values: list[str | None]
 ) -> None:
     runs = plan(params={}, grids=[{}], typed=[typed, key, "seed=3"])
-    cells = [dict(o.split("=", 1) for o in run) for run in without_lacking_keys(runs, compose_all)]
-    assert [cell.get(key.partition("=")[0]) for cell in cells] == values
-    assert {cell["seed"] for cell in cells} == {"3"}
+    runs = [dict(o.split("=", 1) for o in run) for run in without_lacking_keys(runs, compose_all)]
+    assert [run.get(key.partition("=")[0]) for run in runs] == values
+    assert {run["seed"] for run in runs} == {"3"}
 
 
 def test_a_key_that_the_default_option_lacks_is_swept_with_one_that_has_it(

@@ -67,14 +67,14 @@ model.flow.key=1 model.root=1 data.source.root=/mine threat.surrogates.appnp.pro
 
 
 @pytest.mark.parametrize("option", [*UNREAD.split(), *READ.split()])
-def test_read_keys_and_no_others_make_another_cell(option: str) -> None:
+def test_read_keys_and_no_others_make_another_run(option: str) -> None:
     path, _, value = option.partition("=")
     found = run_id(changed(path, yaml.safe_load(value.replace(":", ": "))))
     assert (found != run_id(CONFIG)) == (option in READ.split())
 
 
 @pytest.mark.faults
-def test_what_a_kind_of_cell_does_not_read_makes_no_other_cell() -> None:
+def test_what_a_kind_of_run_does_not_read_makes_no_other_run() -> None:
     assert run_id(dict(reversed(CONFIG.items()))) == run_id(CONFIG)
     clean = CONFIG | {"attacks": {}}
     other = clean | {"threat": {"name": "white_box"}, "budget": {"max_injected_nodes": 9}}

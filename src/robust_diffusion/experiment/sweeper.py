@@ -17,7 +17,7 @@ from robust_diffusion.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-_Cell = dict[str, str]
+_Run = dict[str, str]
 """Option -> override of one run, in the order in which Hydra receives them."""
 
 
@@ -26,7 +26,7 @@ def plan(
     params: Mapping[str, Any],
     grids: Sequence[Mapping[str, Any]],
     typed: Sequence[str],
-    max_cells: int | None = None,
+    max_runs: int | None = None,
     stand_ins: Mapping[str, str] | None = None,
 ) -> list[list[str]]:
     """Return the runs of a sweep: all combinations of `params`, with all combinations of each grid.
@@ -45,7 +45,7 @@ def plan(
         params: Values of each option in Hydra's grammar, such as `1,2,10` or `range(5)`.
         grids: Further options; each grid is a separate product.
         typed: Overrides of the command line; several values make separate runs.
-        max_cells: Thin the sweep to about this number of runs: first to two seeds or one, and then
+        max_runs: Thin the sweep to about this number of runs: first to two seeds or one, and then
             by dropping runs, as long as every option still runs with each of its values.
         stand_ins: Dataset -> dataset that may stand in for it.
 
@@ -61,8 +61,8 @@ def plan(
         for grid in narrowed
         for further in _combinations(grid)
     ]
-    if max_cells is not None:
-        runs = _thinned(runs, max_cells)
+    if max_runs is not None:
+        runs = _thinned(runs, max_runs)
     return [list(run) for run in dict.fromkeys(tuple(run.values()) for run in runs)]
 
 
@@ -202,18 +202,18 @@ def _names(override: str, stand_ins: Mapping[str, str]) -> set[str]:
     return {override, instead.get(override, override)}
 
 
-def _combinations(options: Mapping[str, Sequence[str]]) -> list[_Cell]:
+def _combinations(options: Mapping[str, Sequence[str]]) -> list[_Run]:
     return [dict(zip(options, values, strict=True)) for values in product(*options.values())]
 
 
-def _thinned(runs: list[_Cell], max_cells: int) -> list[_Cell]:
+def _thinned(runs: list[_Run], max_runs: int) -> list[_Run]:
     seeds = list(dict.fromkeys(run.get("seed") for run in runs))
     for kept_seeds in (seeds[:2], seeds[:1]):
         runs = [run for run in runs if run.get("seed") in kept_seeds]
-        if len(runs) <= max_cells:
+        if len(runs) <= max_runs:
             return runs
     # Drawn at random, so that values are combined with many values of other options, but with a
     # fixed seed.
-    drawn = [list(run.values()) for run in Random(0).sample(runs, max_cells)]  # noqa: S311 # nosec B311
+    drawn = [list(run.values()) for run in Random(0).sample(runs, max_runs)]  # noqa: S311 # nosec B311
     selected = [*drawn, *covering([*drawn, *(list(run.values()) for run in runs)])]
     return [run for run in runs if list(run.values()) in selected]
