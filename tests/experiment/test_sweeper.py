@@ -4,6 +4,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -174,9 +175,9 @@ def test_a_key_that_the_default_option_lacks_is_swept_with_one_that_has_it(
 ) -> None:
     runs: list[str | None] = []
 
-    def collect(cfg: Any) -> dict[str, float]:
+    def collect(cfg: Any) -> SimpleNamespace:
         runs.append(cfg.model.get("heads"))
-        return {"val_accuracy": 0.5}
+        return SimpleNamespace(val_accuracy=0.5)
 
     monkeypatch.setattr("robust_diffusion.experiment.run.run_and_record", collect)
     outcome = cli("model=gcn,gat", "-m", "model.heads=2")  # options may stand anywhere
