@@ -17,11 +17,10 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from robust_diffusion.paper.figures.draw import draw_charts, look_of, render
-from robust_diffusion.paper.paper_table import build_tables
+from robust_diffusion.paper.tables import build_tables
 from robust_diffusion.records import Record, read_records
 from robust_diffusion.records.records import by_experiment
 from robust_diffusion.results.frame import frame, named_by_settings
-from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.worst_case import recorded_on, worst_case_table, worst_cases
 
 ROOT = Path(__file__).parents[1]
@@ -112,8 +111,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Draw pictures from the published records.")
     parser.add_argument("picture", choices=["attack", "tables"], help="written to docs/figures/")
     if parser.parse_args().picture == "tables":
-        counted = Runs(read_records(RECORDS), fidelity="paper")
-        for stem, _, figure in draw_charts(build_tables(counted), counted):
+        rows = frame(read_records(RECORDS))
+        for stem, _, figure in draw_charts(build_tables(rows), rows):
             (PICTURES / f"{stem}.svg").write_bytes(render(figure, "svg"))
         return
     # With a fixed salt and no date, the same records give the same file.

@@ -20,13 +20,13 @@ from robust_diffusion.errors import RobustDiffusionError
 from robust_diffusion.paper.agreement import render_agreement
 from robust_diffusion.paper.claims import claims_table, judge_all, load_claims, render_claims
 from robust_diffusion.paper.commands import FIDELITIES
-from robust_diffusion.paper.paper_table import build_tables
-from robust_diffusion.paper.render import render_markdown
 from robust_diffusion.paper.report import studies
+from robust_diffusion.paper.tables import build_tables
 from robust_diffusion.records.record import Config, Record
 from robust_diffusion.records.records import archive
+from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.leaderboard import show_leaderboard
-from robust_diffusion.results.runs import Runs
+from robust_diffusion.results.show import show
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.system.files import write_whole
 from robust_diffusion.system.markdown import markdown_table
@@ -82,10 +82,10 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
         if f"{name}.md" not in FROZEN:
             yield RESULTS / f"{name}.md", _as_markdown(table)
     yield RESULTS / "leaderboard.md", "\n".join(map(_as_markdown, show_leaderboard(records)))
-    counted = {name: Runs(records, fidelity=name) for name in FIDELITIES}
-    variants = {name: build_tables(of) for name, of in counted.items()}
+    frame = narrow_frame(records)
+    variants = {name: build_tables(frame, fidelity=name) for name in FIDELITIES}
     claims = load_claims()
-    verdicts = judge_all(claims, records, FIDELITIES)
+    verdicts = judge_all(claims, frame, FIDELITIES)
     yield RESULTS / "claims.md", render_claims(verdicts, claims, worst_of=FIDELITIES[0])
     front = claims_table(verdicts, claims.front)
     yield README, _with_front(README.read_text(encoding="utf-8"), front)
@@ -93,8 +93,8 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
     yield RESULTS / "agreement.md", agreement
     for fidelity, tables in variants.items():
         for number, of_paper in tables.items():
-            if any(entry.runs for _, _, entry in of_paper):
-                yield RESULTS / f"table-{number}-{fidelity}.md", render_markdown(of_paper)
+            if of_paper.cells["n"].any():
+                yield RESULTS / f"table-{number}-{fidelity}.md", show(of_paper)
 
 
 def outdated(made: Mapping[Path, str | bytes]) -> Iterator[str]:

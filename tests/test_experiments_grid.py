@@ -1,6 +1,7 @@
 """The experiment of every table composes, and its runs are what its layout shows."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -11,9 +12,11 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.experiment.sweeper import covering, plan
-from robust_diffusion.paper.layout import Line, load_layout, table_numbers
+from robust_diffusion.paper.axes import with_axes
+from robust_diffusion.paper.tables import load_layout, table_numbers
 from robust_diffusion.records.identity import run_id
-from robust_diffusion.records.records import value_at
+from robust_diffusion.records.schema import BUDGET_KEYS
+from robust_diffusion.results.frame import narrow_frame
 from tests.configs import composed
 
 RUN = [number for number in table_numbers() if load_layout(number).kind != "budgets"]
@@ -49,22 +52,45 @@ def record(number: int, run: Sequence[str]) -> dict[str, Any]:
             OmegaConf.update(task, key, OmegaConf.create(f"v: {value}").v)
     task.paths = {"data_dir": "data"}
     task.download = False
-    return described(own["dataset"], own, task)
+    timed, attacks = load_layout(number).kind == "time", list(base.attacks)
+    return described(own["dataset"], own, task, timed=timed, attacks=attacks)
 
 
-def described(dataset: str, choices: Any, cfg: DictConfig) -> dict[str, Any]:
+def described(
+    dataset: str, choices: Any, cfg: DictConfig, *, timed: bool, attacks: Sequence[str]
+) -> dict[str, Any]:
     has_flow = "flow" in cfg.model
     parts = {part: OmegaConf.to_container(cfg[part], resolve=True) for part in ("model", "budget")}
+    step = {"step": "diffusion" if has_flow else "aggregation"}
+    declared = {key: x for key, x in parts["budget"].items() if key in BUDGET_KEYS}
+    results = {"timing": step, "seconds": {"diffusion": 0.1}}
+    results = results if timed else {"accuracy": dict.fromkeys(["clean", *attacks], 0.5)}
     return {
+        "run": repr((dataset, parts)),
+        "seed": 0,
+        "fidelity": "paper",
         "dataset": dataset,
         "model": choices["model"],
         **{part: choices[part] if has_flow else None for part in ("flow", "solver")},
-        "config": parts,
+        "config": parts | ({"timing": step} if timed else {}),
+        "budget": {"declared": declared},
+        **results,
     }
 
 
-def fits(line: Line, made: dict[str, Any]) -> bool:
-    return all(value_at(made, path) == value for path, value in line.record.items())
+def shown(number: int, records: Sequence[dict[str, Any]]) -> tuple[set[Any], list[set[Any]]]:
+    """Return the cells of a layout, and those that each run fills."""
+    rows, layout = with_axes(narrow_frame(records)), load_layout(number)
+    wanted: set[Any] = set()
+    filled: dict[str, set[Any]] = {run: set() for run in rows["run"]}
+    for view in layout.grids:
+        fixed = {k: v for k, v in layout.fixed.items() if k not in view.select}
+        keys = view.printed[view.axes].itertuples(index=False, name=None)
+        wanted |= {(*view.axes, *key) for key in keys}
+        fit = rows[(rows[list(fixed)] == list(fixed.values())).all(axis=1)] if fixed else rows
+        for run, *key in fit[["run", *view.axes]].itertuples(index=False, name=None):
+            filled[run].add((*view.axes, *key))
+    return wanted, list(filled.values())
 
 
 @cache
@@ -73,35 +99,30 @@ def covering_all_grids() -> list[list[str]]:
     return covering(itertools.chain.from_iterable(map(runs, RUN)))
 
 
-def lines(number: int) -> list[Line]:
-    return load_layout(number).entries
-
-
 @pytest.mark.parametrize(
     "number", [pytest.param(n, marks=[pytest.mark.slow] if n in LARGE else []) for n in RUN]
 )
 def test_a_grid_fills_its_layout_and_runs_nothing_else(number: int) -> None:
     without_seeds = [run for run in runs(number) if "seed=0" in run]
-    records = [record(number, run) for run in without_seeds]
-    entries = lines(number)
-    for line in entries:
-        found = [made for made in records if fits(line, made)]
-        assert found
-        # Entries of a clean graph may have a run for every budget, those of an attack have one.
-        assert len(found) == 1 or line.printed.get("attack") == "clean"
-    for made in records:
-        assert any(fits(line, made) for line in entries)
+    wanted, filled = shown(number, [record(number, run) for run in without_seeds])
+    assert wanted <= set().union(*filled)
+    assert all(wanted & of_run for of_run in filled)
+    # Cells of a clean graph may have a run for every budget, those of an attack have one.
+    counts = Counter(key for of_run in filled for key in of_run & wanted)
+    assert all(count == 1 or "clean" in key for key, count in counts.items())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", RUN)
 def test_every_option_of_a_grid_composes_to_what_its_layout_asks(number: int) -> None:
     """The same as above with Hydra itself; and every one is legal in a smoke run."""
-    entries = lines(number)
+    timed = load_layout(number).kind == "time"
     for run in (of for of in covering_all_grids() if f"experiment=table-{number}" in of):
         cfg = composed(*run)
-        made = described(cfg.dataset.name, cfg.hydra.runtime.choices, cfg)
-        assert any(fits(line, made) for line in entries)
+        options = {"timed": timed, "attacks": list(cfg.attacks)}
+        made = described(cfg.dataset.name, cfg.hydra.runtime.choices, cfg, **options)
+        wanted, (filled,) = shown(number, [made])
+        assert wanted & filled
         smoke = composed(*(o.replace("scale=full", "scale=smoke") for o in run))
         assert smoke.data.source.num_nodes == 200
 
@@ -110,7 +131,7 @@ def test_every_option_of_a_grid_composes_to_what_its_layout_asks(number: int) ->
 def test_a_grid_runs_its_seeds_and_a_smoke_run_all_options(number: int) -> None:
     cfg = composed(f"experiment=table-{number}")
     assert (cfg.hydra.mode, cfg.table.number) == (RunMode.MULTIRUN, number)
-    attacks = {key.keys["attack"] for key in lines(number) if "attack" in key.keys} - {"clean"}
+    attacks = {*load_layout(number).printed["attack"]} - {"clean", None}
     assert attacks <= set(cfg.attacks)
     whole, smoke = runs(number), runs(number, "smoke")
     # Times differ little between seeds; a claim needs three.

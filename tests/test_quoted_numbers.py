@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from robust_diffusion.paper.layout import PRINTED
+from robust_diffusion.paper.tables import PRINTED
 from robust_diffusion.records import read_records
 from robust_diffusion.records.records import Record, by_experiment
 from robust_diffusion.results.comparison import compare_worst_cases

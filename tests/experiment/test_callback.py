@@ -6,7 +6,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.experiment.callback import PrintResults
-from robust_diffusion.paper.layout import load_layout, table_numbers
+from robust_diffusion.paper.tables import load_layout, table_numbers
 from tests.paper.records import failed, finished, saved
 
 RECORDS = Path("outputs/records")

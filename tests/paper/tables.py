@@ -4,9 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from robust_diffusion.paper.layout import load_layout
-from robust_diffusion.paper.paper_table import PaperTable, build_table
-from robust_diffusion.results.runs import Runs
+from robust_diffusion.paper.tables import PaperTable, build_table, load_layout
+from robust_diffusion.results.frame import narrow_frame
 from tests.paper.records import Record, failed, finished
 
 ODD = 'loss <is> "not" finite | 100 % of #1 & $x_y {z} ~^\\ é'
@@ -24,7 +23,7 @@ def golden(name: str, text: str) -> str:
 
 def table_of(number: int, records: Sequence[Record], **variant: str) -> PaperTable:
     """A table of the records of one scale and variant."""
-    return build_table(load_layout(number), Runs(records, **({"fidelity": "paper"} | variant)))
+    return build_table(load_layout(number), narrow_frame(records), **variant)
 
 
 def everything() -> PaperTable:

@@ -8,9 +8,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from robust_diffusion.paper.figures.draw import draw_charts
-from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.paper.report import render_report, studies
-from robust_diffusion.results.runs import Runs
+from robust_diffusion.paper.tables import build_tables
+from robust_diffusion.results.frame import narrow_frame
 from tests.paper.records import Record, failed, finished, seeds, timed
 
 HOSTILE = '<script>alert("x")</script><img src="https://example.org/a.png"> \u2028 & \'"'
@@ -91,8 +91,8 @@ def test_an_experiment_that_has_only_begun_is_shown_as_far_as_it_went(name: str)
 
 
 def charts(records: list[Record]) -> dict[str, Figure]:
-    counted = Runs(records, fidelity="paper")
-    return {name: figure for name, _, figure in draw_charts(build_tables(counted), counted)}
+    rows = narrow_frame(records)
+    return {name: figure for name, _, figure in draw_charts(build_tables(rows), rows)}
 
 
 def test_charts_show_the_means_of_their_tables() -> None:

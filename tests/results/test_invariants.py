@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robust_diffusion.paper.render import to_frame
+from robust_diffusion.paper.tables import to_frame
 from robust_diffusion.records.records import Record, by_experiment
 from robust_diffusion.results.comparison import compare
 from robust_diffusion.results.frame import COLUMNS, frame
@@ -27,7 +27,7 @@ def asked(records: list[Record]) -> list[Record]:
 
 
 VIEWS: dict[str, View] = {
-    "frame": lambda records: frame(records)[[name for name in COLUMNS if name != "record"]],
+    "frame": lambda records: frame(records)[list(COLUMNS)].drop(columns=["record", "asked"]),
     "worst_cases": lambda records: worst_case_table(worst_cases(frame(records))),
     "leaderboard": lambda records: pd.concat(
         [t.cells.assign(dataset=t.title.partition(",")[0]) for t in show_leaderboard(records)]

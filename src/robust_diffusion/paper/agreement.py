@@ -8,11 +8,13 @@ from pathlib import Path
 import pandas as pd
 
 from robust_diffusion.paper.axes import AXES, DATASETS, STAND_INS
-from robust_diffusion.paper.paper_table import PaperTable
-from robust_diffusion.paper.render import to_frame
-from robust_diffusion.results.entry import BAND, ROUNDING
+from robust_diffusion.paper.tables import PaperTable, to_frame
+from robust_diffusion.results.view import ROUNDING
 from robust_diffusion.system.markdown import aligned
 from robust_diffusion.system.numbers import p_value, signed, spread
+
+BAND = 2.0
+"""Tolerance for the difference from a printed number, in pooled standard deviations."""
 
 INTRODUCTION = (
     f"**Agreement with the paper.** Entries whose mean lies within {BAND:g} pooled standard "
@@ -77,7 +79,7 @@ def agreement(tables: Sequence[PaperTable], *, stand_ins: bool = False) -> Agree
     frames = [
         to_frame(table).assign(
             place=place,
-            cells=[" ".join(run.record["run"] for run in entry.runs) for *_, entry in table],
+            cells=[" ".join(table.rows.loc[index, "run"]) for index in table.cells["index"]],
         )
         for place, table in enumerate(tables)
         if table.layout.kind != "budgets"

@@ -1,23 +1,13 @@
-"""Axes of the paper's tables: label, published numbers and records of each value."""
+"""Axes of the paper's tables: columns of a frame in the paper's terms, and their labels."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
+
+import pandas as pd
 
 from robust_diffusion.checks import check_choice
 from robust_diffusion.config import CONFIG_DIR, read_yaml
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One value of one axis of a table."""
-
-    value: str
-    label: str  # shown in the table
-    printed: Mapping[str, str] = field(default_factory=dict)  # column of `printed.csv` -> text
-    record: Mapping[str, Any] = field(default_factory=dict)  # dotted path in a record -> value
-
+from robust_diffusion.records.records import CLEAN, Record
 
 DATASETS = {
     "cora": "Cora",
@@ -32,105 +22,141 @@ DATASETS = {
 STAND_INS: dict[str, str] = read_yaml(CONFIG_DIR / "hydra" / "sweeper" / "grid.yaml")["stand_ins"]
 """Dataset of the paper -> the same graph, labels and split with other features."""
 
-FORMER_STAND_INS = frozenset(["planetoid_citeseer"])
-"""Datasets that a table shows only if it has no run on a stand-in."""
-
-_PRINTED_AS = {stand_in: dataset for dataset, stand_in in STAND_INS.items()}
-
-_GRAPHS = {"clean": "clean", "speit": "SPEIT", "tdgia": "TDGIA", "pgd_modification": "PGD"}
-"""Test graphs: the clean one, and an attack's by the name of the attack."""
-
 WORST = "worst"
 """Value in place of an attack: the one that hurt a model most."""
 
-TEST_GRAPHS = _GRAPHS | {WORST: "worst case"}
-
-
-def _pde(flow: str, **values: Any) -> dict[str, Any]:
-    settings = {f"config.model.flow.{key}": value for key, value in values.items()}
-    return {"model": "graph_pde", "flow": flow} | settings
-
-
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "heat": ("Heat", _pde("heat")),
-    "heat_plus": ("Heat⁺", _pde("heat_plus")),
-    "grand": ("GRAND/BLEND", _pde("grand", spectral_norm=True)),
-    "mean_curvature": ("Mean Curvature", _pde("mean_curvature", spectral_norm=True)),
-    "beltrami": ("Beltrami", _pde("beltrami", spectral_norm=True)),
-    "beltrami_no_lipschitz": ("Beltrami w/o Lips.", _pde("beltrami", spectral_norm=False)),
-    "p_laplacian_p3": ("p-Laplacian (p=3)", _pde("p_laplacian", spectral_norm=True, p=3)),
-    "p_laplacian_p4": ("p-Laplacian (p=4)", _pde("p_laplacian", spectral_norm=True, p=4)),
-    "beltrami_guard": ("BeltramiGuard", {"model": "beltrami_guard"}),
-    "robust_gcn": ("RobustGCN", {"model": "robust_gcn"}),
-    "gnn_guard": ("GNNGuard", {"model": "gnn_guard"}),
-    "gcn_svd": ("GCNSVD", {"model": "gcn_svd"}),
-    "gat": ("GAT", {"model": "gat"}),
-    "graph_sage": ("GraphSAGE", {"model": "graph_sage"}),
-    "gin": ("GIN", {"model": "gin"}),
-    "appnp": ("APPNP", {"model": "appnp"}),
-    "mlp": ("MLP", {"model": "mlp"}),
-    "gcn": ("GCN", {"model": "gcn"}),
+TEST_GRAPHS = {
+    "clean": "clean",
+    "speit": "SPEIT",
+    "tdgia": "TDGIA",
+    "pgd_modification": "PGD",
+    WORST: "worst case",
 }
-"""Name of a model -> its label, and its values in a record; the paper has no MLP and no GCN."""
+
+MODELS = {
+    "heat": "Heat",
+    "heat_plus": "Heat⁺",
+    "grand": "GRAND/BLEND",
+    "mean_curvature": "Mean Curvature",
+    "beltrami": "Beltrami",
+    "beltrami_no_lipschitz": "Beltrami w/o Lips.",
+    "p_laplacian_p3": "p-Laplacian (p=3)",
+    "p_laplacian_p4": "p-Laplacian (p=4)",
+    "beltrami_guard": "BeltramiGuard",
+    "robust_gcn": "RobustGCN",
+    "gnn_guard": "GNNGuard",
+    "gcn_svd": "GCNSVD",
+    "gat": "GAT",
+    "graph_sage": "GraphSAGE",
+    "gin": "GIN",
+    "appnp": "APPNP",
+    "mlp": "MLP",
+    "gcn": "GCN",
+}
+"""Labels of models and flows; the paper has no MLP and no GCN."""
+
+_LIPSCHITZ = {"flow.spectral_norm": True}
+_SETTINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "grand": {"grand": _LIPSCHITZ},
+    "mean_curvature": {"mean_curvature": _LIPSCHITZ},
+    "beltrami": {"beltrami": _LIPSCHITZ, "beltrami_no_lipschitz": {"flow.spectral_norm": False}},
+    "p_laplacian": {f"p_laplacian_p{p}": _LIPSCHITZ | {"flow.p": p} for p in (3, 4)},
+}
+"""Flow -> its names in the tables, and the settings of each; with others, it has no name."""
 
 SOLVERS = {"implicit_adams": "Implicit Adam", "explicit_adams": "Explicit Adam", "dopri5": "Dopri5"}
 
-STEPS = {"aggregation": "one aggregation step"}
-"""Steps that are timed beside a diffusion."""
-
-LIMITS = {"max_injected_nodes": "max # Nodes", "max_edges_per_injected_node": "max # Edges"}
-
-NAMED: Mapping[str, Mapping[str, Choice]] = {
-    "dataset": {
-        n: Choice(n, t, {"dataset": _PRINTED_AS.get(n, n)}, {"dataset": n})
-        for n, t in DATASETS.items()
-    },
-    "attack": {n: Choice(n, t, {"attack": n}) for n, t in TEST_GRAPHS.items()},
-    "model": {n: Choice(n, t, {"model": n}, record) for n, (t, record) in MODELS.items()},
-    "solver": {n: Choice(n, t, {"parameter": n}, {"solver": n}) for n, t in SOLVERS.items()},
-    "step": {n: Choice(n, t, {"parameter": t}) for n, t in STEPS.items()},
-    "limit": {n: Choice(n, t, {"metric": n}) for n, t in LIMITS.items()},
-    "tau": {"-": Choice("-", "-")},
-    "injected": {"clean": Choice("clean", "Clean", {"attack": "clean"})},
+NAMED: Mapping[str, Mapping[str, str]] = {
+    "dataset": DATASETS,
+    "attack": TEST_GRAPHS,
+    "model": MODELS,
+    "solver": SOLVERS,
+    "limit": {"max_injected_nodes": "max # Nodes", "max_edges_per_injected_node": "max # Edges"},
+    "step": {"aggregation": "one step"},
+    "injected": {"clean": "Clean"},
+    "tau": {"-": "-"},
 }
-"""Axes whose values are names, and named values of the numbered axes."""
+"""Axis -> its values, and the label of each."""
 
-NUMBERED: Mapping[str, tuple[str, Mapping[str, str], Mapping[str, float]]] = {
-    "tau": ("τ={}", {"parameter": "tau={}"}, {"model.solver.num_steps": 1}),
-    "layers": ("{}", {"parameter": "layers={}"}, {"model.num_layers": 1}),
-    "injected": (
-        "{0}/{0}",
-        {"budget_nodes": "{}", "budget_edges": "{}"},
-        {f"budget.{limit}": 1 for limit in LIMITS},
-    ),
-    "modified": (
-        "{0}% / {0}%",
-        {"budget_nodes": "{}%", "budget_edges": "{}%"},
-        {"budget.node_ratio": 100, "budget.edge_ratio": 100},
-    ),
-    "epsilon": ("ε={}", {"parameter": "eps={}"}, {"budget.epsilon": 1}),
+_NUMBERED = {
+    "tau": "τ={}",
+    "layers": "{}",
+    "injected": "{0}/{0}",
+    "modified": "{0}% / {0}%",
+    "epsilon": "ε={}",
 }
-"""Axes whose values are numbers: label, columns of `printed.csv`, unit of paths in `config`."""
+"""Axis of numbers -> the label of a value without a label of its own."""
 
 AXES = (
     *("dataset", "attack", "model", "solver", "tau", "step"),
     *("layers", "injected", "modified", "epsilon", "limit"),
 )
-"""All axes, in the order of the columns of the tables' CSV."""
+
+OPTIONS: Mapping[str, list[str]] = {
+    "model": ["flow", "flow.spectral_norm", "flow.p"],
+    "tau": ["solver.num_steps"],
+    "layers": ["model.num_layers"],
+    "injected": ["max_injected_nodes", "max_edges_per_injected_node"],
+    "modified": ["node_ratio", "edge_ratio"],
+    "epsilon": ["epsilon"],
+}
+"""Axis -> the options that set it, besides the one of its name; limits without `budget.`."""
 
 
-@cache
-def choice(axis: str, value: str) -> Choice:
-    """Look up a value of a layout's axis; an unknown axis or name is a `ConfigError`."""
-    named = NAMED.get(check_choice("table.axis", axis, AXES), {})
-    if axis not in NUMBERED or value in named:
-        return named[check_choice(f"table.{axis}", value, named)]
-    label, columns, paths = NUMBERED[axis]
-    printed = {column: text.format(value) for column, text in columns.items()}
-    record = {f"config.{path}": float(value) / unit for path, unit in paths.items()}
-    return Choice(value, label.format(value), printed, record)
+def with_axes(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of `frame` with a column per axis, as text; missing where it has no value."""
+    parts = rows[["model", "attack", "solver", "settings", "timing", "record"]]
+    axes = [_axes(*of_row) for of_row in parts.itertuples(index=False, name=None)]
+    columns = [axis for axis in AXES if axis not in ("dataset", "attack", "limit")]
+    columns_of = {axis: [of_row.get(axis) for of_row in axes] for axis in columns}
+    return rows.assign(**pd.DataFrame(columns_of, index=rows.index, dtype=object))
 
 
-def label_of(axis: str, name: str) -> str:
-    """Return the label of a dataset, attack or model; the name itself if the paper has none."""
-    return NAMED[axis][name].label if name in NAMED[axis] else name
+def _axes(
+    model: str, attack: Any, solver: Any, settings: Mapping[str, Any], timing: Any, record: Record
+) -> dict[str, str | None]:
+    axes: dict[str, str | None] = {"model": _named(model, settings), "solver": solver}
+    steps, layers = settings.get("solver.num_steps"), settings.get("model.num_layers")
+    # A solver that chooses its own steps has a number of them that it does not read.
+    axes["tau"] = "-" if solver == "dopri5" else None if steps is None else str(steps)
+    axes["layers"] = None if layers is None else str(layers)
+    if isinstance(timing, Mapping) and timing.get("step") == "aggregation":
+        axes["step"] = "aggregation"
+    # A failed run has no other budget.
+    limits = record.config.budget
+    nodes, edges = (limits.get(key) for key in OPTIONS["injected"])
+    axes["injected"] = str(nodes) if nodes == edges else None
+    ratio = limits.get("node_ratio")
+    if isinstance(ratio, int | float) and ratio == limits.get("edge_ratio"):
+        axes["modified"] = f"{100 * ratio:g}"
+    if isinstance(epsilon := limits.get("epsilon"), int | float):
+        axes["epsilon"] = f"{epsilon:g}"
+    return axes | ({"injected": CLEAN} if attack == CLEAN else {})
+
+
+def _named(model: str, settings: Mapping[str, Any]) -> str | None:
+    """Name a model as the tables do; `None` for a flow with options that no table has.
+
+    Under the flow's name, it would pass for the flow itself.
+    """
+    if model not in _SETTINGS:
+        return model
+    fits = (
+        name
+        for name, wanted in _SETTINGS[model].items()
+        if all(settings.get(path) == value for path, value in wanted.items())
+    )
+    return next(fits, None)
+
+
+def label_of(axis: str, value: str) -> str:
+    """Return the label of a value; the value itself if the paper has none."""
+    return NAMED.get(axis, {}).get(value) or _NUMBERED.get(axis, "{}").format(value)
+
+
+def check_axes(axes: Mapping[str, Any]) -> None:
+    """Raise a `ConfigError` for an unknown axis, or an unknown value of an axis of names."""
+    for axis, value in axes.items():
+        named = NAMED.get(check_choice("table.axis", axis, AXES), {})
+        if axis not in _NUMBERED:
+            check_choice(f"table.{axis}", str(value), named)

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from omegaconf import DictConfig
 
 from robust_diffusion.experiment.callback import PrintResults, Tagged
-from robust_diffusion.paper.layout import load_layout
-from robust_diffusion.paper.paper_table import build_table
-from robust_diffusion.paper.render import render_markdown, to_frame
+from robust_diffusion.paper.tables import build_table, load_layout, to_frame
 from robust_diffusion.records.records import Record, read_records
-from robust_diffusion.results.runs import Runs
+from robust_diffusion.results.frame import narrow_frame
+from robust_diffusion.results.show import show
 
 
 class PrintPaperTable(PrintResults):
@@ -19,12 +18,12 @@ class PrintPaperTable(PrintResults):
     def show_sweep(self, config: DictConfig, records: list[Record]) -> Iterator[Tagged]:
         """Print the table from all records, and yield it for W&B."""
         layout, choices = load_layout(config.table.number), config.hydra.runtime.choices
-        every = read_records(config.paths.records, missing_ok=True)
-        scale, datasets = choices.scale, {record.dataset for record in records}
+        frame = narrow_frame(read_records(config.paths.records, missing_ok=True))
+        scale, datasets = choices.scale, {record.dataset for record in records} or None
         # A table of budgets has no runs.
         variants = dict.fromkeys(record.fidelity for record in records) or [choices.fidelity]
         for fidelity in variants:
-            counted = Runs(every, scale=scale, fidelity=fidelity)
-            table = build_table(layout, counted, datasets or None)
-            sys.stdout.write(f"{render_markdown(table)}\n")
+            variant = {"scale": scale, "fidelity": fidelity}
+            table = build_table(layout, frame, **variant, datasets=datasets)
+            sys.stdout.write(f"{show(table)}\n")
             yield to_frame(table), [fidelity, scale]

@@ -19,13 +19,13 @@ from yaml import YAMLError
 from robust_diffusion.checks import check_choice
 from robust_diffusion.config import CONFIG_DIR, read_yaml
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.axes import WORST, choice, label_of
-from robust_diffusion.paper.layout import ASSUMED_RUNS, Line, load_layout
-from robust_diffusion.paper.paper_table import published
-from robust_diffusion.records.records import CLEAN, Record, has_values, value_at
+from robust_diffusion.paper.axes import STAND_INS, WORST, check_axes, label_of, with_axes
+from robust_diffusion.paper.remarks import published
+from robust_diffusion.paper.tables import load_layout
+from robust_diffusion.records.records import CLEAN
 from robust_diffusion.records.schema import first_problem
-from robust_diffusion.results.frame import narrow_frame
-from robust_diffusion.results.runs import Runs, select
+from robust_diffusion.results.frame import asked_by
+from robust_diffusion.results.view import ASSUMED_RUNS, View, replicates
 from robust_diffusion.results.worst_case import worst_cases
 from robust_diffusion.system.markdown import markdown_table
 from robust_diffusion.system.numbers import MINUS, RULE, Estimate, holm, p_value
@@ -81,18 +81,18 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
         """Return every comparison; an unknown axis or value is a `ConfigError`."""
         comparisons = []
         for combination in _combinations(self.each):
-            axes_of = {"": dict(self.select), "left": dict(self.left), "right": dict(self.right)}
+            sides_of = {"": dict(self.select), "left": dict(self.left), "right": dict(self.right)}
             for axis, value in combination.items():
                 side, _, name = axis.rpartition(".")
-                axes_of[check_choice("each", side, axes_of)][name] = value
+                sides_of[check_choice("each", side, sides_of)][name] = value
             words = [
                 f"vs {v}" if axis == "right.model" else str(v) for axis, v in combination.items()
             ]
-            for sides in self._sides(axes_of["left"], axes_of["right"]):
-                groups = [(w, [*map(group, _combinations(axes_of[""] | x))]) for w, x in sides]
+            for sides in self._sides(sides_of["left"], sides_of["right"]):
+                groups = [(w, [*map(group, _combinations(sides_of[""] | x))]) for w, x in sides]
                 terms = _merged((g, w / len(side)) for w, side in groups for g in side)
-                levels = (line(tuple(x for x in g if x[0] != "attack")).keys for g in terms)
-                pair = " vs ".join("/".join(kv.values()) for kv in levels if self.over == "any")
+                levels = ({**axes_of(g), "attack": ""} for g in terms if self.over == "any")
+                pair = " vs ".join("/".join(filter(None, x.values())) for x in levels)
                 comparisons.append((" ".join([*words, pair]).strip(), terms))
         return comparisons
 
@@ -136,6 +136,12 @@ class Claims(BaseModel, extra="forbid", frozen=True, strict=True):
     front: dict[str, str] = {}  # claim of the front pages -> its title
 
 
+def experiments(claims: Claims) -> set[str]:
+    """Return the experiments whose runs the claims are judged by."""
+    groups = (g for c in claims.claims.values() for _, terms in c.comparisons for g in terms)
+    return {dict(group)["experiment"] for group in groups} | {_MLP, *_WORST_CASES}
+
+
 def load_claims(path: str | Path = CLAIMS) -> Claims:
     """Read and check a YAML file of claims such as `conf/claims.yaml`, which explains its keys."""
     try:
@@ -153,15 +159,13 @@ def group(axes: Axes) -> Group:
     """Return the group of an `experiment`, optionally a `measure`, and axes of the tables."""
     if "experiment" not in axes or not {"attack", "measure"} & axes.keys():
         raise ConfigError(f"expected experiment, and attack or measure; got {', '.join(axes)}")
-    line(pairs := tuple(sorted((axis, str(value)) for axis, value in axes.items())))
+    check_axes(axes_of(pairs := tuple(sorted((axis, str(v)) for axis, v in axes.items()))))
     return pairs
 
 
-@cache
-def line(group: Group) -> Line:
-    """Return the setting of a group in terms of records and of the paper's tables."""
-    axes = {axis: value for axis, value in group if axis not in ("experiment", "measure")}
-    return Line({axis: choice(axis, value) for axis, value in axes.items()})
+def axes_of(group: Group) -> dict[str, str]:
+    """Return the axes of a group that the paper's tables have."""
+    return {axis: value for axis, value in group if axis not in ("experiment", "measure")}
 
 
 def _combinations(axes: Axes) -> list[Axes]:
@@ -188,68 +192,87 @@ def _at_worst(node: Any, key: str = "") -> Any:
     return _WORST_CASES[0] if key == "experiment" else WORST if attacked else node
 
 
-def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
+def recorded_evidence(frame: pd.DataFrame, *, fidelity: str) -> Evidence:
     """Return samples from the finished runs of one variant; each seed counts once.
 
     An MLP has no variants, so the runs of `experiment=mlp` count for every variant.
     """
-    runs = Runs(records, fidelity=fidelity)
-    tried = narrow_frame(r for name in _WORST_CASES for r in runs.of(name) if "error" not in r)
+    full = frame[frame["scale"] == "full"]
+    of_variant = full[full["variant"] == fidelity]
 
     @cache
-    def asked(name: str, dataset: str | None) -> list[Record]:
-        every = runs.all_variants.get(_MLP, []) if name == _MLP else runs.of(name)
-        return [run for run in every if dataset in (None, run["dataset"])]
+    def asked(experiment: str) -> pd.DataFrame:
+        return with_axes(asked_by(full if experiment == _MLP else of_variant, experiment))
+
+    @cache
+    def samples(experiment: str, value: Any, axes: tuple[str, ...]) -> dict[Any, Any]:
+        return replicates(asked(experiment), View(axes, [], value=value))
+
+    @cache
+    def lowest() -> Mapping[Any, pd.DataFrame]:
+        return _lowest(pd.concat([asked(name) for name in _WORST_CASES]))
 
     @cache
     def sample(group: Group) -> Sample:
-        axes, conditions = dict(group), line(group).record
-        name, graph, measure = axes["experiment"], axes.get("attack", CLEAN), axes.get("measure")
-        if name == _WORST_CASES[0]:
-            fit = tried[[has_values(run, conditions) for run in tried["record"]]]
-            if fit.empty:
-                return None
-            # No mean over several budgets or settings: the latest count.
-            last = fit.iloc[-1]
-            alike = [
-                pair == (last["budget"], last["settings"])
-                for pair in zip(fit["budget"], fit["settings"], strict=True)
-            ]
-            fit = fit[alike]
-            models = worst_cases(fit)
-            models = models[models["seen"]].set_index("draw")
-            numbers = dict(models["worst" if graph == WORST else CLEAN])
+        axes, (experiment, measure) = axes_of(group), _where(group)
+        if experiment == _WORST_CASES[0]:
+            models = lowest().get((axes["dataset"], axes["model"]))
+            graph = WORST if axes["attack"] == WORST else CLEAN
+            numbers = {} if models is None else dict(100 * models[graph].dropna())
         else:
             # An MLP sees no edge, injected ones included.
-            graph, timed = CLEAN if name == _MLP else graph, measure == "seconds.diffusion"
-            candidates = asked(name, axes.get("dataset"))
-            finished = select(candidates, conditions, graph, timed=timed).finished
-            path = measure or f"accuracy.{graph}"
-            numbers = {seed: value_at(run, path) for seed, run in finished.items()}
-        numbers = {seed: x for seed, x in sorted(numbers.items()) if isinstance(x, int | float)}
+            own = axes | {"attack": CLEAN if experiment == _MLP else axes.get("attack", CLEAN)}
+            of_axes = samples(experiment, measure, tuple(own))
+            numbers = of_axes.get(tuple(own.values()), {})
         # A factor is a difference of logarithms, so only positive values have one.
-        logs = {seed: math.log(x) for seed, x in numbers.items() if measure and x > 0}
-        return (logs if measure else {seed: 100.0 * x for seed, x in numbers.items()}) or None
+        logs = {seed: math.log(x) for seed, x in numbers.items() if x > 0}
+        return (numbers if measure == "accuracy" else logs) or None
 
     return sample
 
 
+def _where(group: Group) -> tuple[str, Any]:
+    pairs = dict(group)
+    return pairs["experiment"], pairs.get("measure", "accuracy")
+
+
+def _lowest(runs: pd.DataFrame) -> Mapping[Any, pd.DataFrame]:
+    """Return worst cases and clean accuracies by seed, for each dataset and model."""
+    runs = runs[runs["error"].isna()]
+    # No mean over several budgets or settings: the latest count.
+    pairs = list(zip(runs["budget"], runs["settings"], strict=True))
+    keys = list(zip(runs["dataset"], runs["model"], strict=True))
+    latest = dict(zip(keys, pairs, strict=True))
+    places = [i for i, (k, p) in enumerate(zip(keys, pairs, strict=True)) if latest[k] == p]
+    models = worst_cases(runs.iloc[places])
+    seen = models[models["seen"].astype(bool)].set_index("draw").sort_index()
+    return dict(list(seen.groupby(["dataset", "model"])))
+
+
 @cache
+def _printed(experiment: str, axes: tuple[str, ...]) -> Mapping[Any, tuple[float, float]]:
+    """Return printed means and deviations by axes; the stand-ins have those of their datasets."""
+    try:
+        printed = load_layout(int(experiment.removeprefix("table-"))).printed
+    except ValueError:  # no table
+        return {}
+    stand_ins = printed.assign(dataset=printed["dataset"].map(STAND_INS))
+    every = pd.concat([printed, stand_ins]).dropna(subset=["mean", "std", *axes])
+    every = every.drop_duplicates([*axes], keep=False)
+    numbers = zip(every["mean"], every["std"], strict=True)
+    return dict(zip(every[[*axes]].itertuples(index=False, name=None), numbers, strict=True))
+
+
 def published_evidence(group: Group) -> Sample:
     """Return the mean and the deviation that the paper prints."""
-    axes = dict(group)
-    try:
-        printed = load_layout(int(axes["experiment"].removeprefix("table-"))).printed(line(group))
-    except ValueError:  # no table, or no such entry
-        return None
-    if "measure" in axes or printed.mean is None or printed.std is None:
-        return None
-    return printed.mean, printed.std
+    axes, (experiment, measure) = axes_of(group), _where(group)
+    printed = _printed(experiment, tuple(axes)) if measure == "accuracy" else {}
+    return printed.get(tuple(axes.values()))
 
 
-def variants_of(records: Sequence[Record]) -> list[str]:
+def variants_of(frame: pd.DataFrame) -> list[str]:
     """Return every variant in the records; the default one if there is none."""
-    return sorted({r["fidelity"] for r in records if r.get("fidelity")}) or ["paper"]
+    return sorted({*frame["variant"].dropna()}) or ["paper"]
 
 
 @dataclass
@@ -275,15 +298,15 @@ class Judgement:
 
 
 def judge_all(
-    claims: Claims, records: Sequence[Record], variants: Sequence[str], names: Collection[str] = ()
+    claims: Claims, frame: pd.DataFrame, variants: Sequence[str], names: Collection[str] = ()
 ) -> pd.DataFrame:
-    """Judge claims by the records of each variant, by the printed means and under worst cases.
+    """Judge claims by the runs of each variant, by the printed means and under worst cases.
 
     Returns:
         One row per claim, by its name: `claim`; `datasets`, those on which every column with any
         evidence has some; and a `Judgement` or `None` per column of evidence.
     """
-    columns = {name: recorded_evidence(records, fidelity=name) for name in variants}
+    columns = {name: recorded_evidence(frame, fidelity=name) for name in variants}
     columns[PRINTED_COLUMN] = published_evidence
     rows = {}
     for name in names or claims.claims:

@@ -4,7 +4,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from robust_diffusion.checks import check_choice
@@ -17,10 +17,16 @@ from robust_diffusion.commands.reading import (
 from robust_diffusion.config import CONFIG_DIR, PUBLISHED_RECORDS
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.figures import FIGURES
-from robust_diffusion.paper.layout import load_layout, table_numbers
-from robust_diffusion.paper.paper_table import PaperTable, build_table
-from robust_diffusion.paper.render import render_csv, render_html, render_latex, render_markdown
-from robust_diffusion.results.runs import Runs
+from robust_diffusion.paper.tables import (
+    build_table,
+    datasets_of,
+    frame_of,
+    load_layout,
+    table_numbers,
+    to_frame,
+)
+from robust_diffusion.results.frame import narrow_frame
+from robust_diffusion.results.show import show
 from robust_diffusion.system.files import write_whole
 from robust_diffusion.system.markdown import markdown_table, print_table
 
@@ -29,12 +35,7 @@ log = logging.getLogger(__name__)
 FIDELITIES = tuple(sorted(path.stem for path in CONFIG_DIR.glob("fidelity/*.yaml")))
 """Variants of the paper: its equations, and the authors' public code."""
 
-_FORMATS: dict[str, Callable[[PaperTable], str]] = {
-    "markdown": render_markdown,
-    "latex": render_latex,
-    "csv": render_csv,
-    "html": render_html,
-}
+_FORMATS = ("markdown", "latex", "csv", "html")
 
 _DATASETS = 4
 """Number of the table of datasets, which has no results."""
@@ -52,7 +53,7 @@ def run_table_command(arguments: Sequence[str]) -> None:
     )
     add, default = parser.add_argument, "default: %(default)s"
     add("number", type=int, choices=sorted({_DATASETS, *table_numbers()}))
-    add("--format", choices=list(_FORMATS), default="markdown", help=default)
+    add("--format", choices=_FORMATS, default="markdown", help=default)
     text = "data directory of table 4 (default: ROBUST_DIFFUSION_DATA, else data)"
     add("--data-dir", default=os.environ.get("ROBUST_DIFFUSION_DATA") or "data", help=text)
     add("--out", type=Path, help="file to write to (default: standard output)")
@@ -65,12 +66,17 @@ def run_table_command(arguments: Sequence[str]) -> None:
         text = _dataset_table(chosen.data_dir, chosen.format)
     else:
         variant = {"scale": chosen.scale, "fidelity": chosen.fidelity}
-        counted = Runs(read_chosen(chosen.records), **variant)
-        if not counted.of(layout.experiment) and not chosen.records and layout.kind != "budgets":
+        frame = frame_of(layout, read_chosen(chosen.records))
+        datasets = datasets_of(frame, layout, **variant)
+        if not datasets and not chosen.records and layout.kind != "budgets":
             log.warning("%s: no runs of yours; this shows the published ones", layout.experiment)
-            counted = Runs(read_chosen([PUBLISHED_RECORDS]), **variant)
-        datasets = {record["dataset"] for record in counted.of(layout.experiment)}
-        text = _FORMATS[chosen.format](build_table(layout, counted, datasets or None))
+            frame = frame_of(layout, read_chosen([PUBLISHED_RECORDS]))
+            datasets = datasets_of(frame, layout, **variant)
+        table = build_table(layout, frame, **variant, datasets=datasets or None)
+        if chosen.format == "csv":
+            text = to_frame(table).to_csv(index=False)
+        else:
+            text = show(table, chosen.format)
     if chosen.out is not None:
         text = f"{write_whole(chosen.out, text, option='--out')}\n"
     sys.stdout.write(text)
@@ -109,9 +115,9 @@ def run_claims_command(arguments: Sequence[str]) -> None:
     declared = claims.load_claims(chosen.claims)
     for name in chosen.names:
         check_choice("claim", name, declared.claims)
-    records = read_chosen(chosen.records)
-    variants = [chosen.fidelity] if chosen.fidelity else claims.variants_of(records)
-    verdicts = claims.judge_all(declared, records, variants, chosen.names)
+    frame = narrow_frame(read_chosen(chosen.records), experiments=claims.experiments(declared))
+    variants = [chosen.fidelity] if chosen.fidelity else claims.variants_of(frame)
+    verdicts = claims.judge_all(declared, frame, variants, chosen.names)
     if chosen.format == "json":
         text = claims.to_json(verdicts, declared)
     else:

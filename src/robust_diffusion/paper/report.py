@@ -13,14 +13,13 @@ from markupsafe import Markup
 
 from robust_diffusion.config import CONFIG_DIR, read_yaml
 from robust_diffusion.paper import claims
-from robust_diffusion.paper.agreement import agreement
+from robust_diffusion.paper.agreement import BAND, agreement
 from robust_diffusion.paper.figures import FIGURES
-from robust_diffusion.paper.paper_table import PaperTable, build_tables
-from robust_diffusion.paper.render import ENVIRONMENT, render_html
+from robust_diffusion.paper.tables import PaperTable, build_tables
 from robust_diffusion.records.records import Record, by_experiment, first_asked, merged
 from robust_diffusion.results.comparison import SHOWS, compare_worst_cases
-from robust_diffusion.results.entry import BAND
-from robust_diffusion.results.runs import Runs
+from robust_diffusion.results.frame import narrow_frame
+from robust_diffusion.results.show import ENVIRONMENT, show
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import recorded_on
 
@@ -58,15 +57,15 @@ def render_report(
         fidelity: The variant of the paper's tables and charts; the other parts have all variants.
         figures: Folder of SVG files drawn by `figure`.
     """
-    counted = Runs(records, scale=scale, fidelity=fidelity)
-    tables = build_tables(counted)
-    measured = [table for table in tables.values() if any(e.runs for _, _, e in table)]
-    sections = [*_claims(records, fidelity), *_deviations(measured)] if scale == "full" else []
+    frame = narrow_frame(records)
+    tables = build_tables(frame, scale=scale, fidelity=fidelity)
+    measured = [table for table in tables.values() if table.cells["n"].any()]
+    sections = [*_claims(frame, fidelity), *_deviations(measured)] if scale == "full" else []
     sections += [*studies(records, scale=scale, custom=True), *_failed(records)]
     # An image from any source neither runs scripts nor loads anything.
     pictures = [
         (name, caption, f"data:image/svg+xml;base64,{b64encode(svg).decode('ascii')}")
-        for name, caption, svg in [*_charts(tables, counted), *_drawn_before(figures)]
+        for name, caption, svg in [*_charts(tables, frame), *_drawn_before(figures)]
     ]
     return ENVIRONMENT.get_template("report.html.jinja").render(
         smoke=scale == "smoke",
@@ -74,7 +73,7 @@ def render_report(
         provenance=_provenance(records),
         pictures=pictures,
         sections=sections,
-        tables=[Markup(render_html(table)) for table in measured],  # noqa: S704 - escaped  # nosec B704
+        tables=[Markup(show(table, "html")) for table in measured],  # noqa: S704 - escaped  # nosec B704
     )
 
 
@@ -99,9 +98,9 @@ def _provenance(records: Sequence[Record]) -> dict[str, str]:
     }
 
 
-def _claims(records: Sequence[Record], fidelity: str) -> Sections:
-    declared, variants = claims.load_claims(), sorted({fidelity, *claims.variants_of(records)})
-    verdicts = claims.judge_all(declared, records, variants)
+def _claims(frame: pd.DataFrame, fidelity: str) -> Sections:
+    declared, variants = claims.load_claims(), sorted({fidelity, *claims.variants_of(frame)})
+    verdicts = claims.judge_all(declared, frame, variants)
     if titles := claims.tested(verdicts):
         cells = claims.claims_frame(verdicts, titles)
         yield "Claims", ResultTable(claims.legend(declared.alpha, variants[0]), cells, [], [])
@@ -126,13 +125,13 @@ def _failed(records: Sequence[Record]) -> Sections:
         yield "Failed runs", ResultTable("A sweep that asks again runs them again.", cells, [], [])
 
 
-def _charts(tables: Mapping[int, PaperTable], counted: Runs) -> Pictures:
+def _charts(tables: Mapping[int, PaperTable], frame: pd.DataFrame) -> Pictures:
     try:
         from robust_diffusion.paper.figures.draw import draw_charts, render
     except ModuleNotFoundError as error:
         log.warning("no charts without %s; pip install 'robust-diffusion[report]'", error.name)
         return
-    for name, caption, figure in draw_charts(tables, counted):
+    for name, caption, figure in draw_charts(tables, frame):
         yield name, caption, render(figure, "svg")
 
 

@@ -73,6 +73,12 @@ def settings_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def same_configuration(first: "Record", second: "Record") -> bool:
+    """Return whether two records are known to differ in nothing but the seed, without a hash."""
+    same = first.user_code == second.user_code and first.user_files == second.user_files
+    return same and first.config is second.config
+
+
 def once_per_configuration(function: Callable[..., _T]) -> Callable[..., _T]:
     """Cache a function of a record and further arguments that does not depend on the seed."""
 

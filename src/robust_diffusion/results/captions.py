@@ -54,16 +54,12 @@ def named_seeds(seeds: Sequence[int]) -> str:
     return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
 
 
-def spent_ranges(
-    records: Iterable[Record], graphs: Iterable[str] | None = None
-) -> dict[str, Range]:
-    """Return the range of each count above 0 that all attacks, or those of `graphs`, spent."""
+def spent_ranges(spent: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, Range]:
+    """Return the range of each count above 0 that attacks spent, each on some models."""
     return ranges(
         {count: used for count, used in by_count.items() if used}
-        for record in records
-        for graph, spent in record.spent.items()
-        if graphs is None or graph in graphs
-        for by_count in spent.values()
+        for by_model in spent
+        for by_count in by_model.values()
     )
 
 
@@ -90,7 +86,7 @@ def describe_limits(declared: Mapping[str, Range], spent: Iterable[str]) -> str:
 
 def describe_budget(records: Sequence[Record]) -> str:
     """Describe the spent budget, and the declared limits unless an injection used them up."""
-    spent = spent_ranges(records)
+    spent = spent_ranges(by_model for record in records for by_model in record.spent.values())
     declared = ranges(record.budget.bounds for record in records if record.budget)
     limits = describe_limits(declared, spent)
     if not spent:

@@ -14,12 +14,11 @@ from robust_diffusion.records.identity import (
 from robust_diffusion.records.records import (
     CLEAN,
     Record,
-    is_timing,
+    Request,
     latest_by_run,
-    model_name,
 )
 from robust_diffusion.results.captions import differing_keys
-from robust_diffusion.results.evidence import outcomes_of
+from robust_diffusion.results.evidence import outcomes_of, poisons
 
 COLUMNS: Mapping[str, tuple[str, str]] = {
     "run": ("object", "id of the run"),
@@ -43,6 +42,8 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "edges": ("Int64", "most edges of each injected node"),
     "attack": ("object", "`clean`, or the name of the attack; none in a run that failed"),
     "accuracy": ("float64", "accuracy on the test nodes of that graph, in 0..1"),
+    "clean": ("float64", "accuracy of the run on the clean graph"),
+    "retrained": ("bool", "whether the model was trained on the attacked graph"),
     "chance": ("float64", "accuracy under random injection or random flips"),
     "transfer": ("float64", "accuracy under an attack crafted on surrogates"),
     "white_box": (
@@ -56,8 +57,22 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "flags": ("object", "set of codes that speak against the accuracy as a bound"),
     "victim_flags": ("object", "set of such codes of the model itself"),
     "validation": ("float64", "accuracy on the clean validation nodes, in 0..1"),
+    "warnings": ("object", "warnings about the accuracy, one line each"),
+    "spent": ("object", "budget that the attack spent, by the model it attacked"),
+    "unbounded": ("object", "limits that do not bind the attack, and why"),
     "seconds": ("float64", "median time of one step, in a run that timed it"),
+    "timing": ("object", "how that step was timed; none in a run that tested a model"),
     "error": ("object", "reason of a failure; none of a finished run"),
+    "error_kind": ("object", "kind of the failure, such as `DataError`"),
+    "seed": ("object", "seed of the run"),
+    "difficulty": ("object", "subset of the test nodes"),
+    "solver": ("object", "name of the solver, if the model has one"),
+    "nfe": ("float64", "evaluations of the flow in a forward pass"),
+    "epochs": ("float64", "trained epochs"),
+    "crafted_on": ("object", "names of the surrogates of a black box"),
+    "planned": ("object", "graphs to test: `clean`, and the attacks of the configuration"),
+    "code": ("object", "version of the code that computed the run"),
+    "asked": ("object", "experiment -> its requests for the run, the last one last"),
     "record": ("object", "the whole record"),
 }
 """Columns of `frame`: the type of each, and its meaning."""
@@ -110,58 +125,89 @@ def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
-def narrow_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """Return `frame` without the columns of settings; views use the column `settings` instead."""
+def asked_by(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
+    """Return the rows of the runs that an experiment asked for, in the order of its last requests.
+
+    Args:
+        rows: Rows of `frame`.
+        experiment: Name of the experiment.
+    """
+    last = {i: of[experiment][-1].order for i, of in enumerate(rows["asked"]) if experiment in of}
+    chosen = rows.iloc[sorted(last, key=last.__getitem__)].copy()
+    # A failed run counts for every graph that it was meant for.
+    meant = zip(chosen["error"], chosen["attack"], chosen["planned"], strict=True)
+    chosen["attack"] = [graph if error is None else names for error, graph, names in meant]
+    return chosen.explode("attack") if chosen["error"].notna().any() else chosen
+
+
+def narrow_frame(
+    records: Iterable[Record], *, experiments: Collection[str] | None = None
+) -> pd.DataFrame:
+    """Return `frame` without the columns of settings; views use the column `settings` instead.
+
+    With `experiments`, only the runs that any of these asked for.
+    """
     records = [*records] if isinstance(records, Iterator) else records
-    latest = latest_by_run(records)
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    for record in latest_by_run(records).values():
+        asked: dict[str, tuple[Request, ...]] = {}
+        for request in record.requests:
+            asked[request.experiment] = (*asked.get(request.experiment, ()), request)
+        if experiments is not None and asked.keys().isdisjoint(experiments):
+            continue
+        common, results = _common(record) | {"asked": asked}, list(_results(record))
+        for name, values in columns.items():
+            if name in common:
+                values.extend([common[name]] * len(results))
+            else:
+                values.extend(result.get(name) for result in results)
     types: Mapping[str, Any] = {name: kind for name, (kind, _) in COLUMNS.items()}
-    rows = [
-        common | row
-        for record in latest.values()
-        for common in [_common(record)]
-        for row in _results(record)
-    ]
-    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(types)
+    return pd.DataFrame(columns, dtype=object).astype(types)
 
 
 def _common(record: Record) -> dict[str, Any]:
     """Return the columns that all rows of a run share."""
-    config = record.get("config", {})
     budget = record.budget
-    victim = set(record.get("flags", {}).get("victim", []))
-    if (config.get("data") or {}).get("degree_leak", False):
-        victim.add("degree_leak")
+    leak = {"degree_leak"} if record.config.data.get("degree_leak", False) else set()
+    own = ("run", "dataset", "threat", "seed", "difficulty", "solver", "nfe", "epochs", "code")
     return {
-        "run": record["run"],
+        **{key: getattr(record, key) for key in (*own, "scale", "split", "error", "error_kind")},
         "experiments": tuple(record.experiments),
-        "scale": record.get("scale", "full"),
-        "dataset": record.get("dataset"),
-        "variant": record.get("fidelity"),
-        "model": model_name(record) if "model" in record else None,
-        "settings": {} if "error" in record else _settings(record),
-        "draw": record.get("weights", record.get("seed")),
-        "split": str(record.get("split", "")),
-        "threat": record.get("threat"),
+        "variant": record.fidelity,
+        "model": record.model_name,
+        "settings": _settings(record),
+        "draw": record.weights or record.seed,
         "budget": budget,
         "nodes": budget and budget.max_injected_nodes,
         "edges": budget and budget.max_edges_per_injected_node,
-        "victim_flags": frozenset(victim),
-        "validation": record.get("val_accuracy"),
+        "victim_flags": frozenset({*record.flags.get("victim", []), *leak}),
+        "retrained": poisons(record),
+        "validation": record.val_accuracy,
+        "timing": (record.timing or {}) if record.is_timing else None,
+        "crafted_on": tuple(record.surrogates),
+        "planned": (CLEAN, *record.config.attacks),
         "record": record,
     }
 
 
 def _results(record: Record) -> Iterator[dict[str, Any]]:
     """Yield the columns that differ between the graphs of a run."""
-    if "error" in record:
-        yield {"error": record["error"]}
-    elif is_timing(record):
-        yield {"attack": CLEAN, "seconds": record["seconds"]["diffusion"]}
+    if record.error:
+        yield {}
+    elif record.is_timing:
+        yield {"attack": CLEAN, "seconds": record.seconds["diffusion"]}
     else:
-        flags, outcomes = record.get("flags", {}), outcomes_of(record)
-        for graph, accuracy in record["accuracy"].items():
-            row = {"attack": graph, "accuracy": accuracy, "flags": frozenset(flags.get(graph, []))}
-            yield outcomes.get(graph, {}) | row
+        outcomes = outcomes_of(record)
+        for graph, accuracy in record.accuracy.items():
+            yield outcomes.get(graph, {}) | {
+                "attack": graph,
+                "accuracy": accuracy,
+                "clean": record.accuracy[CLEAN],
+                "flags": frozenset(record.flags.get(graph, [])),
+                "warnings": tuple(record.warnings.get(graph, [])),
+                "spent": record.spent.get(graph, {}),
+                "unbounded": record.unbounded.get(graph, {}),
+            }
 
 
 def named_by_settings(rows: pd.DataFrame) -> pd.DataFrame:
@@ -192,7 +238,7 @@ def _settings(record: Record) -> dict[str, Any]:
     source = {k: v for k, v in raw.items() if k not in _NO_OPTIONS} if isinstance(raw, dict) else {}
     parts |= {"data": data, "dataset": {"source": source}}
     # A fixed flow is only set by `model.flow`.
-    groups = _GROUPS - ({"model.flow."} if record.get("model") != "graph_pde" else set())
+    groups = _GROUPS - ({"model.flow."} if record.model != "graph_pde" else set())
     return dict(_leaves(without_trainer(parts), groups))
 
 

@@ -32,7 +32,7 @@ class ResultTable:
     notes: list[str]  # explanations of `!`, and attacks that may be weak
 
 
-NOTHING = ResultTable("no finished run", pd.DataFrame({"model": []}), ["model"], [])
+NO_RUNS = ResultTable("no finished run", pd.DataFrame({"model": []}), ["model"], [])
 """Table of records without a finished run."""
 
 

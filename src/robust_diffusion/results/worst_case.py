@@ -17,7 +17,7 @@ from robust_diffusion.records.records import CLEAN, Record
 from robust_diffusion.results.captions import describe_cuts, describe_limits, differing_keys, ranges
 from robust_diffusion.results.evidence import ENSEMBLES, SEEN, THOROUGH, knows_model, poisons
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
-from robust_diffusion.results.table import NOTHING, ResultTable
+from robust_diffusion.results.table import NO_RUNS, ResultTable
 from robust_diffusion.system.numbers import mean_and_std, spread
 
 SHOWN = ["clean", "chance", "transfer", "white_box", "adaptive", "worst"]
@@ -284,7 +284,7 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     """
     table = worst_case_table(worst_cases(named_by_settings(narrow_frame(records))))
     if table.empty:
-        return NOTHING
+        return NO_RUNS
     headings = HEADINGS | ({} if table["nodes"].any() else {"chance": "random flips"})
     table["budget"] = named_budgets(table)
     keys = [*differing(table, ["dataset", "variant", "budget"]), "model"]

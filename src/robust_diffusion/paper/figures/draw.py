@@ -21,10 +21,10 @@ from matplotlib.lines import Line2D
 from numpy import ndarray
 
 from robust_diffusion.paper.axes import SOLVERS, label_of
-from robust_diffusion.paper.paper_table import PaperTable
-from robust_diffusion.records.records import CLEAN, Record, is_tested, value_at
-from robust_diffusion.results.entry import Entry
-from robust_diffusion.results.runs import Runs, select
+from robust_diffusion.paper.tables import PaperTable
+from robust_diffusion.records.records import CLEAN
+from robust_diffusion.results.frame import asked_by
+from robust_diffusion.results.view import View, cells
 from robust_diffusion.system.files import write_whole
 
 COLOURS: tuple[str, ...] = ("#cc6677", "#332288", "#b8860b", "#117733", "#4477aa")
@@ -197,16 +197,17 @@ def draw_series(points: pd.DataFrame, x_label: str, y_label: str, *, line: str =
 
 
 def draw_charts(
-    tables: Mapping[int, PaperTable], counted: Runs
+    tables: Mapping[int, PaperTable], frame: pd.DataFrame
 ) -> Iterator[tuple[str, str, Figure]]:
     """Yield name, caption and figure of every chart that has records.
 
-    `tables` is the result of `build_tables` on the counted records.
+    `tables` is the result of `build_tables` on the frame of recorded results.
     """
+    about = tables[3].about
 
     def points(*numbers: int, x: str = "injected") -> pd.DataFrame:
-        entries = [entry for number in numbers for _, _, entry in tables[number]]
-        rows = pd.DataFrame([_point(entry, x) for entry in entries if entry.mean is not None])
+        lines = [point for number in numbers for point in _points(tables[number], x)]
+        rows = pd.DataFrame(lines)
         return rows if rows.empty else rows[rows["x"].notna()]
 
     if not (models := points(1, 2, 3, 12, 13, 14)).empty:
@@ -217,7 +218,7 @@ def draw_charts(
             series=models["graph"],
         )
         printed = models.assign(x=models["printed"], error=None, series="published")
-        shown = models if counted.scale == "smoke" else pd.concat([models, printed])
+        shown = models if about["scale"] == "smoke" else pd.concat([models, printed])
         caption = "Accuracy on the clean graph and under each attack, with standard deviations"
         yield "models", caption, draw_series(shown, ACCURACY, "", line="")
     if not (injected := points(9, 11)).empty:
@@ -230,7 +231,8 @@ def draw_charts(
         solvers["panel"] += ", " + solvers["graph"]
         caption = f"Accuracy of Beltrami by solver, against {evaluations}"
         yield "solvers", caption, draw_series(solvers, evaluations, ACCURACY, line="")
-    if not (periods := _periods(counted)).empty:
+    counted = (frame["scale"] == about["scale"]) & (frame["variant"] == about["fidelity"])
+    if not (periods := _periods(asked_by(frame[counted], "t-end"))).empty:
         caption = "Accuracy under attack against clean accuracy; the numbers are the end T of the "
         caption += "integration period, and the MLP sees no edge"
         yield (
@@ -240,42 +242,36 @@ def draw_charts(
         )
 
 
-def _point(entry: Entry, x: str) -> dict[str, Any]:
-    keys = {"injected": CLEAN, "tau": "-", "attack": CLEAN, **entry.keys}
-    counts = pd.Series([run.record.get("nfe") for run in entry.runs], dtype=float)
-    solver = SOLVERS.get(keys.get("solver", ""))
-    named = f"{solver} τ={keys['tau']}".removesuffix(" τ=-")
-    return {
-        "panel": label_of("dataset", keys["dataset"]),
-        "series": named if solver else keys["model"],
-        "graph": entry.graph if solver is None else label_of("attack", entry.graph),
-        "attack": label_of("attack", keys["attack"]),
-        "x": counts.mean() if x == "nfe" else float(keys["injected"].replace(CLEAN, "0")),
-        "y": entry.mean,
-        "error": entry.std,
-        "printed": entry.reported.mean,
-    }
+def _points(table: PaperTable, x: str) -> Iterator[dict[str, Any]]:
+    for cell in table.cells[table.cells["mean"].notna()].to_dict("records"):
+        keys: dict[Any, Any] = {"injected": CLEAN, "tau": "-", "attack": CLEAN, **cell}
+        solver = SOLVERS.get(keys.get("solver", ""))
+        named = f"{solver} τ={keys['tau']}".removesuffix(" τ=-")
+        counts = table.rows.loc[cell["index"], "nfe"]
+        yield {
+            "panel": label_of("dataset", keys["dataset"]),
+            "series": named if solver else keys["model"],
+            "graph": cell["graph"] if solver is None else label_of("attack", cell["graph"]),
+            "attack": label_of("attack", keys["attack"]),
+            "x": counts.mean() if x == "nfe" else float(keys["injected"].replace(CLEAN, "0")),
+            "y": cell["mean"],
+            "error": cell["std"],
+            "printed": cell["printed_mean"],
+        }
 
 
-def _periods(counted: Runs) -> pd.DataFrame:
+def _periods(runs: pd.DataFrame) -> pd.DataFrame:
     """Return flows by integration period; a network without one, such as the MLP, is a point."""
-    groups: dict[tuple[str, str, str, float], list[Record]] = {}
-    for record in counted.of("t-end"):
-        if is_tested(record):
-            model = record["flow"] if record["model"] == "graph_pde" else record["model"]
-            t_end = value_at(record, "config.model.flow.t_end")
-            end = t_end if isinstance(t_end, int | float) else -1
-            for attack in sorted(record["accuracy"].keys() - {CLEAN}):
-                groups.setdefault((record["dataset"], attack, str(model), end), []).append(record)
+    ends = [s.get("flow.t_end", s.get("model.flow.t_end", -1)) for s in runs["settings"]]
+    runs = runs.assign(t_end=ends)
+    table = cells(runs[runs["attack"] != CLEAN], View(["t_end", "dataset", "attack", "model"], []))
     points = []
-    for (dataset, attack, model, end), runs in sorted(groups.items(), key=lambda item: item[0][3]):
-        # One setting per point, and every seed once.
-        accuracies = [record["accuracy"] for record in select(runs, {}, attack).finished.values()]
-        means = 100 * pd.DataFrame(accuracies).mean()
-        place = {"x": means[CLEAN], "y": means[attack], "error": None}
-        panel = f"{label_of('dataset', dataset)}, {label_of('attack', attack)}"
-        note = "" if end < 0 else f"{end:g}"
-        points.append({"panel": panel, "series": model, "note": note, **place})
+    for cell in table[table["n"] > 0].sort_values("t_end", kind="stable").to_dict("records"):
+        means = 100 * runs.loc[cell["index"], ["clean", "accuracy"]].mean()
+        place = {"x": means["clean"], "y": means["accuracy"], "error": None}
+        panel = f"{label_of('dataset', cell['dataset'])}, {label_of('attack', cell['attack'])}"
+        note = "" if cell["t_end"] < 0 else f"{cell['t_end']:g}"
+        points.append({"panel": panel, "series": cell["model"], "note": note, **place})
     return pd.DataFrame(points)
 
 
