@@ -65,7 +65,7 @@ def test_the_result_spends_something_within_the_budget(
         assert flips + spent.changed_nodes > 0
 
 
-def test_the_seed_decides(attack: Attack, perturbed: PerturbedGraph) -> None:
+def test_attack_seed(attack: Attack, perturbed: PerturbedGraph) -> None:
     torch.manual_seed(123)
     np.random.seed(123)  # noqa: NPY002
     before = random_states()
@@ -74,7 +74,7 @@ def test_the_seed_decides(attack: Attack, perturbed: PerturbedGraph) -> None:
     assert random_states() == before
 
 
-def test_eval_mode_and_a_model_left_as_it_was(attack: Attack, perturbed: PerturbedGraph) -> None:
+def test_attack_restores_the_model(attack: Attack, perturbed: PerturbedGraph) -> None:
     model = copy.deepcopy(trained()).train()
     next(model.children()).eval()
     next(model.parameters()).requires_grad_(requires_grad=False)
@@ -84,7 +84,7 @@ def test_eval_mode_and_a_model_left_as_it_was(attack: Attack, perturbed: Perturb
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_the_data_are_left_as_they_were(attack: Attack) -> None:
+def test_attack_restores_the_data(attack: Attack) -> None:
     given, targets = graph().clone(), graph().index_test.clone()
     run(attack, data=given, targets=targets)
     assert given.keys() == graph().keys()
@@ -94,7 +94,7 @@ def test_the_data_are_left_as_they_were(attack: Attack) -> None:
     assert torch.equal(targets, graph().index_test)
 
 
-def test_any_callable_can_be_attacked(attack: Attack, perturbed: PerturbedGraph) -> None:
+def test_attack_callables(attack: Attack, perturbed: PerturbedGraph) -> None:
     if attack.name == "meta_grbcd":
         pytest.skip("retrains the model, and a plain function has nothing to train")
     through = run(attack, model=lambda x, e, w=None: trained()(x, e, w))
@@ -122,7 +122,7 @@ def test_an_attack_needs_numbers_of_target_nodes(attack: Attack) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(names(need="predictions"))))
-def test_what_needs_nothing_of_the_model_does_not_call_it(name: str) -> None:
+def test_attack_without_needs(name: str) -> None:
     run(make(name), model=pytest.fail, data=graph())
     assert not make(name).needs
 
@@ -151,12 +151,12 @@ UNFIT: list[tuple[Any, list[str]]] = [
 
 
 @pytest.mark.parametrize(("model", "name"), [(model, of) for model, ofs in UNFIT for of in ofs])
-def test_a_model_that_cannot_be_attacked_is_an_error(model: Any, name: str) -> None:
+def test_attack_errors_of_models(model: Any, name: str) -> None:
     with pytest.raises(AttackError, match=rf"^attack={name}: [^\n]*$"):
         run(make(name), model=model, data=graph())
 
 
-def test_an_empty_budget_gives_the_clean_graph(attack: Attack) -> None:
+def test_attack_empty_budget(attack: Attack) -> None:
     empty = Budget(0, 5, (-1.0, 1.0), node_ratio=0, edge_ratio=0)
     perturbed = run(attack, budget=empty)
     assert torch.equal(perturbed.x, graph().x)

@@ -132,7 +132,7 @@ def test_the_search_catches_models_that_hide_their_gradient(
     assert ("dropped" in caplog.text) == (model is not rounded)
 
 
-def test_it_stops_where_no_target_is_left() -> None:
+def test_ensemble_stops_without_targets() -> None:
     found = run(
         AutoInjection(num_steps=80),
         model=lambda x, edges: x.index_add(0, edges[1], x[edges[0]])[:, :7],

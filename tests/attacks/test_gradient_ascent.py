@@ -14,7 +14,7 @@ def near_3(free: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_every_rule_finds_the_maximum_and_can_be_taken_up_again(rule: str) -> None:
+def test_ascent_rules_and_resumption(rule: str) -> None:
     whole, parts = (
         Ascent(torch.zeros(2, 3), near_3, partial(RULES[rule], size=0.1)) for _ in range(2)
     )

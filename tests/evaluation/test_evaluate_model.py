@@ -97,7 +97,7 @@ def accuracy(model: nn.Module, data: Data) -> float:
 
 
 @pytest.mark.parametrize("build", MODELS)
-def test_any_model_is_evaluated_as_anybody_would(build: Callable[[], nn.Module]) -> None:
+def test_evaluate_each_model(build: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
     model, data = build(), drawn_data()
     model.train()
@@ -122,7 +122,7 @@ def test_any_model_is_evaluated_as_anybody_would(build: Callable[[], nn.Module])
         assert report.worst.accuracy == report.clean_accuracy
 
 
-def test_evaluate_numbers_are_those_of_a_run(
+def test_evaluate_agrees_with_a_run(
     evaluate_in: Callable[..., Any], make_datamodule: Callable[..., Any], tmp_path: Path
 ) -> None:
     made, store = {"pgd": PGD(num_steps=3)}, tmp_path / "store"
@@ -139,7 +139,7 @@ def test_evaluate_numbers_are_those_of_a_run(
     assert torch.equal(report["pgd"].graph.edge_index, sorted_by(0, kept["edge_index"])[0])
 
 
-def test_one_attack_alone_gives_the_graph_of_the_report(gcn: nn.Module) -> None:
+def test_attack_gives_the_graph_of_evaluate(gcn: nn.Module) -> None:
     made = PGD(num_steps=3)
     wrapped = NodeClassification(gcn, num_classes=CLASSES)
     named = GraphDataModule.from_data(DATA, name="mine")
@@ -154,7 +154,7 @@ def test_one_attack_alone_gives_the_graph_of_the_report(gcn: nn.Module) -> None:
     assert alone.to_data().test_mask.sum() == 40
 
 
-def test_a_model_of_the_package_is_run_at_most_twice_on_each_graph() -> None:
+def test_evaluate_passes_per_graph() -> None:
     model, shapes = models.GCN(FEATURES, 8, out_channels=CLASSES), list[int]()
     model.register_forward_pre_hook(lambda _, given: shapes.append(given[1].size(1)))
     evaluate(model, DATA, attacks="random", budget=BUDGET, progress=False)
@@ -189,7 +189,7 @@ def small(in_channels: int = FEATURES) -> nn.Module:
         (DataError, "targets", {"targets": []}),
     ],
 )
-def test_a_wrong_call_is_told_in_one_line(
+def test_evaluate_errors(
     error: type[RobustDiffusionError], key: str, given: dict[str, Any]
 ) -> None:
     right = {"model": small(), "data": DATA, "attacks": "random", "budget": BUDGET}
@@ -212,7 +212,7 @@ def _message(call: Callable[..., Any], budget: Any) -> str:
     return str(caught.value)
 
 
-def test_an_error_in_a_forward_pass_names_its_line() -> None:
+def test_evaluate_error_of_a_forward_pass() -> None:
     class Wrong(nn.Module):
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
             return x[:, :5] - x
@@ -221,7 +221,7 @@ def test_an_error_in_a_forward_pass_names_its_line() -> None:
         evaluate(Wrong(), DATA, budget=BUDGET)
 
 
-def test_attacks_are_transferred_from_surrogates(gcn: nn.Module, gat: nn.Module) -> None:
+def test_evaluate_surrogates(gcn: nn.Module, gat: nn.Module) -> None:
     arguments: dict[str, Any] = {"attacks": PGD(num_steps=10), "budget": BUDGET}
     both = evaluate(gcn, DATA, surrogates=[gat, gat], **arguments)
     assert [of.name for of in both.attacks] == ["random", "pgd", "pgd/GAT", "pgd/GAT 2"]
@@ -234,7 +234,7 @@ def test_attacks_are_transferred_from_surrogates(gcn: nn.Module, gat: nn.Module)
     assert flagged == (transferred.accuracy < both["pgd"].accuracy)
 
 
-def test_several_attack_seeds_give_a_mean_and_an_interval(gcn: nn.Module, tmp_path: Path) -> None:
+def test_evaluate_seeds(gcn: nn.Module, tmp_path: Path) -> None:
     several = evaluate(gcn, DATA, attacks="random", budget=BUDGET, seeds=3)
     alone = [evaluate(gcn, DATA, attacks="random", budget=BUDGET, seed=seed) for seed in range(3)]
     found = [report["random"].accuracy for report in alone]
@@ -275,7 +275,7 @@ def test_evaluate_flags_of_every_seed(gcn: nn.Module, tmp_path: Path) -> None:
     assert measured_again(loaded, gcn)[1] == []
 
 
-def test_a_weaker_white_box_is_flagged(gcn: nn.Module) -> None:
+def test_evaluate_flags_a_weaker_white_box(gcn: nn.Module) -> None:
     with pytest.raises(ConfigError, match=r"surrogates\[GCN\]"):
         evaluate(gcn, DATA, attacks=PGD(), budget=BUDGET, surrogates=[gcn])
     alike = copy.deepcopy(gcn)
@@ -287,7 +287,7 @@ def test_a_weaker_white_box_is_flagged(gcn: nn.Module) -> None:
     assert {"no_effect", "weaker_than_transfer"} <= {flag.code for flag in report["own"].flags}
 
 
-def test_a_call_that_was_cut_off_goes_on(gcn: nn.Module, tmp_path: Path) -> None:
+def test_evaluate_cache(gcn: nn.Module, tmp_path: Path) -> None:
     first = PGD(num_steps=3)
     arguments: dict[str, Any] = {"budget": BUDGET, "store": tmp_path / "store"}
     evaluate(gcn, DATA, attacks=first, **arguments)

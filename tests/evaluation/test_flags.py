@@ -88,9 +88,7 @@ def codes(found: Iterable[flags.Flag]) -> list[str]:
     return [flag.code for flag in found]
 
 
-def test_only_a_model_without_edges_is_blind(
-    task: Task, graph: Data, injected: PerturbedGraph
-) -> None:
+def test_is_blind_models(task: Task, graph: Data, injected: PerturbedGraph) -> None:
     sizes, classes = (graph.num_features, 8), graph.num_classes
     pruned = replace(injected, x=injected.x.clone())
     pruned.x[graph.num_nodes :] = 0  # like nothing, so that every new edge is pruned
@@ -113,16 +111,14 @@ def test_only_a_model_without_edges_is_blind(
         ),
     ],
 )
-def test_a_gradient_that_misleads_is_caught(
+def test_gradient_flags_models(
     task: Task, injected: PerturbedGraph, fake: Any, expected: list[str]
 ) -> None:
     given = result_of(task, PGD(), injected, fake(contract.trained()))
     assert codes(flags.gradient_flags(given.victim, task, given)) == expected
 
 
-def test_an_injected_node_without_an_edge_is_none_without_a_gradient(
-    task: Task, injected: PerturbedGraph
-) -> None:
+def test_gradient_flags_isolated_nodes(task: Task, injected: PerturbedGraph) -> None:
     isolated = replace(injected, x=torch.cat([injected.x, injected.x[-6:]]))
     given = result_of(task, PGD(), isolated)
     assert codes(flags.gradient_flags(given.victim, task, given)) == []
@@ -138,7 +134,7 @@ def test_an_injected_node_without_an_edge_is_none_without_a_gradient(
         (DICE(), Budget(node_ratio=0.5), True),
     ],
 )
-def test_a_budget_allows_nothing_if_no_limit_does(
+def test_budget_allows_nothing_limits(
     task: Task, graph: Data, attack: Attack, budget: Budget, *, raised: bool
 ) -> None:
     unchanged = PerturbedGraph(graph.x, graph.edge_index, graph.num_nodes)
@@ -151,7 +147,7 @@ def test_a_budget_allows_nothing_if_no_limit_does(
     ("reads_edges", "variable", "raised"),
     [(True, "edge weights", True), (False, "edge weights", False), (False, "features", True)],
 )
-def test_parts_given_up_that_could_have_an_effect(
+def test_parts_given_up_variables(
     task: Task, graph: Data, *, reads_edges: bool, variable: str, raised: bool
 ) -> None:
     given_up = {"part": GivenUp("a sentence of edge weights", variable)}
@@ -162,7 +158,7 @@ def test_parts_given_up_that_could_have_an_effect(
     assert codes(found) == ["parts_given_up"] * raised
 
 
-def test_flags_are_the_rows_of_their_page() -> None:
+def test_declared_flags_page() -> None:
     page = (Path(__file__).parents[2] / "docs" / "flags.md").read_text(encoding="utf-8")
     number, attack = page.split("## The attack may be weak")
     for kind, text in (("number", number), ("attack", attack)):
@@ -221,7 +217,7 @@ TEN = torch.tensor([0] * 10 + [1] * 5 + [2] * 5)
         (one_class, ([0] * 10 + [2] * 5 + [1] * 5,), ([0] * 9 + [1] + [2] * 5 + [1] * 5,)),
     ],
 )
-def test_a_flag_rises_and_stays_down(function: Any, raised: Any, calm: Any) -> None:
+def test_checks_by_figures(function: Any, raised: Any, calm: Any) -> None:
     (code,) = codes(function(*raised))
     assert code in DECLARED
     assert codes(function(*calm)) == []
@@ -243,7 +239,7 @@ def task(graph: Data) -> Task:
 
 # One Euler step of 200 on dZ/dt = (A - I) Z leaves the stable region.
 @pytest.mark.parametrize(("flow", "t_end"), [(Heat, 200.0), (Grand, 0.01)])
-def test_a_coarse_solver_is_told(task: Task, flow: type, t_end: float) -> None:
+def test_prediction_flags_coarse_solver(task: Task, flow: type, t_end: float) -> None:
     model = victim(pde(flow, t_end, task.graph))
     logits = model.predict(task.graph)[task.targets]
     found = list(flags.prediction_flags(model, task, task.graph, logits))
@@ -262,7 +258,7 @@ def test_a_coarse_solver_is_told(task: Task, flow: type, t_end: float) -> None:
         (Dragon, "fractional predictor of 4 times the steps"),
     ],
 )
-def test_the_flag_names_the_solver_that_was_compared(
+def test_prediction_flags_solver_names(
     task: Task, flow: type, solver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flags, "_POINT", -1.0)  # every difference is flagged
@@ -272,15 +268,13 @@ def test_the_flag_names_the_solver_that_was_compared(
     assert f"%, {solver} " in flag.detail
 
 
-def test_an_adaptive_solver_agrees_with_itself_at_tighter_tolerances(task: Task) -> None:
+def test_prediction_flags_adaptive_solver(task: Task) -> None:
     model = victim(pde(Heat, 10.0, task.graph, Solver("dopri5")))  # four steps of RK4 are unstable
     logits = model.predict(task.graph)[task.targets]
     assert codes(flags.prediction_flags(model, task, task.graph, logits)) == []
 
 
-def test_a_random_model_and_a_budget_left_are_told(
-    task: Task, graph: Data, injected: PerturbedGraph
-) -> None:
+def test_flags_of_model_and_budget(task: Task, graph: Data, injected: PerturbedGraph) -> None:
     gcn = contract.trained()
     for model, expected in ((gcn, []), (RandomLogits(gcn), ["stochastic"])):
         probed = Victim.probe(model, graph.x, graph.edge_index)

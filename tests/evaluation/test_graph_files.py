@@ -29,7 +29,7 @@ def accuracy(edges: set[tuple[int, int]]) -> float:
     return (logits.argmax(1) == torch.arange(N) % 4)[3:].double().mean().item()
 
 
-def test_flips_of_a_defense_test_are_those_of_its_split(tmp_path: Path) -> None:
+def test_graph_files_flips_of_a_split(tmp_path: Path) -> None:
     folder = defense_test(tmp_path)
     graph = load_defense_test(folder, "toy", split=1)
     clean = {tuple(edge) for edge in EDGES.tolist()}
@@ -44,7 +44,7 @@ def test_flips_of_a_defense_test_are_those_of_its_split(tmp_path: Path) -> None:
         unit_test(model(), graph, graphs=tmp_path / "unit_test.npz")
 
 
-def test_a_file_of_deeprobust_is_scored(tmp_path: Path) -> None:
+def test_graph_files_of_deeprobust(tmp_path: Path) -> None:
     graph = load_defense_test(defense_test(tmp_path), "toy", split=1)
     attacked = {tuple(edge) for edge in EDGES.tolist()} ^ FLIPPED
     rows, columns = np.array(sorted(attacked)).T
@@ -58,7 +58,7 @@ def test_a_file_of_deeprobust_is_scored(tmp_path: Path) -> None:
         unit_test(model(), graph, graphs=tmp_path / "unit_test.npz")
 
 
-def test_graphs_of_another_clean_graph_are_refused(tmp_path: Path) -> None:
+def test_graph_files_of_another_graph(tmp_path: Path) -> None:
     graph = load_defense_test(defense_test(tmp_path), "toy", split=1)
     report = evaluate(model(), graph, budget=Budget(edge_ratio=0.2), attacks="prbcd")
     report.save(tmp_path / "report")

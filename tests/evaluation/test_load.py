@@ -55,7 +55,7 @@ def trained(datamodule: GraphDataModule, fit: Any, folder: Path, build: Any, con
     ],
 )
 @pytest.mark.parametrize("kind", ["store", "checkpoint"])
-def test_weights_are_loaded_with_the_options_of_their_training_alone(
+def test_load_checkpoint_options(
     make_datamodule: Make, make_fit: Make, tmp_path: Path, kind: str, changes: Any, key: str
 ) -> None:
     datamodule = make_datamodule()
@@ -69,7 +69,7 @@ def test_weights_are_loaded_with_the_options_of_their_training_alone(
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
-def test_bare_weights_are_loaded_with_a_warning(
+def test_load_checkpoint_bare_weights(
     make_datamodule: Make, tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = GCN(16, 8, out_channels=7, num_layers=2, layer_norm=False).state_dict()
@@ -91,7 +91,7 @@ def test_bare_weights_are_loaded_with_a_warning(
         {"state_dict": {}, "hyper_parameters": None},
     ],
 )
-def test_a_file_without_weights_of_the_model_is_refused(
+def test_load_checkpoint_other_contents(
     make_datamodule: Make, tmp_path: Path, content: Any
 ) -> None:
     path = tmp_path / "odd.ckpt"
@@ -100,9 +100,7 @@ def test_a_file_without_weights_of_the_model_is_refused(
         load_checkpoint(CONFIG, make_datamodule(), path)
 
 
-def test_a_state_that_is_no_tensor_is_kept_and_loaded(
-    make_datamodule: Make, make_fit: Make, tmp_path: Path
-) -> None:
+def test_load_checkpoint_extra_state(make_datamodule: Make, make_fit: Make, tmp_path: Path) -> None:
     config = {"_target_": f"{__name__}.Versioned", "hidden_channels": 8}
 
     def build(in_channels: int, out_channels: int) -> Versioned:

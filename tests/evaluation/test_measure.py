@@ -41,7 +41,7 @@ class Counted(nn.Module):
 
 
 @pytest.mark.slow  # the checker of shapes looks at every pass
-def test_every_forward_pass_of_an_attack_counts_and_no_other() -> None:
+def test_effort_forwards() -> None:
     counts = []
     for attack in (PGD(num_steps=3), PGD(num_steps=13)):
         report = evaluate(model := Counted(), DATA, attacks=attack, budget=BUDGET)
@@ -68,7 +68,7 @@ class Stuck(Ensemble):
 
 
 @pytest.mark.parametrize("threat", ["white_box", "adaptive"])
-def test_an_ensemble_is_never_above_the_control_and_says_so(threat: Any, tmp_path: Path) -> None:
+def test_measure_falls_back_on_the_control(threat: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, data = GCN(FEATURES, 8, out_channels=CLASSES), drawn_data()
     fit(model, data, max_epochs=30, accelerator="cpu")
@@ -92,7 +92,7 @@ def test_an_ensemble_is_never_above_the_control_and_says_so(threat: Any, tmp_pat
     assert not wrong
 
 
-def test_the_trace_falls_to_what_the_attack_reached_and_leaves_weighed_edges_out() -> None:
+def test_effort_trace() -> None:
     model = Counted().model
     report = evaluate(
         model, DATA, attacks=[AutoInjection(num_steps=8), PRBCD(num_steps=20)], budget=BUDGET
@@ -116,13 +116,13 @@ class Beyond(GRBCD):
         return super().modify(victim, task, budget, rng)
 
 
-def test_the_trace_leaves_out_more_flips_than_the_budget_allows() -> None:
+def test_effort_trace_within_budget() -> None:
     attack, budget = Beyond(num_steps=10), Budget(edge_ratio=0.1)
     found = evaluate(trained(), graph(), attacks=attack, budget=budget)[attack.name]
     assert found.effort["trace"][-1][2] == found.accuracy
 
 
-def test_passes_of_the_adaptive_form_count() -> None:
+def test_effort_forwards_adaptive() -> None:
     torch.manual_seed(0)
     model, given = (
         GCNSVD(FEATURES, 8, out_channels=CLASSES),
@@ -165,9 +165,7 @@ def ascents(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     return counted
 
 
-def test_an_attack_that_was_broken_off_is_taken_up_where_it_was(
-    ascents: Callable[..., list[int]], tmp_path: Path
-) -> None:
+def test_measure_resumes(ascents: Callable[..., list[int]], tmp_path: Path) -> None:
     calls = ascents()
     whole = attack(tmp_path / "another")
     assert entries(tmp_path / "another") == ["graph"]

@@ -72,7 +72,7 @@ REPORT = RobustnessReport(
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_of_equals_an_unflagged_attack_is_the_worst_and_chance_is_no_bound(order: int) -> None:
+def test_report_worst(order: int) -> None:
     flagged = replace(TRANSFERRED, accuracy=0.5)
     own, control = replace(flagged, name="pgd", flags=[]), replace(CONTROL, accuracy=0.5)
     for attacks, worst, is_bound in (
@@ -87,7 +87,7 @@ def test_of_equals_an_unflagged_attack_is_the_worst_and_chance_is_no_bound(order
         assert str(report).count("not a bound") == (not is_bound)
 
 
-def test_no_robust_accuracy_is_above_the_clean_one() -> None:
+def test_report_robust_accuracy() -> None:
     better = [replace(row, accuracy=0.9) for row in REPORT.attacks]
     report = replace(REPORT, attacks=better)
     assert report.robust_accuracy == json.loads(report.to_json())["robust_accuracy"] == 0.8
@@ -96,14 +96,14 @@ def test_no_robust_accuracy_is_above_the_clean_one() -> None:
     assert REPORT.robust_accuracy == 0.25
 
 
-def test_a_report_is_a_collection_of_attacks() -> None:
+def test_report_collection() -> None:
     assert "random" in REPORT
     assert "tdgia" not in REPORT
     assert [attack.name for attack in REPORT] == ["random", "pgd/GCN 2"]
     assert len(REPORT) == 2
 
 
-def test_a_table_has_the_same_numbers_in_every_format() -> None:
+def test_report_formats() -> None:
     odd = replace(REPORT, model="<b>", notes=["a < b"])
     for text in (str(odd), odd.to_markdown(), odd._repr_html_()):
         for shown in (
@@ -118,7 +118,7 @@ def test_a_table_has_the_same_numbers_in_every_format() -> None:
     assert "a &lt; b" in odd._repr_html_()
 
 
-def test_every_printed_report_says_the_range_of_features() -> None:
+def test_report_feature_range() -> None:
     assert "features -1 to 1" in str(REPORT)
     moving = replace(CONTROL, kind="modification")
     report = replace(REPORT, attacks=[moving], budget=replace(REPORT.budget, node_ratio=0.1))
@@ -131,7 +131,7 @@ def test_every_printed_report_says_the_range_of_features() -> None:
     assert "inject features" not in str(attacked())
 
 
-def test_an_attack_that_claims_no_worst_case_is_named_below_the_table_if_it_may_be_weak() -> None:
+def test_report_attacks_that_may_be_weak() -> None:
     simple = replace(TRANSFERRED, graph=replace(GRAPH, part_accuracy={}))
     wrong = replace(simple, name="wrong", flags=[Flag("stochastic", "two passes differ")])
     text = str(replace(REPORT, attacks=[CONTROL, simple, wrong]))
@@ -140,7 +140,7 @@ def test_an_attack_that_claims_no_worst_case_is_named_below_the_table_if_it_may_
     assert row.endswith("stochastic")
 
 
-def test_bars_are_accuracies_and_the_line_is_the_mlp() -> None:
+def test_report_plot() -> None:
     axes = Figure().subplots()
     REPORT.plot(axes, mlp=0.6)
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([80, 75, 25])
@@ -148,7 +148,7 @@ def test_bars_are_accuracies_and_the_line_is_the_mlp() -> None:
     assert axes.lines[0].get_xdata()[0] == pytest.approx(60)
 
 
-def test_graphs_share_the_features_that_no_attack_changed(tmp_path: Path) -> None:
+def test_report_graphs_share_features(tmp_path: Path) -> None:
     data = citation_like_graph(num_nodes=100, num_edges=200, num_features=500)
     attacks = ["pgd", "dice", PGDModification(num_steps=2)]
     budget = Budget(2, 3, node_ratio=0.1, edge_ratio=0.1)
@@ -172,7 +172,7 @@ def test_graphs_share_the_features_that_no_attack_changed(tmp_path: Path) -> Non
         assert len(pickle.dumps(one.attacks)) < 1.5 * x.nbytes
 
 
-def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
+def test_report_save_and_load(tmp_path: Path) -> None:
     folder = REPORT.save(tmp_path / "report")
     names = sorted(path.name for path in folder.iterdir())
     graphs = [graph_file("pgd/GCN 2"), "graph-random.safetensors"]
@@ -198,7 +198,7 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     assert torch.equal(loaded.graph.to_data().y, expected.y)
 
 
-def test_the_reasons_of_dropped_parts_are_read_again(tmp_path: Path) -> None:
+def test_report_given_up(tmp_path: Path) -> None:
     reasons = {"pgd": GivenUp("no gradient " * 100, "features"), "cover": GivenUp("not finite")}
     graph = replace(GRAPH, given_up=reasons)
     report = replace(REPORT, attacks=[CONTROL, replace(TRANSFERRED, graph=graph)])
@@ -213,7 +213,7 @@ def test_the_reasons_of_dropped_parts_are_read_again(tmp_path: Path) -> None:
     assert [row.graph.given_up for row in RobustnessReport.load(tmp_path)] == [{}, {}]
 
 
-def test_saving_over_a_report_removes_its_graphs_alone(tmp_path: Path) -> None:
+def test_report_save_over_another(tmp_path: Path) -> None:
     folder = REPORT.save(tmp_path)
     (folder / "graph-cached.safetensors").touch()
     replace(REPORT, attacks=[CONTROL]).save(folder)
@@ -238,7 +238,7 @@ def test_saving_over_a_report_removes_its_graphs_alone(tmp_path: Path) -> None:
         *(("attacks.spent", [3]), ("attacks.seconds", ["long"])),
     ],
 )
-def test_a_value_out_of_range_is_refused(tmp_path: Path, key: str, values: list[object]) -> None:
+def test_report_load_bad_values(tmp_path: Path, key: str, values: list[object]) -> None:
     path = REPORT.save(tmp_path) / "report.json"
     record = json.loads(path.read_text())
     *of_attack, name = key.split(".")
@@ -260,7 +260,7 @@ TEXTS = ["{", "{}", "\x80", "[" * 100_000, " " * 10_000_001]
         *(lambda path: None, os.mkfifo, lambda path: path.symlink_to("/dev/zero")),
     ],
 )
-def test_a_file_that_is_no_report_a_pipe_or_nothing_is_refused(tmp_path: Path, make: Any) -> None:
+def test_report_load_bad_files(tmp_path: Path, make: Any) -> None:
     make(tmp_path / "report.json")
     with pytest.raises(DataError, match=r"report\.json"):
         RobustnessReport.load(tmp_path)
@@ -274,9 +274,7 @@ MOVED = replace(GRAPH, x=GRAPH.x.flip(1))
     [TRANSFERRED, replace(CONTROL, accuracy=0.5), replace(CONTROL, graph=MOVED)],
     ids=["other attack", "other accuracy", "other graph"],
 )
-def test_a_graph_of_another_attack_or_report_is_refused(
-    tmp_path: Path, other: AttackReport
-) -> None:
+def test_report_load_other_graphs(tmp_path: Path, other: AttackReport) -> None:
     folder, elsewhere = REPORT.save(tmp_path / "report"), tmp_path / "elsewhere"
     replace(REPORT, attacks=[other]).save(elsewhere)
     (elsewhere / graph_file(other.name)).replace(folder / graph_file(CONTROL.name))
@@ -288,7 +286,7 @@ def test_a_graph_of_another_attack_or_report_is_refused(
 
 
 @pytest.mark.parametrize("name", ["clean.safetensors", graph_file(CONTROL.name)])
-def test_a_graph_without_its_edges_is_refused(tmp_path: Path, name: str) -> None:
+def test_report_load_graph_without_edges(tmp_path: Path, name: str) -> None:
     path = REPORT.save(tmp_path) / name
     whole = read_artifact(path)
     write_artifact(path, Artifact({"x": whole.tensors["x"]}, whole.metadata))
@@ -305,7 +303,7 @@ def test_a_graph_without_its_edges_is_refused(tmp_path: Path, name: str) -> None
         *(("attacked", GRAPH.edge_index + 1), ("attacked", GRAPH.edge_index[0])),
     ],
 )
-def test_a_graph_that_no_model_takes_is_refused(tmp_path: Path, key: str, value: Any) -> None:
+def test_report_load_bad_graphs(tmp_path: Path, key: str, value: Any) -> None:
     with without_type_checks():
         if key == "attacked":
             attacks = [replace(CONTROL, graph=replace(GRAPH, edge_index=value))]

@@ -26,7 +26,7 @@ class Votes(nn.Module):
 
 
 @pytest.mark.parametrize(("kind", "needed"), [("modification", [4, 2]), ("injection", [4, 2])])
-def test_fewest_edges_are_found_where_they_can_be_counted(kind: Kind, needed: list[int]) -> None:
+def test_attack_each_fewest_edges(kind: Kind, needed: list[int]) -> None:
     # Node 0 has three neighbours of its class, node 4 one; nodes 6 to 9 are of the other class.
     labels = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 1, 1])
     pairs = torch.tensor([[0, 0, 0, 4, 6, 8], [1, 2, 3, 5, 7, 9]])
@@ -43,7 +43,7 @@ def test_fewest_edges_are_found_where_they_can_be_counted(kind: Kind, needed: li
     assert right_by_edges(found, "degree", 2).iloc[:, 0].tolist() == [1, 1, 0, 0, 0, 0]
 
 
-def test_a_model_that_sees_no_edge_needs_no_defence() -> None:
+def test_attack_each_mlp() -> None:
     data = graph()
     mlp = MLP(data.num_features, 8, out_channels=7)
     found = attack_each(mlp, data, 1, kind="injection", targets=range(20), progress=False)
@@ -53,13 +53,13 @@ def test_a_model_that_sees_no_edge_needs_no_defence() -> None:
         attack_each(mlp, data, 1, targets=range(20), progress=False)
 
 
-def test_a_node_alone_has_no_edge_to_flip() -> None:
+def test_attack_each_single_node() -> None:
     none, y = torch.empty(2, 0).long(), torch.zeros(1).long()
     alone = Data(x=torch.tensor([[1.0, 0.0]]), edge_index=none, y=y)
     assert attack_each(Votes(), alone, 1, targets=[0], progress=False)["edges"].isna().all()
 
 
-def test_a_curve_ends_at_the_edges_that_were_tried() -> None:
+def test_right_by_edges_curve() -> None:
     found = pd.DataFrame({"edges": [0, 1, None, 3]})
     tried = found.assign(max_edges=[3, 3, 4, 3])
     assert right_by_edges(tried).index.tolist() == [0, 1, 2, 3]
@@ -76,20 +76,20 @@ def test_a_curve_ends_at_the_edges_that_were_tried() -> None:
     "margin", [[2.0] * 4, [nan] * 4, [1.0, nan, 2.0, 3.0], [1.0] * 3 + [nan], [1.0] * 3 + [2.0]]
 )
 @pytest.mark.parametrize("target", range(4))
-def test_every_target_is_in_a_group(margin: list[float], target: int) -> None:
+def test_right_by_edges_groups(margin: list[float], target: int) -> None:
     edges = [0 if i == target else None for i in range(4)]
     found = pd.DataFrame({"edges": edges, "margin": margin, "max_edges": 1})
     assert (right_by_edges(found, "margin", 2).iloc[0] < 1).any()
 
 
 @pytest.mark.parametrize("kind", ["modification", "injection"])
-def test_a_model_of_half_precision_is_attacked(kind: Kind) -> None:
+def test_attack_each_half_precision(kind: Kind) -> None:
     model = GCN(graph().num_features, 8, out_channels=7).bfloat16()
     found = attack_each(model, graph(), 1, kind=kind, targets=range(3), progress=False)
     assert found["margin"].notna().all()
 
 
 @pytest.mark.parametrize("wrong", [{"max_edges": 0}, {"kind": "both"}, {"targets": [10**6]}])
-def test_a_wrong_value_is_named(wrong: dict[str, object]) -> None:
+def test_attack_each_errors(wrong: dict[str, object]) -> None:
     with without_type_checks(), pytest.raises(ValueError, match=next(iter(wrong))):
         attack_each(GCN(8, 8, out_channels=7), graph(), **{"progress": False} | wrong)

@@ -26,14 +26,14 @@ def pde(solver: Solver, t_end: float = 1.0, flow: type[Flow] = Heat) -> GraphPDE
     return GraphPDE(16, 8, out_channels=4, flow=partial(flow, t_end=t_end), solver=solver).eval()
 
 
-def test_a_model_without_equal_steps_has_no_ratio(data: Data) -> None:
+def test_step_ratio_without_equal_steps(data: Data) -> None:
     for model in (pde(Solver("dopri5")), GCN(16, 8, out_channels=4).eval()):
         assert step_ratio(model, data) is None
         assert list(step_flags(step_ratio(model, data))) == []
 
 
 @pytest.mark.parametrize("flow", [Heat, Hang])  # HANG's state is narrowed
-def test_a_ratio_is_measured_and_changes_nothing(data: Data, flow: type[Flow]) -> None:
+def test_step_ratio_value(data: Data, flow: type[Flow]) -> None:
     model = pde(Solver("rk4", num_steps=4), flow=flow)
     with torch.no_grad():
         before = model(data.x, data.edge_index)
@@ -54,7 +54,7 @@ def test_a_ratio_is_measured_and_changes_nothing(data: Data, flow: type[Flow]) -
         (Solver("euler", num_steps=10), 1e3, 1, 1),
     ],
 )
-def test_steps_that_are_not_stable_are_named(
+def test_step_ratio_unstable_steps(
     data: Data,
     caplog: pytest.LogCaptureFixture,
     solver: Solver,

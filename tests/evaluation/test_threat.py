@@ -39,7 +39,7 @@ Make = Callable[..., Any]
         ({"gcn": gcn}, {"seeding": "wrong"}, "threat.seeding="),
     ],
 )
-def test_a_threat_that_cannot_be(make_fit: Make, surrogates: Any, options: Any, key: str) -> None:
+def test_black_box_errors(make_fit: Make, surrogates: Any, options: Any, key: str) -> None:
     with without_type_checks(), pytest.raises(ConfigError, match=f"^{re.escape(key)}"):
         BlackBox(surrogates, make_fit(), **options)
 
@@ -57,7 +57,7 @@ def test_threat_model_is_that_of_conf(name: OpenThreat, knows: Knowledge) -> Non
 
 
 @pytest.mark.parametrize("adjoint", [True, False])
-def test_white_box_differentiates_the_solver_either_way(*, adjoint: bool) -> None:
+def test_white_box_adjoint(*, adjoint: bool) -> None:
     solver = Solver("rk4", num_steps=8, adjoint=not adjoint)
     victim = Victim(GraphPDE(4, 8, out_channels=3, flow=Heat, solver=solver), X, EDGES)
     attacked = WhiteBox(adjoint=adjoint).form(victim)
@@ -66,7 +66,7 @@ def test_white_box_differentiates_the_solver_either_way(*, adjoint: bool) -> Non
 
 
 @pytest.mark.parametrize("cls", [GNNGuard, GCNSVD])
-def test_an_adaptive_attacker_differentiates_the_defence(cls: type[nn.Module]) -> None:
+def test_white_box_gradient(cls: type[nn.Module]) -> None:
     torch.manual_seed(0)  # of others, the guard may prune every edge
     victim = Victim(cls(4, 8, out_channels=3, gradient="detached"), X, EDGES)
     attacked = WhiteBox(name="adaptive", gradient="exact").form(victim)
@@ -93,7 +93,7 @@ def make_training(make_datamodule: Make, tmp_path: Path) -> Make:
     return build
 
 
-def test_what_reads_edge_values_is_trained_on_them_and_nothing_else(
+def test_model_training_edge_values(
     make_training: Make, make_datamodule: Make, make_fit: Make
 ) -> None:
     valued = make_training(datamodule=make_datamodule(edge_values="ids"))
@@ -110,9 +110,7 @@ def test_what_reads_edge_values_is_trained_on_them_and_nothing_else(
     assert isinstance(valued.untrained(gat), GAT)
 
 
-def test_another_graph_seed_key_backend_or_number_of_threads_is_another_model(
-    make_training: Make, make_fit: Make, make_datamodule: Make
-) -> None:
+def test_model_training_keys(make_training: Make, make_fit: Make, make_datamodule: Make) -> None:
     def path(shape: Any = None, name: str = "torch", threads: int = 1, **parts: Any) -> Path:
         torch.set_num_threads(threads)
         try:

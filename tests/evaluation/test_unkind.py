@@ -82,7 +82,7 @@ class Around(nn.Module):
 
 
 @pytest.mark.parametrize("build", MODELS[::5])
-def test_a_model_that_writes_in_place_is_evaluated_as_on_a_copy(build: Any) -> None:
+def test_evaluate_model_that_writes_in_place(build: Any) -> None:
     data, reports = drawn_data(), []
     in_place, on_a_copy = (lambda x: x.add_(0.3).relu_()), (lambda x: (x + 0.3).relu())
     for change in (in_place, on_a_copy):
@@ -130,9 +130,7 @@ class Writing(PGD):
         ("prbcd", torch.inference_mode),
     ],
 )
-def test_neither_writing_in_place_nor_the_callers_context_changes_a_number(
-    name: str, context: Any
-) -> None:
+def test_evaluate_attack_that_writes_in_place(name: str, context: Any) -> None:
     data, other = drawn_data(), make(name)
     plain = run(gcn(), {"a": PGD(num_steps=1), "b": other}, data)
     with context():
@@ -174,7 +172,7 @@ def trains_it(model: Any, x: Tensor, edges: Tensor, _: Tensor) -> PerturbedGraph
         trains_it,
     ],
 )
-def test_what_is_no_attacked_graph_or_changes_the_weights_is_refused_in_one_line(make: Any) -> None:
+def test_evaluate_bad_attacked_graphs(make: Any) -> None:
     with without_type_checks(), pytest.raises(AttackError, match=r"^Returning: [^\n]*$"):
         run(gcn(), Returning(make))
 
@@ -188,7 +186,7 @@ def test_what_is_no_attacked_graph_or_changes_the_weights_is_refused_in_one_line
         (Attack, (DATA.x, DATA.edge_index, 1)),
     ],
 )
-def test_an_attack_that_returns_no_pair_is_told_what_to_return(base: Any, returned: Any) -> None:
+def test_evaluate_attack_that_returns_no_pair(base: Any, returned: Any) -> None:
     made = dict.fromkeys(("perturb", "inject", "modify"), lambda *_: returned)
     if base is not Attack:
         del made["perturb"]
@@ -198,7 +196,7 @@ def test_an_attack_that_returns_no_pair_is_told_what_to_return(base: Any, return
         run(gcn(), attack)
 
 
-def test_what_an_attack_writes_in_place_is_counted() -> None:
+def test_evaluate_counts_writes_of_an_attack() -> None:
     def raised(_: Any, x: Tensor, edges: Tensor, targets: Tensor) -> PerturbedGraph:
         x[targets] += 5
         return PerturbedGraph(x, edges, len(x))
@@ -208,7 +206,7 @@ def test_what_an_attack_writes_in_place_is_counted() -> None:
     assert "budget_overspent" in codes(report["returning"])
 
 
-def test_threads_change_no_number() -> None:
+def test_evaluate_threads() -> None:
     model = RandomLogits(GCN(FEATURES, 8, out_channels=CLASSES)).train()
     plain = of(run(model, PGD(num_steps=2)))
     with ThreadPoolExecutor(4) as pool:
@@ -217,7 +215,7 @@ def test_threads_change_no_number() -> None:
     assert model.training
 
 
-def test_blindness_to_edges_is_refused_but_of_an_mlp_noted() -> None:
+def test_evaluate_models_without_edges() -> None:
     with pytest.raises(ConfigError, match=r"^model: .*edge_index"):
         run(Around(gcn(), lambda x, _: (x, DATA.edge_index)), DICE())
     attacks = [PGD(num_steps=1), DICE(), AutoInjection(num_steps=1), AutoModification(num_steps=1)]
@@ -231,7 +229,7 @@ def test_blindness_to_edges_is_refused_but_of_an_mlp_noted() -> None:
     assert not run(gcn(), DICE()).notes
 
 
-def test_a_filter_of_clean_edges_is_no_model_without_edges() -> None:
+def test_evaluate_filter_of_clean_edges() -> None:
     def small(_: Any, x: Tensor, edges: Tensor, targets: Tensor) -> PerturbedGraph:
         new = torch.stack([targets[:5], torch.full_like(targets[:5], len(x))])
         x, n = torch.cat([x, x.new_zeros(1, FEATURES)]), len(x)
@@ -267,7 +265,7 @@ class Summing(nn.Module):
 
 
 @pytest.mark.parametrize("row", [0, 1])
-def test_what_relies_on_sorted_edges_gets_them(row: int) -> None:
+def test_evaluate_sorted_edges(row: int) -> None:
     edges = DATA.edge_index.flip(0) if row else DATA.edge_index
     y = Summing(row, is_sorted=True)(DATA.x.double(), edges).argmax(1)
     attacks = [PGD(num_steps=2), DICE(), GRBCD(num_steps=3, block_size=500)]
@@ -298,16 +296,14 @@ def collapsing() -> nn.Module:
         (collapsing, lambda: GCN(FEATURES, 8, out_channels=CLASSES), {"one_class"}),
     ],
 )
-def test_a_flag_belongs_to_the_model_it_was_measured_on(
-    tested: Any, surrogate: Any, raised: set[str]
-) -> None:
+def test_evaluate_flags_of_surrogates(tested: Any, surrogate: Any, raised: set[str]) -> None:
     torch.manual_seed(1)
     given = {"attacks": PGD(num_steps=2), "surrogates": {"other": surrogate()}, "budget": BUDGET}
     report = evaluate(tested(), DATA, **given, threat="black_box", progress=False)
     assert codes(report["pgd/other"]) - {"weaker_than_chance"} == raised
 
 
-def test_probabilities_are_attacked_through_their_logarithm_and_flagged() -> None:
+def test_evaluate_probabilities() -> None:
     sure = Around(gcn(), end=lambda logits: (20 * logits).softmax(-1))
     logits, probabilities = (run(of, PGD(num_steps=20)) for of in (gcn(), sure))
     assert probabilities.clean_accuracy == logits.clean_accuracy
@@ -339,23 +335,21 @@ class Unweighted(nn.Module):
     ],
 )
 @pytest.mark.parametrize("raised", [True, False])
-def test_a_flag_of_the_model_rises_and_stays_down(
-    attack: Attack, fake: Any, code: str, raised: bool
-) -> None:
+def test_evaluate_flags_of_models(attack: Attack, fake: Any, code: str, raised: bool) -> None:
     report = run(fake(gcn()) if raised else gcn(), attack)
     row = next(row for row in report.attacks if not row.is_control)
     assert (code in codes(row)) == raised
     assert not raised or row.accuracy == 0 or not row.is_bound
 
 
-def test_covers_ask_for_no_gradient_of_edges() -> None:
+def test_evaluate_covers_without_edge_gradient() -> None:
     """They alone are tried if the budget has fewer edges than a fifth of the targets."""
     flags = partial(evaluate, Unweighted(), DATA, attacks=AutoInjection(num_steps=0))
     rows = [flags(budget=budget, progress=False)["auto"] for budget in (Budget(1, 1), Budget(4, 5))]
     assert ["no_edge_gradient" in codes(row) for row in rows] == [False, True]
 
 
-def test_a_budget_that_allows_nothing_is_named() -> None:
+def test_evaluate_budget_that_rounds_to_nothing() -> None:
     data = drawn_data(edge_index=torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]))
     data.y = gcn()(data.x, data.edge_index).argmax(1)
     flags = partial(evaluate, gcn(), data, attacks=DICE(), targets=[0], progress=False)
@@ -373,14 +367,12 @@ def test_a_budget_that_allows_nothing_is_named() -> None:
         ("auto", Budget(5, 20, max_injected_edges=0), "max_injected_edges"),
     ],
 )
-def test_an_attack_that_may_spend_nothing_is_refused(
-    attacks: Any, budget: Budget, key: str
-) -> None:
+def test_evaluate_budget_of_nothing(attacks: Any, budget: Budget, key: str) -> None:
     with pytest.raises(ConfigError, match=rf"^budget\.{key}: [^\n]*Budget\({key}=[^\n]*$"):
         evaluate(gcn(), DATA, attacks=attacks, budget=budget, progress=False)
 
 
-def test_features_alone_are_a_budget() -> None:
+def test_evaluate_budget_of_features() -> None:
     given = {"attacks": PGDModification(num_steps=1), "budget": Budget(node_ratio=0.5)}
     assert evaluate(gcn(), DATA, **given)["pgd_modification"].spent.changed_nodes > 0
 
@@ -462,7 +454,7 @@ def state_of(model: nn.Module) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("layers", "build", "without"), FOREIGN)
-def test_a_foreign_model_is_evaluated_as_a_plain_one_and_left_as_it_was(
+def test_evaluate_custom_models(
     layers: str, build: Callable[[nn.Module], nn.Module], without: Callable[[nn.Module], nn.Module]
 ) -> None:
     model = build(trained(layers, 0))
@@ -483,9 +475,7 @@ def test_a_foreign_model_is_evaluated_as_a_plain_one_and_left_as_it_was(
 
 @pytest.mark.parametrize("repeated", ["loops", "edges"])
 @pytest.mark.parametrize(("layers", "refused"), [("GraphSAGE", True), ("GAT", False)])
-def test_a_model_that_needs_the_edges_that_are_dropped_is_refused(
-    layers: str, refused: bool, repeated: str
-) -> None:
+def test_evaluate_model_of_dropped_edges(layers: str, refused: bool, repeated: str) -> None:
     loops = torch.arange(DATA.num_nodes).expand(2, -1)
     more = loops if repeated == "loops" else DATA.edge_index[:, :20]
     data = drawn_data(edge_index=torch.cat([DATA.edge_index, more], 1))

@@ -32,7 +32,7 @@ def changed(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def test_a_model_is_loaded_as_it_was_trained(zoo_folder: Path) -> None:
+def test_load_model_state(zoo_folder: Path) -> None:
     before = torch.get_rng_state()
     model = load_model("gcn", "synthetic", directory=zoo_folder)
     assert torch.equal(torch.get_rng_state(), before)
@@ -51,7 +51,7 @@ def test_a_model_is_loaded_as_it_was_trained(zoo_folder: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("place", ["itself", "inside"])
-def test_a_configuration_that_names_anything_else_is_data(target: Any, place: str) -> None:
+def test_build_recorded_other_targets(target: Any, place: str) -> None:
     foreign = {"_target_": target}
     config = CONFIG | (foreign if place == "itself" else {"flow": [{"of": foreign}]})
     with pytest.raises(DataError, match=r"test: .*(names|there is no) "):
@@ -62,9 +62,7 @@ def test_a_configuration_that_names_anything_else_is_data(target: Any, place: st
             build_recorded(CONFIG | changes, 2, 2, where="test")
 
 
-def test_the_folder_may_be_named_by_the_environment_and_an_unknown_model_is_refused(
-    zoo_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_load_model_names(zoo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROBUST_DIFFUSION_ZOO", str(zoo_folder))
     assert load_model("gcn", dataset="synthetic", variant="paper").eval() is not None
     for wanted in (("beltrami", "synthetic"), ("gcn", "cora"), ("gcn", "synthetic", "released")):
@@ -72,7 +70,7 @@ def test_the_folder_may_be_named_by_the_environment_and_an_unknown_model_is_refu
             load_model(*wanted, directory=zoo_folder)
 
 
-def test_weights_that_index_does_not_know_are_refused_and_pickle_is_never_read(zoo: Path) -> None:
+def test_load_model_other_weights(zoo: Path) -> None:
     path = zoo / "model-gcn.safetensors"
     write_artifact(path, Artifact({"weight": torch.zeros(1)}))
     with pytest.raises(DataError, match="SHA-256"):
@@ -91,12 +89,12 @@ def test_weights_that_index_does_not_know_are_refused_and_pickle_is_never_read(z
         *(("clean_accuracy", 7.0), ("worst_accuracy", -0.1), ("worst_accuracy", "high")),
     ],
 )
-def test_a_field_out_of_range_is_refused(zoo: Path, key: str, value: Any) -> None:
+def test_zoo_bad_fields(zoo: Path, key: str, value: Any) -> None:
     with pytest.raises(DataError, match=rf"index\.json: [^\n]*{key}"):
         Zoo.open(changed(zoo, **{key: value}))
 
 
-def test_an_index_that_is_none(tmp_path: Path) -> None:
+def test_zoo_bad_index(tmp_path: Path) -> None:
     for text in ("", "{", "[]", '{"entries": [{}]}'):
         with pytest.raises(DataError, match=r"index\.json"):
             load_model("gcn", directory=tmp_path)
@@ -104,9 +102,7 @@ def test_an_index_that_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_model_of_the_zoo_has_its_own_accuracy_on_its_own_graph(
-    zoo_folder: Path, dtype: torch.dtype
-) -> None:
+def test_unit_test_accuracy(zoo_folder: Path, dtype: torch.dtype) -> None:
     entry = Zoo.open(zoo_folder).entries[0]
     model = load_model("gcn", "synthetic", directory=zoo_folder).train().to(dtype)
     data = open_dataset("synthetic")
@@ -118,7 +114,7 @@ def test_a_model_of_the_zoo_has_its_own_accuracy_on_its_own_graph(
 
 
 @pytest.mark.parametrize("nodes", ["test", "val", [0, 5]])
-def test_only_the_target_nodes_of_the_graphs_are_scored(zoo_folder: Path, nodes: Any) -> None:
+def test_unit_test_targets(zoo_folder: Path, nodes: Any) -> None:
     model, data = load_model("gcn", "synthetic", directory=zoo_folder), open_dataset("synthetic")
     scored = partial(unit_test, model, data.graph, "synthetic", directory=zoo_folder)
     with pytest.raises(ConfigError, match=r"^targets: [^\n]*open_dataset\('synthetic'\)[^\n]*$"):
@@ -149,7 +145,7 @@ def records(zoo_folder: Path) -> list[Record]:
     return [record, record | {"run": "of seed 0", "seed": 0, "files": gone}]
 
 
-def test_a_zoo_is_made_and_checked(
+def test_make_zoo_and_check(
     records: list[Record], zoo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module, made = script("make_zoo"), tmp_path / "zoo"
@@ -182,7 +178,7 @@ def test_a_zoo_is_made_and_checked(
 
 
 @pytest.mark.parametrize("kind", ["large", "fifo"])
-def test_an_index_that_would_fill_the_memory_is_not_read(tmp_path: Path, kind: str) -> None:
+def test_zoo_large_index(tmp_path: Path, kind: str) -> None:
     if kind == "large":
         with (tmp_path / "index.json").open("wb") as file:
             file.truncate(6 * 2**30)

@@ -78,12 +78,12 @@ def any_flow(request: pytest.FixtureRequest) -> flows.Flow:
     return build_flow(cls, **options)
 
 
-def test_constant_signal_does_not_change(flow: flows.Flow) -> None:
+def test_flow_constant_signal(flow: flows.Flow) -> None:
     z = torch.tensor([3.0, -2.0, 0.0, 1e3, 1e-3], dtype=torch.float64).expand(NODES, CHANNELS)
     torch.testing.assert_close(flow(TIME, z, random_graph()), torch.zeros_like(z))
 
 
-def test_solution_stays_within_the_initial_extremes(flow: flows.Flow) -> None:
+def test_flow_maximum_principle(flow: flows.Flow) -> None:
     z, graph, solver = 3 * random_signal(), random_graph(), Solver("rk4", num_steps=20)
     end = solver.integrate(lambda t, x: flow(t, x, graph), z, 4.0).detach()
     assert (end.max(0).values <= z.max(0).values + 1e-6).all()
@@ -91,13 +91,13 @@ def test_solution_stays_within_the_initial_extremes(flow: flows.Flow) -> None:
     assert end.std(0).sum() < z.std(0).sum()
 
 
-def test_gradcheck_in_state_and_edge_weights(any_flow: flows.Flow) -> None:
+def test_flow_gradcheck(any_flow: flows.Flow) -> None:
     graph = any_flow.prepare(random_signal(), random_graph())
     z, weight = random_state(any_flow).requires_grad_(), graph.weight.clone().requires_grad_()
     assert gradcheck(lambda x, w: any_flow(TIME, x, replace(graph, weight=w)), (z, weight))
 
 
-def test_edge_weights_are_positive_and_sum_to_at_most_one(flow: flows.Flow) -> None:
+def test_flow_edge_weights(flow: flows.Flow) -> None:
     z, graph = random_signal(), random_graph(weighted=False)
     weights = flow.edge_weights(z, graph)
     totals = torch.zeros(NODES, dtype=torch.float64).index_add(0, graph.dst, weights)
@@ -105,7 +105,7 @@ def test_edge_weights_are_positive_and_sum_to_at_most_one(flow: flows.Flow) -> N
     assert (totals <= 1 + 1e-12).all()
 
 
-def test_gradients_are_finite_on_a_constant_signal(any_flow: flows.Flow) -> None:
+def test_flow_gradients_of_constant_signal(any_flow: flows.Flow) -> None:
     weight = random_graph().weight.clone().requires_grad_()
     z = torch.ones(NODES, CHANNELS, dtype=torch.float64, requires_grad=True)
     graph = any_flow.prepare(z, with_weight(random_graph(), weight))
@@ -131,13 +131,13 @@ def test_gradients_are_finite_on_a_constant_signal(any_flow: flows.Flow) -> None
         (flows.Dragon, "order", ()),
     ],
 )
-def test_bad_option_names_its_key(cls: type[flows.Flow], key: str, value: object) -> None:
+def test_flow_errors(cls: type[flows.Flow], key: str, value: object) -> None:
     with without_type_checks(), pytest.raises(ConfigError, match=re.escape(f"flow.{key}={value}")):
         cls(CHANNELS, **{key: value})
 
 
 @pytest.mark.parametrize("cls", [flows.Heat, flows.Grand, *MODULATED_FLOWS])
-def test_similarity_is_the_edge_weight_without_modulation(cls: type[flows.Flow]) -> None:
+def test_flow_similarity(cls: type[flows.Flow]) -> None:
     flow, z, graph = build_flow(cls), random_signal(), random_graph()
     similarity, weights = flow.similarity(z, graph), flow.edge_weights(z, graph)
     assert torch.equal(similarity, weights) == (cls not in MODULATED_FLOWS)
@@ -153,7 +153,7 @@ def test_similarity_is_the_edge_weight_without_modulation(cls: type[flows.Flow])
         (SourceFlow, {}),
     ],
 )
-def test_gradients_of_absent_edges_rank_true_gains(cls: type[flows.Flow], options: Any) -> None:
+def test_flow_gradients_of_absent_edges(cls: type[flows.Flow], options: Any) -> None:
     nodes, candidates, generator = 80, 30, torch.Generator().manual_seed(0)
     there = torch.rand(nodes, nodes, generator=generator) < 0.3
     loops = torch.eye(nodes, dtype=torch.bool)
@@ -179,7 +179,7 @@ def test_gradients_of_absent_edges_rank_true_gains(cls: type[flows.Flow], option
 
 
 @pytest.mark.parametrize("cls", [flows.Beltrami, flows.MeanCurvature, flows.PLaplacian])
-def test_edge_modulation_sums_to_one_and_is_not_uniform(cls: type[flows.Flow]) -> None:
+def test_flow_edge_modulation(cls: type[flows.Flow]) -> None:
     z, graph = random_signal(), random_graph()
 
     def modulation(flow: flows.Flow, graph: Graph) -> Tensor:
@@ -195,7 +195,7 @@ def test_edge_modulation_sums_to_one_and_is_not_uniform(cls: type[flows.Flow]) -
 
 
 @pytest.mark.parametrize("cls", [flows.Heat, flows.Beltrami])
-def test_a_tensor_kept_on_the_flow_is_refused(cls: type[flows.Flow]) -> None:
+def test_flow_with_a_tensor_attribute(cls: type[flows.Flow]) -> None:
     flow = build_flow(cls)
     with pytest.raises(ConfigError, match=rf"{cls.__name__}\.initial: .*carrying\(initial="):
         flow.initial = random_signal()
@@ -267,9 +267,7 @@ class LearnedExponentAsWritten(LearnedExponent):
         (LearnedExponent, "learned numbers"),
     ],
 )
-def test_a_fused_base_refuses_what_it_would_ignore(
-    cls: type[PowerModulated], ignored: str, name: str
-) -> None:
+def test_power_modulated_overrides(cls: type[PowerModulated], ignored: str, name: str) -> None:
     z, graph = random_signal(), random_graph()
     as_written: type[PowerModulated] = type("AsWritten", (cls,), {"forward": ModulatedFlow.forward})
     with backend(name):
@@ -285,7 +283,7 @@ def test_a_fused_base_refuses_what_it_would_ignore(
         assert not torch.allclose(found, build_flow(plain)(TIME, z, graph))
 
 
-def test_a_learned_exponent_has_a_gradient_as_written() -> None:
+def test_flow_learned_exponent() -> None:
     flow, z, graph, found = (
         build_flow(LearnedExponentAsWritten),
         random_signal(),
@@ -309,9 +307,7 @@ def test_a_learned_exponent_has_a_gradient_as_written() -> None:
         (LearnedExponentAsWritten, "left", 0.0),
     ],
 )
-def test_a_number_that_is_learned_has_a_gradient_where_it_changes_nothing(
-    cls: type[flows.Flow], name: str, value: float
-) -> None:
+def test_flow_learned_number(cls: type[flows.Flow], name: str, value: float) -> None:
     flow, z, graph = build_flow(cls), random_signal(), random_graph()
     setattr(flow, name, nn.Parameter(torch.tensor(value)))
     flow(TIME, flow.initial_state(z, graph), graph).square().sum().backward()

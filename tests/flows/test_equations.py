@@ -152,7 +152,7 @@ OPTIONS: list[tuple[type[Flow], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("cls", "options"), OPTIONS, ids=str)
-def test_the_derivative_equals_the_dense_one(cls: type[Flow], options: dict[str, Any]) -> None:
+def test_flow_derivative_dense(cls: type[Flow], options: dict[str, Any]) -> None:
     flow, given = build_flow(cls, **options), random_graph()
     for parameter in flow.parameters():
         if not parameter.any():  # what begins at zero hides a part of the equation
@@ -167,7 +167,7 @@ def test_the_derivative_equals_the_dense_one(cls: type[Flow], options: dict[str,
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-8)
 
 
-def test_frond_equals_its_predictor_on_dense_matrices() -> None:
+def test_frond_dense() -> None:
     """Two steps of length 1/2, the weights of the past written out."""
     flow, graph, z = build_flow(Frond, order=0.6), random_graph(), random_signal()
     case = Case(flow, z, z, oracles.adjacency(graph.edge_index, graph.weight, NODES), graph)
@@ -268,14 +268,14 @@ def published_flow(cls: type[Flow], options: dict[str, Any], weights: dict[str, 
 
 
 @pytest.mark.parametrize("case", PUBLISHED, ids=lambda case: case[0].__name__)
-def test_the_derivative_is_the_published_one(case: tuple[Any, ...]) -> None:
+def test_flow_derivative_published(case: tuple[Any, ...]) -> None:
     cls, options, weights, state, published = case
     graph = Graph.from_edge_index(PATH, num_nodes=4, dtype=torch.float64)
     found = published_flow(cls, options, weights)(TIME, state, graph)
     torch.testing.assert_close(found, torch.tensor(published).double(), rtol=0, atol=1e-6)
 
 
-def test_acceleration_of_graphcon() -> None:
+def test_graphcon_acceleration() -> None:
     flow = published_flow(
         GraphCON, {"frequency": 0.7, "damping": 0.4}, {"linear.weight": wave(2, 2)}
     )
@@ -290,7 +290,7 @@ def test_acceleration_of_graphcon() -> None:
     torch.testing.assert_close(found, torch.tensor(published).double(), rtol=0, atol=1e-6)
 
 
-def test_dragon_equals_its_differences_on_dense_matrices() -> None:
+def test_dragon_dense() -> None:
     """Two steps of length 1/2, the weights of the past written out."""
     flow, graph, z = build_flow(Dragon, order=(0.6, 1.0)), random_graph(), random_signal()
     case = Case(flow, z, z, oracles.adjacency(graph.edge_index, graph.weight, NODES), graph)
@@ -312,7 +312,7 @@ def test_dragon_equals_its_differences_on_dense_matrices() -> None:
     assert flow.theta.grad.abs().sum() > 0
 
 
-def test_predictor_of_frond() -> None:
+def test_frond_predictor() -> None:
     """Four steps of 1/2; FROND's code takes one for each of the times that it is given."""
     found = solve_fractional(lambda t, y: y.sin() - 0.3 * y, Z, 2.0, 0.7, 4)
     published = [

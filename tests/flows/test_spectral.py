@@ -60,7 +60,7 @@ def assert_equal(actual: list[Tensor], expected: list[Tensor]) -> None:
     [(shape, i % 3 > 0, list(TOLERANCE)[i % 2]) for i, shape in enumerate(SHAPES)],
     ids=str,
 )
-def test_numbers_buffers_and_gradients_are_torchs(
+def test_spectral_norm_of_torch(
     shape: tuple[int, int], training: bool, name: str, dtype: torch.dtype
 ) -> None:
     count = shape[0] % 3 + 1  # of matrices
@@ -78,7 +78,7 @@ def test_numbers_buffers_and_gradients_are_torchs(
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("before", ["transposed in memory", "in inference mode"])
-def test_what_came_before_changes_nothing(before: str, name: str) -> None:
+def test_spectral_norm_history(before: str, name: str) -> None:
     ours, theirs = (layers(6, 5, torch.float64) for _ in range(2))
     with backend(name):
         if before == "in inference mode":
@@ -99,7 +99,7 @@ def build(cls: type, width: int = 6, *, spectral_norm: bool = True) -> Any:
 
 
 @pytest.mark.parametrize("spectral_norm", [False, True])
-def test_resampled_has_a_constant_matrix_and_nothing_to_train(spectral_norm: bool) -> None:
+def test_resampled_matrix(spectral_norm: bool) -> None:
     attention = build(ResampledAttention, spectral_norm=spectral_norm)
     assert list(attention.parameters()) == []
     assert attention.weight.unique().numel() == 1
@@ -108,7 +108,7 @@ def test_resampled_has_a_constant_matrix_and_nothing_to_train(spectral_norm: boo
     assert largest == pytest.approx(expected, rel=1e-5)
 
 
-def test_resample_draws_new_biases_within_the_bound_and_no_new_matrix() -> None:
+def test_resampled_biases() -> None:
     attention = build(ResampledAttention, 200)
     weight, bias = attention.weight.clone(), attention.bias
     kept = bias.clone()

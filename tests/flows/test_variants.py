@@ -44,15 +44,13 @@ FIXED = "a solver of fixed steps, such as rk4, instead of dopri5"
     ids=["adaptive", "adjoint", "both"],
 )
 @pytest.mark.parametrize("cls", [Frond, Dragon])
-def test_a_memory_refuses_a_solver_without_one(
-    cls: type[Flow], solver: Solver, remedy: str
-) -> None:
+def test_frond_solvers(cls: type[Flow], solver: Solver, remedy: str) -> None:
     with pytest.raises(ConfigError, match=rf"flow\.order=.*; use {remedy}$"):
         solver.solve(build_flow(cls), random_signal(), random_graph())
 
 
 @pytest.mark.parametrize(("sign", "learning_rate"), [(1, 5.0), (-1, 0.1)])
-def test_the_diffusivity_stays_positive_after_wild_steps(sign: int, learning_rate: float) -> None:
+def test_flow_diffusivity_after_steps(sign: int, learning_rate: float) -> None:
     flow, graph, z = build_flow(HeatPlus).float(), random_graph(), random_signal().float()
     optimizer = torch.optim.Adam(flow.parameters(), lr=learning_rate)
     graph = with_weight(graph, graph.weight.float())
@@ -64,7 +62,7 @@ def test_the_diffusivity_stays_positive_after_wild_steps(sign: int, learning_rat
     assert abs(flow.diffusivity.item() - 1) > 0.1
 
 
-def test_a_step_from_features_and_return_probabilities_equals_the_dense_one() -> None:
+def test_flow_random_walk_step_dense() -> None:
     flow, graph, x = build_flow(Blend, t_end=0.3, positions=4), random_graph(), random_signal()
     dense = oracles.adjacency(graph.edge_index, graph.weight, NODES)
     ends = flow.attention.key.weight, flow.attention.query.weight
@@ -78,7 +76,7 @@ def test_a_step_from_features_and_return_probabilities_equals_the_dense_one() ->
     torch.testing.assert_close(found, expected)
 
 
-def test_gradcheck_in_features_and_edge_weights() -> None:
+def test_flow_random_walk_gradcheck() -> None:
     """Through the positions too, which the right-hand side alone does not see."""
     flow, graph = build_flow(Blend, positions=3), random_graph()
     x, weight = random_signal().requires_grad_(), graph.weight.clone().requires_grad_()
@@ -91,7 +89,7 @@ CASES = [(cls, scale) for cls in ENERGIES for scale in ("graph", "node")]
 
 
 @pytest.mark.parametrize(("cls", "scale"), CASES)
-def test_the_energy_is_conserved(cls: type[HamiltonianFlow], scale: str) -> None:
+def test_hang_energy(cls: type[HamiltonianFlow], scale: str) -> None:
     flow, graph = build_flow(cls, scale=scale), random_graph()
     dense = oracles.adjacency(graph.edge_index, graph.weight, NODES)
     start = random_state(flow)
@@ -105,7 +103,7 @@ def test_the_energy_is_conserved(cls: type[HamiltonianFlow], scale: str) -> None
 @pytest.mark.parametrize(
     ("cls_scale", "symmetric", "name"), pairs(CASES, [False, True], list(BACKENDS))
 )
-def test_second_derivatives_are_those_of_autograd_through_the_energy(
+def test_hang_second_derivatives(
     cls_scale: tuple[type[HamiltonianFlow], str], symmetric: bool, name: str
 ) -> None:
     """By the state, the edge weights, which are known to be 1 if symmetric, and parameters."""
@@ -134,7 +132,7 @@ def test_second_derivatives_are_those_of_autograd_through_the_energy(
 
 @pytest.mark.parametrize("method", ["euler", "heun3", "rk4"])
 @pytest.mark.parametrize("scale", ["graph", "node"])
-def test_what_the_energy_sees_moves_as_the_state_does(scale: str, method: Method) -> None:
+def test_hang_frozen_weights(scale: str, method: Method) -> None:
     flow, graph, z = build_flow(Hang, scale=scale, t_end=1.5), random_graph(), random_signal()
     weight, found = graph.weight.clone().requires_grad_(), []
     z.requires_grad_()
@@ -163,7 +161,7 @@ class Momentum(Hang):
 
 
 @pytest.mark.parametrize("cls", [Damped, AtRest, Momentum, type("Inherited", (Damped,), {})])
-def test_a_subclass_of_another_equation_is_refused_or_integrated_whole(cls: type[Hang]) -> None:
+def test_flow_subclasses(cls: type[Hang]) -> None:
     problem, solver = (random_signal(), random_graph()), Solver("rk4", num_steps=2)
     with pytest.raises(ConfigError, match=f"^{cls.__name__}: .*add `narrowed = Flow.narrowed`"):
         solver.solve(build_flow(cls), *problem)
@@ -174,7 +172,7 @@ def test_a_subclass_of_another_equation_is_refused_or_integrated_whole(cls: type
 
 
 @pytest.mark.parametrize("cls", ENERGIES)
-def test_a_flow_of_an_energy_is_evaluated_where_gradients_are_off(cls: type[Flow]) -> None:
+def test_hang_without_gradients(cls: type[Flow]) -> None:
     flow, solver, found = build_flow(cls), Solver("rk4", num_steps=2), []
     edge_index = random_graph().edge_index
     for context in (torch.enable_grad, torch.inference_mode):
@@ -184,7 +182,7 @@ def test_a_flow_of_an_energy_is_evaluated_where_gradients_are_off(cls: type[Flow
     assert torch.equal(*found)
 
 
-def test_heat_draws_where_it_has_an_attention() -> None:
+def test_heat_attention() -> None:
     frozen, plain = build_flow(Heat, weights="frozen_attention"), build_flow(Heat)
     before, state = frozen.attention.bias, torch.get_rng_state()
     plain.resample()
@@ -193,7 +191,7 @@ def test_heat_draws_where_it_has_an_attention() -> None:
     assert not torch.equal(frozen.attention.bias, before)
 
 
-def test_an_attention_of_ones_own_need_not_draw() -> None:
+def test_heat_custom_attention() -> None:
     class Ones(nn.Module):
         def forward(self, z: Tensor, graph: Graph) -> Tensor:
             return torch.ones_like(graph.weight)

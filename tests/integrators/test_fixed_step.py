@@ -62,7 +62,7 @@ LOOPS = [
 @pytest.mark.parametrize(("t_end", "dtype"), [(1.0, torch.float64), (0.3, torch.float32)])
 @pytest.mark.parametrize(("method", "num_steps"), LOOPS)
 @pytest.mark.parametrize("cls", [Driven, Beltrami])
-def test_every_bit_is_torchdiffeqs(
+def test_fixed_step_bits_of_torchdiffeq(
     method: Any, num_steps: int, cls: type[Flow], t_end: float, dtype: torch.dtype
 ) -> None:
     solver = Solver(method, num_steps=num_steps)
@@ -102,7 +102,7 @@ class Sharing(SourceFlow):
 
 
 @pytest.mark.parametrize("cls", [Keeping, Sharing])
-def test_a_gradient_that_would_be_lost_is_refused(cls: type[SourceFlow]) -> None:
+def test_fixed_step_lost_gradient(cls: type[SourceFlow]) -> None:
     z, solver = random_signal().requires_grad_(), Solver("rk4", num_steps=2, adjoint=True)
     end = solver.solve(cls(CHANNELS).double(), z.tanh(), random_graph())
     with pytest.raises(ConfigError, match=r"solver\.adjoint=true"):
@@ -115,7 +115,7 @@ FIXED = [("euler", 5, 5), ("implicit_adams", 2, 8)]
 @pytest.mark.faults
 @pytest.mark.parametrize(("method", "steps", "nfe"), FIXED)
 @pytest.mark.parametrize("loop", [nullcontext, by_torchdiffeq])
-def test_a_limit_ends_one_evaluation_more(method: Any, steps: int, nfe: int, loop: Any) -> None:
+def test_fixed_step_limit(method: Any, steps: int, nfe: int, loop: Any) -> None:
     z = torch.ones(3)
     bound = Solver(method, num_steps=steps, max_nfe=nfe)
     low = Solver(method, num_steps=steps, max_nfe=nfe - 1)
@@ -128,7 +128,7 @@ def test_a_limit_ends_one_evaluation_more(method: Any, steps: int, nfe: int, loo
 
 
 @pytest.mark.faults
-def test_the_backward_pass_of_the_adjoint_is_counted_too() -> None:
+def test_count_evaluations_adjoint() -> None:
     rate = torch.ones((), requires_grad=True)
 
     def rhs(t: torch.Tensor, z: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ ONE = torch.ones(1, 1, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("order", [0.5, 0.7, 0.9, 1.0])
-def test_decay_converges_to_the_mittag_leffler_function(order: float) -> None:
+def test_fractional_decay(order: float) -> None:
     x = -(1.5**order)  # by the power series of the function
     exact = sum(x**k / math.gamma(order * k + 1) for k in range(80))
     errors = [
@@ -31,12 +31,12 @@ def test_decay_converges_to_the_mittag_leffler_function(order: float) -> None:
         assert 1.8 < coarse / fine < 2.3
 
 
-def test_a_source_in_time_and_eulers_method_at_order_one() -> None:
+def test_fractional_source_and_order_one() -> None:
     euler = solve_fixed_step(lambda t, z: t - z, ONE, 1.0, METHODS["euler"], 5)
     torch.testing.assert_close(solve_fractional(lambda t, z: t - z, ONE, 1.0, 1.0, 5), euler)
 
 
-def test_gradcheck_through_the_steps() -> None:
+def test_fractional_gradcheck() -> None:
     z = torch.tensor([0.3, -0.8], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(
         lambda x: solve_fractional(lambda t, y: y.sin() - y, x, 1.0, 0.6, 4), (z,)
@@ -44,7 +44,7 @@ def test_gradcheck_through_the_steps() -> None:
 
 
 @pytest.mark.parametrize("orders", [(1.0,), (0.6,), (0.3, 1.0), (0.2, 0.5, 0.9)])
-def test_distributed_orders_converge_to_a_known_solution(orders: tuple[float, ...]) -> None:
+def test_fractional_distributed_orders(orders: tuple[float, ...]) -> None:
     """Z = Z_0 + t, of which the derivative of order alpha is t^(1 - alpha) / Gamma(2 - alpha)."""
     weights = torch.arange(1.0, len(orders) + 1, dtype=torch.float64)
 
@@ -59,7 +59,7 @@ def test_distributed_orders_converge_to_a_known_solution(orders: tuple[float, ..
     assert errors[1] < max(0.56 * errors[0], 1e-12)
 
 
-def test_one_order_of_weight_1_is_a_fractional_derivative() -> None:
+def test_fractional_single_order() -> None:
     one = torch.ones(1, dtype=torch.float64)
     by_differences, by_predictor = (
         solve(lambda t, y: y.sin() - y, ONE, 1.0, order, *rest)

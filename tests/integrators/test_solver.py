@@ -51,7 +51,7 @@ class CountingFlow(Flow):
     ],
 )
 @pytest.mark.parametrize(("position", "num_steps"), list(enumerate([1, 2, 10])))
-def test_number_of_evaluations(
+def test_solver_number_of_evaluations(
     method: str, evaluations: tuple[int | None, ...], position: int, num_steps: int
 ) -> None:
     solver, flow, graph = Solver(method, num_steps=num_steps), CountingFlow(2), random_graph()
@@ -91,7 +91,7 @@ def test_step_size_that_does_not_divide_the_period_is_refused_with_the_nearest(
 
 
 @pytest.mark.parametrize("method", sorted(ADAPTIVE_METHODS))
-def test_adaptive_methods_follow_their_tolerance(method: str) -> None:
+def test_solver_tolerance(method: str) -> None:
     errors = []
     for tolerance in (1e-3, 1e-6):
         solver = Solver(method, rtol=tolerance, atol=tolerance)
@@ -111,7 +111,7 @@ STUCK: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("rhs", STUCK.values(), ids=STUCK)
-def test_a_solve_that_is_stuck_is_an_error(rhs: Callable[[Tensor, Tensor], Tensor]) -> None:
+def test_solver_stuck(rhs: Callable[[Tensor, Tensor], Tensor]) -> None:
     with pytest.raises(TrainingError, match="solver=dopri5"):
         Solver("dopri5", rtol=1e-3, atol=1e-4).integrate(rhs, ONES.clone().requires_grad_(), 2.0)
 
@@ -151,7 +151,7 @@ DOPRI5 = {"method": "dopri5", **PRECISE}
         *[(cls, {}, DOPRI5) for cls in (Beltrami, SourceFlow)],
     ],
 )
-def test_adjoint_gradients_equal_the_direct_ones(case: tuple[Any, ...]) -> None:
+def test_solver_adjoint_gradients(case: tuple[Any, ...]) -> None:
     cls, flow_options, options = case
     expected = gradients(Solver(**options), cls, **flow_options)
     found = gradients(Solver(**options, adjoint=True), cls, **flow_options)
@@ -160,7 +160,7 @@ def test_adjoint_gradients_equal_the_direct_ones(case: tuple[Any, ...]) -> None:
         torch.testing.assert_close(of_adjoint, of_direct, rtol=1e-3, atol=1e-7)
 
 
-def test_implicit_adams_does_not_warn_of_its_corrector(recwarn: pytest.WarningsRecorder) -> None:
+def test_solver_implicit_adams_warnings(recwarn: pytest.WarningsRecorder) -> None:
     def stiff(t: Tensor, z: Tensor) -> Tensor:
         warnings.warn("of the right-hand side", stacklevel=1)
         return -30 * z
@@ -185,7 +185,7 @@ TIGHT = {"rtol": 1e-3, "atol": 1e-3}
         ("rk5", {"num_steps": 1}, "method"),
     ],
 )
-def test_a_bad_option_is_named(method: str, options: dict[str, object], key: str) -> None:
+def test_solver_errors(method: str, options: dict[str, object], key: str) -> None:
     with without_type_checks(), pytest.raises(ConfigError, match=rf"solver\.{key}"):
         Solver(method, **options)
 
@@ -194,16 +194,14 @@ def test_a_bad_option_is_named(method: str, options: dict[str, object], key: str
 @pytest.mark.parametrize(
     ("slope", "shown"), [(lambda z: z[:, :1], r"\(3, 1\)"), (lambda z: None, "NoneType")]
 )
-def test_a_derivative_of_another_shape_than_the_state_is_refused(
-    method: Any, slope: Any, shown: str
-) -> None:
+def test_solver_derivative_of_another_shape(method: Any, slope: Any, shown: str) -> None:
     with pytest.raises(ConfigError, match=rf"^flow: [^\n]*\(3, 2\), got {shown};"):
         Solver(method).integrate(lambda _, z: slope(z), ONES, 1.0)
 
 
 @pytest.mark.parametrize("options", [{}, {"adjoint": True}])
 @pytest.mark.parametrize("flow", [Heat(CHANNELS), Frond(CHANNELS)])
-def test_a_period_that_is_learned_is_refused(flow: Flow, options: Any) -> None:
+def test_solver_learned_period(flow: Flow, options: Any) -> None:
     flow.t_end = torch.nn.Parameter(torch.tensor(1.0))
     if flow.order == 1 or not options:
         with without_type_checks(), pytest.raises(ConfigError, match=r"^flow\.t_end: .*a tensor"):

@@ -57,7 +57,7 @@ def accuracy_under_attack(judge: Victim, seen: Victim) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("overrides", OTHER[::2], ids=" ".join)
-def test_adaptive_is_never_weaker_than_white_box(overrides: list[str]) -> None:
+def test_adaptive_form_against_white_box(overrides: list[str]) -> None:
     model = train(build(overrides).train(), GRAPH, GRAPH.index_train, epochs=30)
     victim = Victim.probe(model, GRAPH.x, GRAPH.edge_index)
     judge = victim.form(model, draws=50 if victim.traits.is_random else 1)
@@ -66,7 +66,7 @@ def test_adaptive_is_never_weaker_than_white_box(overrides: list[str]) -> None:
 
 
 @pytest.mark.parametrize("overrides", OTHER, ids=" ".join)
-def test_outputs_and_the_model_stay_the_same(overrides: list[str]) -> None:
+def test_adaptive_form_outputs(overrides: list[str]) -> None:
     model = build(overrides)
     before = copy.deepcopy(model)
     adaptive = adaptive_form(model)
@@ -114,7 +114,7 @@ def dense(normalization: str, edge_index: Tensor, weight: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("normalization", ["symmetric", "mean", "both", "none"])
-def test_the_matrix_is_the_one_that_grb_passes_and_has_gradients(normalization: str) -> None:
+def test_grb_model_matrix(normalization: str) -> None:
     edge_index, weight = random_edges()  # directed: rows are where edges arrive
     inner = Convolution().double()
     model = GRBModel(inner, normalization=normalization)
@@ -145,7 +145,7 @@ class Reader(nn.Module):
 
 
 @pytest.mark.parametrize("normalize", ["arctan", None])
-def test_a_trained_model_reads_the_features_of_the_source(normalize: Any) -> None:
+def test_raw_features_after_training(normalize: Any) -> None:
     raw = graph()
     datamodule = GraphDataModule.from_data(raw, difficulty="easy", normalize=normalize)
     model = Reader()
@@ -158,7 +158,7 @@ def test_a_trained_model_reads_the_features_of_the_source(normalize: Any) -> Non
     assert torch.equal(model.seen[0], raw.x)
 
 
-def test_gradients_pass_and_stay_finite_at_the_ends() -> None:
+def test_raw_features_gradient() -> None:
     x = torch.tensor([[-1.0, -0.5, 0.0, 0.9, 1.0]], dtype=torch.float64, requires_grad=True)
     raw = RawFeatures()
     raw(x).sum().backward()
@@ -170,7 +170,7 @@ def test_gradients_pass_and_stay_finite_at_the_ends() -> None:
 
 
 @pytest.mark.parametrize(("module", "name"), [("pruned", "PrunedGCN"), ("jaccard", "JaccardGCN")])
-def test_the_adaptive_form_of_the_tutorial_predicts_the_same(module: str, name: str) -> None:
+def test_adaptive_form_of_the_tutorial(module: str, name: str) -> None:
     build: Callable[..., nn.Module] = getattr(__import__(module), name)
     raw = graph()
     datamodule = GraphDataModule.from_data(raw, difficulty="easy", normalize="arctan")

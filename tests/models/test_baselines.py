@@ -34,7 +34,7 @@ def given() -> tuple[Tensor, Tensor]:
     return random_signal(), edges()[0]
 
 
-def test_a_decomposition_that_is_kept_is_of_its_rank_type_and_edges(given: Any) -> None:
+def test_gcn_svd_cache(given: Any) -> None:
     x, edge_index = given
     made = [build_model(GCNSVD, rank=rank) for rank in (2, 3, 2)]
     made[2].float()
@@ -45,7 +45,7 @@ def test_a_decomposition_that_is_kept_is_of_its_rank_type_and_edges(given: Any) 
         edge_index[:, 0] = edge_index[:, 1]
 
 
-def test_gradient_of_robust_gcn_is_finite_where_the_variance_is_zero(given: Any) -> None:
+def test_robust_gcn_gradient_at_zero_variance(given: Any) -> None:
     model = build_model(RobustGCN).train()
     with torch.no_grad():
         model.variance[-1].bias -= 1e3
@@ -65,7 +65,7 @@ STACKS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", [*STACKS, "RobustGCN"])
-def test_a_step_is_that_of_the_second_layer(name: str) -> None:
+def test_timed_step_layer(name: str) -> None:
     model, (edge_index, _) = build_model(getattr(models, name), **STACKS.get(name, {})), edges()
     assert isinstance(model, HasHiddenStep)
     step, seen = model.hidden_step(random_signal(), edge_index), []
@@ -79,7 +79,7 @@ def test_a_step_is_that_of_the_second_layer(name: str) -> None:
     assert (step.kind, step.width) == ("aggregation", HIDDEN * (2 if name == "GAT" else 1))
 
 
-def test_a_batch_norm_refuses_one_node() -> None:
+def test_batch_norm_single_node() -> None:
     x, none = random_signal()[:1], edges()[0][:, :0]
     with pytest.raises(TrainingError, match="batch_norm"):
         build_model(models.GIN).train()(x, none)
@@ -88,7 +88,7 @@ def test_a_batch_norm_refuses_one_node() -> None:
 
 
 @pytest.mark.parametrize("name", ["APPNP", "ElasticGNN", "GPRGNN", "RUNG"])
-def test_a_step_of_a_propagation_sees_the_edges(name: str) -> None:
+def test_timed_step_propagation(name: str) -> None:
     model, (edge_index, _) = build_model(getattr(models, name)), edges()
     step, alone = (model.hidden_step(random_signal(), e) for e in (edge_index, edge_index[:, :0]))
     assert (step.run() - alone.run()).abs().max() > 1e-3
@@ -109,7 +109,7 @@ def by_weights(model: nn.Module) -> torch.Tensor | None:
 
 
 @pytest.mark.parametrize("cls", [partial(GCNSVD, rank=3), GUARDED], ids=["svd", "beltrami"])
-def test_the_gradient_of_a_copy_is_switched_and_nothing_else(cls: type[nn.Module]) -> None:
+def test_with_gradient_copy(cls: type[nn.Module]) -> None:
     model, found = build_model(cls, gradient="detached"), []
     for gradient in ("exact", "straight_through"):
         variant = with_gradient(model, gradient)
@@ -134,7 +134,7 @@ GIVEN = random_signal(), random_edges()[0]
 
 
 @pytest.mark.parametrize("name", DEFENCES)
-def test_a_threat_sets_the_gradient_of_every_defence(name: str) -> None:
+def test_white_box_gradient_of_defences(name: str) -> None:
     gradients = ["exact", "detached", "straight_through"][: 2 if name == "RUNG" else 3]
     for before, gradient in product(gradients, gradients):
         victim = Victim(build_model(DEFENCES[name], gradient=before), *GIVEN)
@@ -143,12 +143,12 @@ def test_a_threat_sets_the_gradient_of_every_defence(name: str) -> None:
         torch.testing.assert_close(by_weights(target), expected)
 
 
-def test_a_gradient_that_a_defence_lacks_is_refused() -> None:
+def test_white_box_gradient_that_is_missing() -> None:
     with pytest.raises(ConfigError, match=r"threat\.gradient: RUNG expected exact or detached"):
         WhiteBox(gradient="straight_through").form(Victim(build_model(models.RUNG), *GIVEN))
 
 
-def test_steps_get_finer_with_another_method() -> None:
+def test_with_solver_steps() -> None:
     model = build_model(GUARDED, solver=Solver("euler", num_steps=2))
     variant = with_solver(model, "rk4", refine=4)
     for layer in variant.layers:
@@ -158,7 +158,7 @@ def test_steps_get_finer_with_another_method() -> None:
 @pytest.mark.parametrize(
     ("rtol", "finer"), [(1e-3, 1e-5), (1e-6, torch.finfo(torch.float32).eps), (1e-9, 1e-9)]
 )
-def test_tolerances_tighten_as_far_as_the_rounding(rtol: float, finer: float) -> None:
+def test_with_solver_tolerances(rtol: float, finer: float) -> None:
     own = Solver("dopri5", rtol=rtol, atol=1e-6, max_nfe=100)
     variant = with_solver(build_model(GUARDED, solver=own).float(), "rk4", refine=4)
     for layer in variant.layers:
@@ -191,14 +191,14 @@ def matrix(edges: Tensor) -> Tensor:
     return torch.from_numpy(found).float()
 
 
-def test_values_are_those_of_the_dense_matrix() -> None:
+def test_edge_values_dense() -> None:
     edges = graph().edge_index
     values = EdgeNumbers(graph())(edges, NODES)
     assert values.tolist() == matrix(edges)[edges[1], edges[0]].tolist()
     assert sorted(values.tolist()) == list(range(edges.size(1)))
 
 
-def test_an_injected_or_added_edge_has_the_value_1() -> None:
+def test_edge_values_of_new_edges() -> None:
     kept = graph()
     kept.edge_index, gone = kept.edge_index[:, 3:], kept.edge_index[:, :3]
     edges, numbers = kept.edge_index, EdgeNumbers(kept)
@@ -208,7 +208,7 @@ def test_an_injected_or_added_edge_has_the_value_1() -> None:
     assert torch.equal(values[5:], numbers(edges, NODES))
 
 
-def test_a_view_is_known_by_its_edges() -> None:
+def test_edge_values_of_views() -> None:
     first, second = (induced_view(graph(), p, p, degree_leak=True) for p in (PART, PART + 1))
     assert len(first.x) == len(second.x)
     whole, values = EdgeNumbers(graph()), EdgeNumbers(graph(), (first, second))
@@ -224,7 +224,7 @@ def test_a_view_is_known_by_its_edges() -> None:
     assert torch.equal(values.degree(first.degree, other), first.degree)
 
 
-def test_a_view_of_the_first_nodes_is_known_from_larger_graphs() -> None:
+def test_edge_values_of_first_nodes() -> None:
     data = graph()
     train, val = (torch.arange(count) for count in (NODES // 2, NODES - 2))
     views = [induced_view(data, nodes, nodes, degree_leak=False) for nodes in (train, val)]
@@ -246,7 +246,7 @@ def test_a_view_of_the_first_nodes_is_known_from_larger_graphs() -> None:
 
 
 @pytest.mark.parametrize("degree_leak", [False, True])
-def test_a_view_has_the_whole_graphs_values(degree_leak: bool) -> None:
+def test_edge_values_of_the_whole_graph(degree_leak: bool) -> None:
     dense = matrix(graph().edge_index)
     view = induced_view(graph(), PART, PART, degree_leak=degree_leak)
     src, dst = PART[view.edge_index]

@@ -120,9 +120,7 @@ LABELS = torch.arange(NODES) % CLASSES
 
 
 @every_case
-def test_every_parameter_trains_and_is_restored(
-    case: Case, x: Tensor, edge_index: Tensor, tmp_path: Path
-) -> None:
+def test_model_parameters(case: Case, x: Tensor, edge_index: Tensor, tmp_path: Path) -> None:
     module = NodeClassification(build(case), num_classes=CLASSES).train()
     parameters = dict(module.named_parameters())
     before = {key: parameter.detach().clone() for key, parameter in parameters.items()}
@@ -149,9 +147,7 @@ def test_every_parameter_trains_and_is_restored(
 
 
 @one_of_each
-def test_evaluation_is_deterministic_and_leaves_its_inputs(
-    case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
-) -> None:
+def test_model_evaluation(case: Case, x: Tensor, edge_index: Tensor, weight: Tensor) -> None:
     model, given = build(case), (x, edge_index, weight)
     copies = [tensor.clone() for tensor in given]
     first = model(*given)
@@ -166,7 +162,7 @@ def test_evaluation_is_deterministic_and_leaves_its_inputs(
 
 
 @one_of_each
-def test_sparse_features_change_nothing_but_time(case: Case, edge_index: Tensor) -> None:
+def test_model_sparse_features(case: Case, edge_index: Tensor) -> None:
     words = torch.full((NODES, CHANNELS), -0.2, dtype=torch.float64)
     words[::3, 1] = torch.linspace(0.1, 0.9, len(words[::3]), dtype=torch.float64)
     prepared = sparse_features(words, max_share=0.5)
@@ -187,9 +183,7 @@ def test_sparse_features_change_nothing_but_time(case: Case, edge_index: Tensor)
 
 
 @every_case
-def test_renumbering_the_nodes_renumbers_the_logits(
-    case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
-) -> None:
+def test_model_equivariance(case: Case, x: Tensor, edge_index: Tensor, weight: Tensor) -> None:
     model, order = build(case), torch.randperm(NODES, generator=torch.Generator().manual_seed(0))
     renamed = order.argsort()[edge_index]
     for given in (None, weight):
@@ -200,7 +194,7 @@ def test_renumbering_the_nodes_renumbers_the_logits(
 
 
 @every_case
-def test_weight_zero_is_the_same_as_no_edge(
+def test_model_edges_of_weight_zero(
     case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
 ) -> None:
     model, stays = build(case), torch.arange(weight.numel()) % 4 > 0
@@ -212,9 +206,7 @@ def test_weight_zero_is_the_same_as_no_edge(
 
 
 @one_of_each
-def test_an_edge_listed_twice_counts_by_total_weight(
-    case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
-) -> None:
+def test_model_repeated_edges(case: Case, x: Tensor, edge_index: Tensor, weight: Tensor) -> None:
     model, twice = build(case), torch.arange(5)
     doubled = model(
         x, torch.cat([edge_index, edge_index[:, twice]], 1), torch.cat([weight, weight[twice]])
@@ -228,7 +220,7 @@ def test_an_edge_listed_twice_counts_by_total_weight(
 
 
 @pytest.mark.parametrize("package", [models, flows])
-def test_every_constructor_checks_its_arguments(package: Any) -> None:
+def test_constructors_check_arguments(package: Any) -> None:
     classes = [getattr(package, name) for name in typed_imports(package.__name__)]
     key = "in_channels" if package is models else "channels"
     widths = {"hidden_channels": 4, "out_channels": 3} if package is models else {}
@@ -242,7 +234,7 @@ def test_every_constructor_checks_its_arguments(package: Any) -> None:
     assert checked > 10
 
 
-def test_the_third_position_of_a_model_is_free() -> None:
+def test_constructors_third_position() -> None:
     """PyG's is the number of layers, which would be taken for the number of classes."""
     for name in typed_imports(models.__name__):
         parameter = inspect.signature(getattr(models, name)).parameters.get("out_channels")
@@ -263,7 +255,7 @@ DEGENERATE = {
 
 
 @one_of_each
-def test_degenerate_graphs_give_finite_logits_and_gradients(case: Case, x: Tensor) -> None:
+def test_model_degenerate_graphs(case: Case, x: Tensor) -> None:
     model = build(case).float()
     x[0] = 0
     for key, (edge_index, nodes) in DEGENERATE.items():
@@ -281,7 +273,7 @@ def test_degenerate_graphs_give_finite_logits_and_gradients(case: Case, x: Tenso
 
 # A truncated decomposition and the mean of a source are those of the whole graph.
 @but_for("gcn_svd", "grand_pp", *ALIKE)
-def test_an_isolated_node_is_its_own_graph(case: Case, x: Tensor, edge_index: Tensor) -> None:
+def test_model_isolated_node(case: Case, x: Tensor, edge_index: Tensor) -> None:
     model = build(case)
     alone = (edge_index != 0).all(0)
     whole = model(x, edge_index[:, alone])
@@ -289,9 +281,7 @@ def test_an_isolated_node_is_its_own_graph(case: Case, x: Tensor, edge_index: Te
 
 
 @one_of_each
-def test_exact_gradients_equal_finite_differences(
-    case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
-) -> None:
+def test_model_exact_gradients(case: Case, x: Tensor, edge_index: Tensor, weight: Tensor) -> None:
     model, readout = build(case, gradient="exact"), random_signal(2, CLASSES, NODES)
 
     def loss(x: Tensor, weight: Tensor) -> Tensor:
@@ -315,9 +305,7 @@ def test_exact_gradients_equal_finite_differences(
 
 
 @one_of_each
-def test_takes_foreign_degrees_if_it_says_so(
-    case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
-) -> None:
+def test_model_degrees(case: Case, x: Tensor, edge_index: Tensor, weight: Tensor) -> None:
     model = build(case)
     takes = getattr(model, "normalizes_by_degree", False)
     assert takes == ("degree" in inspect.signature(model.forward).parameters)
@@ -329,7 +317,7 @@ def test_takes_foreign_degrees_if_it_says_so(
 
 
 @one_of_each
-def test_trains_in_mixed_precision(case: Case, x: Tensor, edge_index: Tensor) -> None:
+def test_model_mixed_precision(case: Case, x: Tensor, edge_index: Tensor) -> None:
     model, x = build(case).float().train(), x.float()
     with torch.autocast("cpu", torch.bfloat16):
         logits = model(x, edge_index)

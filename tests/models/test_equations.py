@@ -240,7 +240,7 @@ CASES: list[tuple[str, Formula, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "formula", "options"), CASES)
-def test_logits_equal_the_dense_ones(name: str, formula: Formula, options: dict[str, Any]) -> None:
+def test_model_logits_dense(name: str, formula: Formula, options: dict[str, Any]) -> None:
     model, x = build_model(getattr(models, name), **options), random_signal()
     rounded = 1e-5 if formula is sage else 1e-7  # SAGEConv keeps its root away from 0
     graphs = [edges(), edges(weighted=True), random_edges()]  # the last one is directed
@@ -250,7 +250,7 @@ def test_logits_equal_the_dense_ones(name: str, formula: Formula, options: dict[
         torch.testing.assert_close(model(x, *given), expected, rtol=rounded, atol=rounded)
 
 
-def test_robust_gcn_draws_by_the_dense_variances() -> None:
+def test_robust_gcn_draws() -> None:
     model, given = build_model(models.RobustGCN, sample_at_test=True), edges()
     mean, variance = moments(model, random_signal(), dense_of(*given))
     assert (variance > 0.01).any()
@@ -267,7 +267,7 @@ def below_zero() -> tuple[Tensor, Tensor]:
     return torch.tensor([[2, 3, 0, 3, 1], [0, 1, 2, 2, 3]]), weight
 
 
-def test_rows_of_a_truncated_matrix_with_negative_sums_are_left_out() -> None:
+def test_gcn_svd_negative_sums() -> None:
     edge_index, weight = below_zero()
     dense = dense_of(edge_index, weight)
     assert (oracles.truncated(dense, 2).sum(1) + 1).min() < -1
@@ -282,7 +282,7 @@ def test_rows_of_a_truncated_matrix_with_negative_sums_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("penalty", ["l1", "l21"])
-def test_many_steps_of_elastic_gnn_find_the_least_value_of_its_objective(penalty: str) -> None:
+def test_elastic_gnn_objective(penalty: str) -> None:
     options = {"penalty": penalty, "lambda1": 0.2, "lambda2": 0.5, "num_iterations": 3000}
     model, given = build_model(models.ElasticGNN, **options), edges(weighted=True)
     dense, x = dense_of(*given), random_signal()
@@ -301,7 +301,7 @@ def test_many_steps_of_elastic_gnn_find_the_least_value_of_its_objective(penalty
             assert objective(found) < objective(found + length * step)
 
 
-def test_gcn_jaccard_counts_words_anew_where_features_edges_or_their_scale_changed() -> None:
+def test_gcn_jaccard_cache() -> None:
     model, (edge_index, weight) = build_model(models.GCNJaccard, threshold=0.3), edges()
     x = random_signal()
     for change in (

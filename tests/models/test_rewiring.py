@@ -41,7 +41,7 @@ def large_graph() -> Graph:
     drop=st.floats(0.0, 0.9),
     seed=st.integers(0, 10**6),
 )
-def test_the_result_has_no_duplicates(keep: float, add: float, drop: float, seed: int) -> None:
+def test_rewiring_no_duplicates(keep: float, add: float, drop: float, seed: int) -> None:
     torch.manual_seed(seed)
     scored: list[Graph] = []
     rewired = Rewiring(keep, add, drop)(
@@ -56,7 +56,7 @@ def test_the_result_has_no_duplicates(keep: float, add: float, drop: float, seed
 
 
 @pytest.mark.parametrize("keep", [0.01, 0.77, 1.0])
-def test_share_of_kept_edges_is_exact_and_keeps_weights_and_gradients(keep: float) -> None:
+def test_rewiring_kept_edges(keep: float) -> None:
     graph = large_graph()
     weight = (1 + torch.rand_like(graph.full_weight)).requires_grad_()
     rewired = Rewiring(keep, 0.0, 0.0)(replace(graph, weight=weight), pytest.fail)
@@ -69,7 +69,7 @@ def test_share_of_kept_edges_is_exact_and_keeps_weights_and_gradients(keep: floa
 
 @pytest.mark.parametrize("drop", [0.0, 0.25])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_graph_without_weights_stays_without(drop: float, weighted: bool) -> None:
+def test_rewiring_without_weights(drop: float, weighted: bool) -> None:
     graph = large_graph()
     if weighted:
         graph = replace(graph, weight=torch.rand_like(graph.full_weight))
@@ -77,7 +77,7 @@ def test_a_graph_without_weights_stays_without(drop: float, weighted: bool) -> N
     assert (rewired.weight is None) is not weighted
 
 
-def test_a_rewired_graph_whose_edges_weigh_0_is_not_without_weights(
+def test_rewiring_weights_without_counting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     unweighted = [
@@ -87,7 +87,7 @@ def test_a_rewired_graph_whose_edges_weigh_0_is_not_without_weights(
 
 
 @pytest.mark.parametrize("most", [2**24, 0])
-def test_least_similar_edges_are_dropped(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rewiring_dropped_edges(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewiring, "MOST_SCORES", most)
     graph = large_graph()
     rewired, scores = Rewiring(1.0, 0.0, 0.25)(graph, scores_of), scores_of(graph)
@@ -105,9 +105,7 @@ def both_ways(monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
 
 
 @pytest.mark.parametrize("drop", [0.0, 0.25])
-def test_edges_of_weight_0_stand_for_those_that_cannot_be_counted(
-    drop: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rewiring_edges_of_weight_zero(drop: float, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {}
     for counting in both_ways(monkeypatch):
         drawn = Rewiring(0.7, 0.5, drop)(large_graph(), scores_of)
@@ -117,9 +115,7 @@ def test_edges_of_weight_0_stand_for_those_that_cannot_be_counted(
 
 
 @pytest.mark.parametrize("name", ["heat", "grand", "beltrami", "hang", "frond"])
-def test_a_network_takes_edges_of_weight_0_for_none(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rewiring_in_a_network(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {}
     for counting in both_ways(monkeypatch):
         graph, x = large_graph(), random_signal(nodes=60)
@@ -145,13 +141,13 @@ class Once(Flow):
         return spmm(self.edge_weights(z, graph), z, graph) - z
 
 
-def test_edges_are_ranked_by_what_a_flow_computes_once_per_solve() -> None:
+def test_rewiring_prepared_flow() -> None:
     graph, x = large_graph(), random_signal(nodes=60)
     model = GraphPDE(x.size(1), 8, out_channels=3, flow=Once, rewiring=Rewiring()).double().train()
     assert model(x, graph.edge_index).isfinite().all()
 
 
-def test_straight_through_reaches_pruned_edges() -> None:
+def test_guard_straight_through() -> None:
     graph, x = random_graph(symmetric=True, weighted=False), random_signal()
     pruned = Guard(threshold=0.5)(x, graph)[0].weight == 0
     readout, found = torch.linspace(1, 2, graph.num_edges, dtype=torch.float64), {}
@@ -173,7 +169,7 @@ def options(module: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("flow", FLOWS)
-def test_a_flow_by_its_name_is_that_of_command_line(compose: Callable[..., Any], flow: str) -> None:
+def test_graph_pde_flow_by_name(compose: Callable[..., Any], flow: str) -> None:
     configured = instantiate(compose(f"flow={flow}").model)(in_channels=5, out_channels=3)
     model = GraphPDE(5, 64, out_channels=3, flow=flow)
     assert type(model.layers[0].flow) is type(configured.layers[0].flow)

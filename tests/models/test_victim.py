@@ -43,7 +43,7 @@ def double(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> 
 @pytest.mark.parametrize(
     ("error", "told"), [(RuntimeError("a\nb"), AttackError), (ConfigError("a=0: no"), ConfigError)]
 )
-def test_an_error_of_the_model_is_wrapped(error: Exception, told: type[Exception]) -> None:
+def test_victim_error_of_the_model(error: Exception, told: type[Exception]) -> None:
     def model(x: Tensor, edge_index: Tensor) -> Tensor:
         raise error
 
@@ -104,7 +104,7 @@ def attack_by_parts(model: nn.Module) -> object:
         (attack_by_parts, True),
     ],
 )
-def test_out_of_memory_is_raised_as_it_is(
+def test_victim_out_of_memory(
     error: Exception, cls: type[Exhausted], read: Callable[[nn.Module], object], by_gradient: bool
 ) -> None:
     with pytest.raises(type(error)) as info:
@@ -145,7 +145,7 @@ class Unweighted(Weighted):
 
 @pytest.mark.parametrize("layer", [GCNConv, LEConv, partial(TAGConv, K=2)])
 @pytest.mark.parametrize("attack", [PRBCD, GRBCD])
-def test_a_model_without_the_argument_is_attacked_as_with_it(layer: Any, attack: Any) -> None:
+def test_victim_weighted_and_unweighted(layer: Any, attack: Any) -> None:
     torch.manual_seed(0)
     layers, budget = nn.ModuleList([layer(16, 8), layer(8, 7)]), Budget(edge_ratio=0.2)
     found = [
@@ -167,7 +167,7 @@ def test_a_model_without_the_argument_is_attacked_as_with_it(layer: Any, attack:
     ],
     ids=str,
 )
-def test_an_absent_edge_counts_in_no_degree_or_is_known(layer: nn.Module, is_exact: bool) -> None:
+def test_victim_edge_gradient(layer: nn.Module, is_exact: bool) -> None:
     victim = Victim(Calling(layer).eval(), graph().x, graph().edge_index)
     assert victim.edge_gradient == ("exact" if is_exact else "rough")
 
@@ -182,7 +182,7 @@ def test_an_absent_edge_counts_in_no_degree_or_is_known(layer: nn.Module, is_exa
     ],
     ids=lambda layer: type(layer).__name__,
 )
-def test_messages_are_masked_where_a_model_takes_no_weights(layer: nn.Module) -> None:
+def test_victim_masked_messages(layer: nn.Module) -> None:
     model = Calling(layer).eval()
     victim, task = victim_and_task(model)
     victim.check_edge_gradient()
@@ -214,7 +214,7 @@ def edge_index() -> Tensor:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_outputs_and_gradients_are_of_plain_rows(name: str, x: Tensor, edge_index: Tensor) -> None:
+def test_victim_with_rows(name: str, x: Tensor, edge_index: Tensor) -> None:
     torch.manual_seed(0)
     model = (
         getattr(models, name)(FEATURES, 8, out_channels=CLASSES)
@@ -248,7 +248,7 @@ def compiled() -> nn.Module:
     "build",
     [partial(Doubled, FEATURES, 8, out_channels=CLASSES), compiled, lambda: Calling(double)],
 )
-def test_models_from_elsewhere_receive_tensors(
+def test_victim_with_rows_custom_models(
     build: Callable[[], nn.Module], x: Tensor, edge_index: Tensor
 ) -> None:
     victim = Victim(build(), x, edge_index)
@@ -263,7 +263,7 @@ def test_models_from_elsewhere_receive_tensors(
         lambda linear: linear.requires_grad_(),
     ],
 )
-def test_a_changed_first_layer_computes_with_every_row(
+def test_victim_with_rows_changed_layer(
     change: Callable[[nn.Module], object], x: Tensor, edge_index: Tensor
 ) -> None:
     model = (
@@ -286,7 +286,7 @@ class Product(nn.Module):
         return torch.sparse.mm(adj, x)[:, :CLASSES]
 
 
-def test_a_model_of_grb_takes_weights() -> None:
+def test_victim_grb_model() -> None:
     model = models.GRBModel(Product())
     assert Victim(model, graph().x, graph().edge_index).takes_weights
 
@@ -347,12 +347,12 @@ def neighbours(x: Tensor, edge_index: Tensor) -> Tensor:
         Wrong(lambda x: x * torch.ones(DRAWN, 1)),
     ],
 )
-def test_what_is_no_classifier_of_the_graph_is_refused_in_one_line(model: Any) -> None:
+def test_probe_errors(model: Any) -> None:
     with pytest.raises(ConfigError, match=r"^surrogates\[a\]: [^\n]*$"):
         Victim.probe(model, DATA.x, DATA.edge_index, 7, name="surrogates[a]")
 
 
-def test_a_model_of_one_class_is_refused() -> None:
+def test_probe_single_class() -> None:
     with pytest.raises(ConfigError, match=r"^model: expected two logits"):
         Victim.probe(Wrong(lambda x: x[:, :1]), DATA.x, DATA.edge_index, 1)
 
@@ -361,7 +361,7 @@ def traits_of(result: Callable[[Tensor], Tensor], edges: Tensor) -> Traits:
     return Victim.probe(Wrong(result), DATA.x, edges, 7).traits
 
 
-def test_what_a_model_does_is_seen() -> None:
+def test_probe_traits() -> None:
     ring = torch.stack([torch.arange(DRAWN), torch.arange(DRAWN).roll(1)])
     ring = torch.cat([ring, ring.flip(0)], 1)  # on which other edges are the same
     for edges in (DATA.edge_index, ring):
@@ -379,7 +379,7 @@ def test_what_a_model_does_is_seen() -> None:
 @pytest.mark.parametrize(
     "norm", [LayerNorm(DRAWN_FEATURES), nn.BatchNorm1d(DRAWN_FEATURES, track_running_stats=False)]
 )
-def test_a_norm_over_all_nodes_is_no_graph_that_is_kept(norm: nn.Module) -> None:
+def test_probe_norm_over_nodes(norm: nn.Module) -> None:
     assert traits_of(norm, DATA.edge_index).reads_edges is False
 
 
@@ -390,7 +390,7 @@ MIXED = BY_SOURCE[:, [3, 0, 2, 1]]
 @pytest.mark.parametrize(
     ("edges", "row"), [(BY_SOURCE, 0), (BY_SOURCE.flip(0), 1), (MIXED, None), (MIXED[:, :0], 0)]
 )
-def test_the_row_that_sorts_edges_is_found(edges: Tensor, row: int | None) -> None:
+def test_sorted_row(edges: Tensor, row: int | None) -> None:
     assert sorted_row(edges) == row
 
 
@@ -403,7 +403,7 @@ class Echo(nn.Module):
 
 
 @pytest.mark.parametrize("row", [0, 1])
-def test_a_model_gets_sorted_edges_and_their_weights(row: int) -> None:
+def test_victim_sorted_edges(row: int) -> None:
     expected = BY_SOURCE.flip(0) if row else BY_SOURCE
     victim = Victim(Echo(), torch.zeros(4, 3), expected)
     vars(victim)["takes_weights"] = True
@@ -428,7 +428,7 @@ class InPlace(nn.Module):
         return logits.softmax(1)
 
 
-def test_has_weights_of_models_without_parameters() -> None:
+def test_victim_has_weights_of() -> None:
     given = DATA.x, DATA.edge_index
     near, far = (Victim(SimpleConv(aggr=aggr), *given) for aggr in ("mean", "sum"))
     assert not near.has_weights_of(far)
@@ -438,7 +438,7 @@ def test_has_weights_of_models_without_parameters() -> None:
 
 
 @pytest.mark.parametrize("edges", [True, False])
-def test_no_probe_of_a_model_that_writes_changes_the_graph(edges: bool) -> None:
+def test_probe_model_that_writes_in_place(edges: bool) -> None:
     x, edge_index = DATA.x.clone(), DATA.edge_index.clone()
     victim = Victim.probe(InPlace(edges=edges).eval(), x, edge_index, 7)
     assert victim.traits.writes_in_place

@@ -46,14 +46,14 @@ GOOD, BAD = injected(), modified()
 
 @pytest.mark.parametrize("code", FORM)
 @pytest.mark.parametrize(("check", "good"), [(inject_audit, GOOD), (modify_audit, BAD)])
-def test_what_is_no_simple_graph_is_found(code: str, check: Check, good: G) -> None:
+def test_audit_graphs_that_are_not_simple(code: str, check: Check, good: G) -> None:
     found = check(FORM[code](good))
     assert codes(found) - CONSEQUENCES[check] == {code}
     assert all(violation.level == "error" for violation in found)
 
 
 @pytest.mark.parametrize(("kind", "good"), [("injection", GOOD), ("modification", BAD)])
-def test_what_is_no_matrix_is_found(kind: Any, good: G) -> None:
+def test_audit_bad_tensors(kind: Any, good: G) -> None:
     for x in (good.x.flatten(), good.x[:, :3], good.x[None]):
         assert codes(audit(CLEAN, replace(good, x=x), kind=kind)) == {"features_shape"}
     for edges in (good.edge_index.t(), good.edge_index[0], good.edge_index[:1]):
@@ -111,7 +111,7 @@ MODIFICATIONS: list[tuple[G, dict[str, Any], set[str]]] = [
     [(inject_audit, *case) for case in INJECTIONS]
     + [(modify_audit, *case) for case in MODIFICATIONS],
 )
-def test_a_broken_limit_is_found(
+def test_audit_broken_limits(
     check: Check, graph: G, limits: dict[str, Any], expected: set[str]
 ) -> None:
     violations = check(graph, **limits)
@@ -120,7 +120,7 @@ def test_a_broken_limit_is_found(
     assert warned == expected & {"not_a_target"}
 
 
-def test_what_is_within_the_limits_passes() -> None:
+def test_audit_within_limits() -> None:
     order = torch.randperm(GOOD.edge_index.size(1), generator=torch.Generator().manual_seed(1))
     for graph in (GOOD, CLEAN, replace(GOOD, edge_index=GOOD.edge_index[:, order].flip(0))):
         assert inject_audit(graph) == []
@@ -131,7 +131,7 @@ def test_what_is_within_the_limits_passes() -> None:
         assert modify_audit(graph) == []
 
 
-def test_limits_that_are_not_given_are_not_looked_at() -> None:
+def test_audit_without_limits() -> None:
     many = add_edges(add_nodes(GOOD, 2), (N, 0 + 20), (N, 22), (N + 3, 0), (N + 1, 7))
     assert audit(CLEAN, many, kind="injection", feature_limits=(-1, 1)) == []
     assert audit(CLEAN, add_edges(CLEAN, (1, 5)), kind="modification", edge_ratio=0.2) == []

@@ -128,7 +128,7 @@ def test_a_pickle_is_refused_and_never_run(tmp_path: Path, through: str) -> None
     assert not mark.exists()
 
 
-def test_files_that_do_not_fit_are_told_in_a_line(tmp_path: Path) -> None:
+def test_read_perturbed_errors(tmp_path: Path) -> None:
     path, mark = write_grb_result(tmp_path, injected()), tmp_path / "mark"
     features, bomb = tmp_path / "features.npy", np.array([Bomb(mark)])
     cases: list[Callable[[], Any]] = [

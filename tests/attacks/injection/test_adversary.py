@@ -91,14 +91,14 @@ def test_a_model_is_left_as_it_was() -> None:
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
 
 
-def test_edges_are_drawn_anew_after_some_epochs() -> None:
+def test_injection_adversary_redraws_edges() -> None:
     model, clean = trained_gcn(small_graph()).train(), view()
     attack = attacker(model, epochs_per_draw=2)
     edges = [attack(clean).edge_index for _ in range(5)]
     assert [torch.equal(a, b) for a, b in pairwise(edges)] == [True, False, True, False]
 
 
-def test_another_view_is_attacked_anew_and_a_copy_goes_on() -> None:
+def test_injection_adversary_views() -> None:
     model, clean = trained_gcn(small_graph()), view()
     attack = attacker(model, loss="logit", num_steps=1)
     first = attack(clean)

@@ -108,7 +108,7 @@ def test_a_step_is_the_sign_of_the_gradient(attack: type[Attack], length: str) -
     torch.testing.assert_close(moved, 0.03 * gradient.sign()[clear], rtol=rtol, atol=1e-7)
 
 
-def test_an_adaptive_attack_is_an_objective_of_ones_own() -> None:
+def test_gradient_injection_custom_objective() -> None:
     """The tutorial's, on a GCN that drops edges between unlike nodes."""
     adaptive: type[SPEIT] = import_module("alike").Alike
 

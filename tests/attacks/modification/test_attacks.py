@@ -69,7 +69,7 @@ def test_deletes_inside_and_connects_outside(delete_ratio: float) -> None:
 
 
 @pytest.mark.parametrize(("ratio", "add_ratio"), [(0.1, 0.5), (0.5, 0.25), (1.0, 0.0), (1.0, 1.0)])
-def test_the_whole_budget_is_spent_as_told(ratio: float, add_ratio: float) -> None:
+def test_random_flip_ratios(ratio: float, add_ratio: float) -> None:
     there = edges_at(graph().index_test, graph().edge_index, graph().num_nodes).size(1)
     budget = replace(BUDGET, edge_ratio=ratio)
     perturbed = run(RandomFlip(add_ratio=add_ratio), budget=budget)

@@ -62,7 +62,7 @@ def test_matched_pairs_lose_both_ends() -> None:
     assert lost == 2 * made.pairs.size(1) > 2
 
 
-def test_one_pass_credits_each_flip_with_its_own_effect() -> None:
+def test_flip_effects() -> None:
     """A model that sees one hop shifts the ends of a flip alone."""
     found = search(mean_of_neighbours)
     there = found.judge(graph().edge_index[:, graph().edge_index[0] < graph().edge_index[1]][:, :9])
