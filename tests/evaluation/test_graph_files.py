@@ -5,16 +5,21 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
+from torch_geometric.data import Data
 
 from robust_diffusion import evaluate
 from robust_diffusion.attacks import Budget
-from robust_diffusion.data.sources import load_defense_test
 from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation import unit_test
 from robust_diffusion.models import GCN
-from tests.data.sources.test_with_splits import EDGES, N, defense_test
+from tests.data.sources.test_benchmarks import ALONG, LAYOUTS, N
 
 FLIPPED = {(0, 1), (3, 9)}
+
+
+def defense_test(folder: Path) -> Data:
+    LAYOUTS["defense test"].write(folder)
+    return LAYOUTS["defense test"].read(folder, split=1)
 
 
 def model() -> GCN:
@@ -30,9 +35,8 @@ def accuracy(edges: set[tuple[int, int]]) -> float:
 
 
 def test_graph_files_flips_of_a_split(tmp_path: Path) -> None:
-    folder = defense_test(tmp_path)
-    graph = load_defense_test(folder, "toy", split=1)
-    clean = {tuple(edge) for edge in EDGES.tolist()}
+    graph = defense_test(tmp_path)
+    clean = {tuple(edge) for edge in ALONG.tolist()}
     found = unit_test(model(), graph, graphs=tmp_path / "unit_test.npz")
     assert found[["made_on", "attack"]].to_numpy().tolist() == [["", "clean"], ["gcn", "budget 2"]]
     assert found["accuracy"].tolist() == [accuracy(clean), accuracy(clean ^ FLIPPED)]
@@ -45,8 +49,8 @@ def test_graph_files_flips_of_a_split(tmp_path: Path) -> None:
 
 
 def test_graph_files_of_deeprobust(tmp_path: Path) -> None:
-    graph = load_defense_test(defense_test(tmp_path), "toy", split=1)
-    attacked = {tuple(edge) for edge in EDGES.tolist()} ^ FLIPPED
+    graph = defense_test(tmp_path)
+    attacked = {tuple(edge) for edge in ALONG.tolist()} ^ FLIPPED
     rows, columns = np.array(sorted(attacked)).T
     half = sp.coo_matrix((np.ones(len(rows)), (rows, columns)), shape=(N, N)).tocsr()
     sp.save_npz(tmp_path / "mod_adj.npz", half + half.T)
@@ -59,7 +63,7 @@ def test_graph_files_of_deeprobust(tmp_path: Path) -> None:
 
 
 def test_graph_files_of_another_graph(tmp_path: Path) -> None:
-    graph = load_defense_test(defense_test(tmp_path), "toy", split=1)
+    graph = defense_test(tmp_path)
     report = evaluate(model(), graph, budget=Budget(edge_ratio=0.2), attacks="prbcd")
     report.save(tmp_path / "report")
     found = unit_test(model(), graph, graphs=tmp_path / "report")
