@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import Ridge
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import degree, subgraph
@@ -13,9 +14,10 @@ from robust_diffusion.data import Clusters, GraphDataModule
 from robust_diffusion.data.batching import _adjacency, metis_parts
 from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.data.sources import citation_like_graph
-from robust_diffusion.data.split import degree_split, split_hash
+from robust_diffusion.data.split import degree_split, linear_margins, split_hash
 from robust_diffusion.errors import ConfigError, DataError
 from tests.drawn import drawn_data
+from tests.graphs import without_type_checks
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +120,7 @@ def test_each_loader_yields_its_view(raw: Data) -> None:
         assert equal(graph, datamodule.view(stage))
 
 
-@pytest.mark.parametrize(
-    "options", [{"difficulty": "extreme"}, {"name": 3}, {"name": "a/b"}, {"normalize": "rows"}]
-)
+@pytest.mark.parametrize("options", [{"name": 3}, {"name": "a/b"}, {"normalize": "rows"}])
 def test_what_cannot_be_is_refused(raw: Data, options: dict[str, Any]) -> None:
     ((key, value),) = options.items()
     with pytest.raises(ConfigError, match=f"{key}={value}: "):
@@ -276,3 +276,47 @@ def test_joined_parts_are_the_induced_subgraph(view: Data) -> None:
     assert sorted(edges.T.tolist()) == sorted(batch.edge_index.T.tolist())
     for key in ("x", "y", "mask", "degree"):
         assert torch.equal(batch[key], view[key][nodes])
+
+
+def targeted(difficulty: str) -> GraphDataModule:
+    return GraphDataModule.from_data(drawn_data(), difficulty=difficulty)
+
+
+def test_random_targets_are_drawn_from_their_seed_alone() -> None:
+    found = [targeted(f"random:9:{seed}").target_nodes for seed in (0, 0, 1)]
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+    assert torch.equal(targeted("random:9").target_nodes, found[0])
+    for nodes in found:
+        assert len(nodes) == 9
+        assert torch.isin(nodes, targeted("full").target_nodes).all()
+
+
+def test_thirds_by_margin_hold_every_test_node_once_in_order() -> None:
+    every = targeted("full")
+    of = linear_margins(every.graph)
+    thirds = [targeted(f"margin:{third}").target_nodes for third in ("low", "middle", "high")]
+    assert torch.equal(torch.cat(thirds).sort().values, every.target_nodes)
+    assert of[thirds[0]].max() <= of[thirds[1]].min() <= of[thirds[1]].max() <= of[thirds[2]].min()
+
+
+def test_margins_are_those_of_ridge_regression_on_twice_propagated_features() -> None:
+    graph = targeted("full").graph
+    n, train = graph.num_nodes, graph.index_train.numpy()
+    dense = torch.zeros(n, n, dtype=torch.double)
+    dense[graph.edge_index[1], graph.edge_index[0]] = 1
+    dense += torch.eye(n)
+    scale = dense.sum(1).rsqrt()
+    x = torch.cat([graph.x.double(), torch.ones(n, 1)], 1)
+    x = (torch.linalg.matrix_power(scale[:, None] * dense * scale, 2) @ x).numpy()
+    model = Ridge(alpha=1.0, fit_intercept=False).fit(x[train], np.eye(7)[graph.y[train]])
+    scores = model.predict(x)
+    own = scores[range(n), graph.y]
+    scores[range(n), graph.y] = -np.inf
+    assert linear_margins(graph).numpy() == pytest.approx(own - scores.max(1), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["extreme", "margin:", "nodes.txt", "random:0", "random:9999", 3])
+def test_what_names_no_test_nodes_is_refused(name: Any) -> None:
+    with without_type_checks(), pytest.raises(ConfigError, match=f"difficulty={name}: "):
+        targeted(name).setup()
