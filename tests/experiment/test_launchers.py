@@ -104,7 +104,9 @@ def test_a_cluster_that_is_gone_is_named_with_what_to_do() -> None:
         raise ConnectionError("no head node")
 
     sweeper = GridSweeper({}, [])
-    sweeper.config = OmegaConf.create({"hydra": {"sweep": {"dir": "."}, "callbacks": {}}})
+    choices = {"runtime": {"choices": {"experiment": "none"}}, "callbacks": {}}
+    hydra = {"sweep": {"dir": "."}, **choices}
+    sweeper.config = OmegaConf.create({"hydra": hydra, "paths": {"records": "records"}})
     sweeper.launcher = SimpleNamespace(launch=gone)
     with pytest.raises(TrainingError, match=r"hydra/launcher.*no head node.*again"):
         sweeper.launch([["seed=0"]])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.experiment import progress
 
@@ -61,8 +62,9 @@ def test_a_warning_of_several_runs_is_printed_once(
     compose: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compose("flow=heat", f"hydra.sweep.dir={tmp_path}")
-    config = HydraConfig.instance().cfg
-    assert config is not None
+    hydra = HydraConfig.instance().cfg
+    config = OmegaConf.merge(hydra, {"paths": {"records": str(tmp_path / "records")}})
+    assert isinstance(config, DictConfig)
     with progress.reporting(config, [["seed=0"], ["seed=1"]]):
         progress.report(["  ⚠ same", "[1/2] seed=0"], 1)
         progress.report(["  ⚠ same", "[2/2] seed=1"], 0)

@@ -19,7 +19,15 @@ from hypothesis import strategies as st
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records import read_records, save_record
 from robust_diffusion.records.record import Record, Request
-from robust_diffusion.records.records import by_experiment, read_record, requested_by, save_request
+from robust_diffusion.records.records import (
+    Asked,
+    Sweep,
+    by_experiment,
+    read_record,
+    requested_by,
+    save_request,
+    save_sweep,
+)
 from tests.paper.records import also_asked, archived, failed, finished, saved, timed
 
 
@@ -84,6 +92,9 @@ def test_a_run_belongs_to_every_sweep_that_asked_for_it(tmp_path: Path) -> None:
         ({"by": "b"}, 0),
         ({"by": "b"}, 1),
     ]
+    about = {"experiment": "mine", "scale": "full", "time": "2027"}
+    later = Sweep(sweep="c", runs=[Asked(job=0, overrides={})], **about)
+    save_sweep(later, tmp_path)  # has asked for nothing that has started
     found = read_record(tmp_path, run.run)
     assert found is not None
     assert found.experiments == ["table-3", "table-9"]

@@ -112,6 +112,5 @@ def _past_hydra() -> Iterator[None]:
 
 def _records_of(config: DictConfig, directory: str) -> list[Record]:
     """Return the runs that the command in this folder asked for, in its order."""
-    folder = Path(config.paths.records)
-    name = sweep_name(Path(os.path.relpath(directory, folder.parent)))
-    return requested_by(read_records(folder, missing_ok=True), name)
+    records = read_records(config.paths.records, missing_ok=True)
+    return requested_by(records, sweep_name(config, directory))

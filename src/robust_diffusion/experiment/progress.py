@@ -1,12 +1,10 @@
 """Progress of a sweep: a header, then one line per finished run with the time left."""
 
-import json
 import logging
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, ClassVar
 
 from hydra.core.utils import JobReturn
@@ -15,11 +13,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from robust_diffusion.records.header import by_key
+from robust_diffusion.records.header import by_key, now, sweep_name
+from robust_diffusion.records.records import Asked, Sweep, read_sweep, save_sweep
 from robust_diffusion.results.captions import differing_keys
 from robust_diffusion.system.progress import LineHandler, Progress, about, duration
-
-PLAN = "progress.json"
 
 
 class SweepProgress(Callback):
@@ -37,14 +34,16 @@ class SweepProgress(Callback):
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Divert the run's log from the terminal."""
-        path = Path(config.hydra.sweep.dir) / PLAN
-        if config.hydra.mode != RunMode.MULTIRUN or not path.is_file():
+        if config.hydra.mode != RunMode.MULTIRUN:
             return
-        plan = json.loads(path.read_text(encoding="utf-8"))
-        name = _name(by_key(config.hydra.overrides.task), plan["swept"], config)
-        count = plan["count"]
-        Progress.label = f"[{config.hydra.job.num + 1:>{len(str(count))}}/{count}] "
-        self._name, self._end = f"{Progress.label}{name:<{plan['width']}}", "done"
+        sweep = read_sweep(sweep_name(config, config.hydra.sweep.dir), config.paths.records)
+        number = config.hydra.job.num
+        if sweep is None or number >= len(sweep.runs):  # of a sweeper that plans run by run
+            return
+        names, count = _names(sweep, config), len(sweep.runs)
+        Progress.label = f"[{number + 1:>{len(str(count))}}/{count}] "
+        self._name = f"{Progress.label}{names[number]:<{max(map(len, names))}}"
+        self._end = "done"
         self._start, self._lines, self._reused = time.monotonic(), list[str](), False
         for handler in logging.getLogger().handlers:
             if isinstance(handler, LineHandler):
@@ -71,18 +70,18 @@ class SweepProgress(Callback):
 
 @contextmanager
 def reporting(config: DictConfig, overrides: Sequence[Sequence[str]]) -> Iterator[None]:
-    """Print a header for runs with these overrides, and report them until the block ends."""
-    if not overrides or not config.hydra.callbacks.get("progress"):
+    """Save the plan of a sweep, print its header, and report its runs until the block ends."""
+    if not overrides:
         yield
         return
-    runs = list(map(by_key, overrides))
-    swept, count = differing_keys(runs), len(runs)
-    width = max(len(_name(run, swept, config)) for run in runs)
-    plan = {"swept": swept, "count": count, "width": width}
-    path = Path(config.hydra.sweep.dir) / PLAN
-    path.write_text(json.dumps(plan), encoding="utf-8")
+    sweep = _planned(config, overrides)
+    save_sweep(sweep, config.paths.records)
+    if not config.hydra.callbacks.get("progress"):
+        yield
+        return
+    swept, count = swept_keys(sweep), len(overrides)
     composed = config.hydra.runtime.choices.dataset
-    datasets = dict.fromkeys(run.get("dataset", composed) for run in runs)
+    datasets = dict.fromkeys(run.overrides.get("dataset", composed) for run in sweep.runs)
     over = f" over {' × '.join(swept)}" if swept else ""
     header = f"{count} run{'s' * (count > 1)}{over} · {', '.join(datasets)}\n"
     tqdm.write(header, file=sys.stderr)
@@ -112,12 +111,37 @@ def report(lines: Sequence[str], reused: int) -> None:
     _printed.update(warnings)
 
 
-def _name(run: Mapping[str, str], swept: Sequence[str], config: DictConfig) -> str:
-    """Return a name for a run that is unique in its sweep, such as `heat step_size=0.5 seed=0`."""
-    parts = [
-        f"{key.rpartition('.')[2]}={run[key]}" if "." in key or key == "seed" else run[key]
-        for key in swept
-        if key in run
-    ]
+def _planned(config: DictConfig, overrides: Sequence[Sequence[str]]) -> Sweep:
     choices = config.hydra.runtime.choices
-    return " ".join(parts) or str(choices.flow if "flow" in config.model else choices.model)
+    return Sweep(
+        sweep=sweep_name(config, config.hydra.sweep.dir),
+        experiment=choices.experiment,
+        scale=choices.get("scale", "full"),
+        time=now(),
+        runs=[Asked(job=job, overrides=by_key(run)) for job, run in enumerate(overrides)],
+    )
+
+
+def swept_keys(sweep: Sweep) -> list[str]:
+    """Return the keys of the overrides in which the runs of a sweep differ."""
+    return differing_keys([run.overrides for run in sweep.runs])
+
+
+def _names(sweep: Sweep, config: DictConfig) -> list[str]:
+    """Return a name for each run that is unique in its sweep, such as `heat step_size=0.5 seed=0`.
+
+    A run that differs in nothing is named by its flow or model.
+    """
+    choices, swept = config.hydra.runtime.choices, swept_keys(sweep)
+    alone = str(choices.flow if "flow" in config.model else choices.model)
+    return [
+        " ".join(
+            f"{key.rpartition('.')[2]}={run.overrides[key]}"
+            if "." in key or key == "seed"
+            else run.overrides[key]
+            for key in swept
+            if key in run.overrides
+        )
+        or alone
+        for run in sweep.runs
+    ]

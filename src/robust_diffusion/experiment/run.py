@@ -21,13 +21,14 @@ from robust_diffusion.errors import ConfigError, RobustDiffusionError
 from robust_diffusion.evaluation.load import ModelTraining, Recipe, set_up_process, victim_key
 from robust_diffusion.experiment.evaluate_run import RunResult, evaluate_run
 from robust_diffusion.experiment.overrides import check_config, compose_all
+from robust_diffusion.experiment.progress import swept_keys
 from robust_diffusion.experiment.wandb_log import chosen_mode, log_record
 from robust_diffusion.models.modules import own_context
 from robust_diffusion.operators import set_backend
 from robust_diffusion.records.content import with_content
-from robust_diffusion.records.header import record_header, request_of
+from robust_diffusion.records.header import record_header, request_of, sweep_name
 from robust_diffusion.records.record import Record
-from robust_diffusion.records.records import read_record, save_record, save_request
+from robust_diffusion.records.records import read_record, read_sweep, save_record, save_request
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.arithmetic import set_threads
 from robust_diffusion.system.files import locked
@@ -88,7 +89,7 @@ def run_and_record(cfg: DictConfig) -> Record:
     # The record of a timing names the backend, which is therefore set first.
     set_up_process(cfg.threads, cfg.backend if cfg.timing else None)
     record, folder = record_header(cfg), Path(cfg.paths.records)
-    save_request(folder, record.run, request_of(record))
+    save_request(folder, record.run, request_of(cfg, record))
     # If two sweeps share a folder, the second waits for the first to finish the run.
     with locked(folder / f".{record.run}.lock", waits_for=f"run {record.run}"):
         earlier = None if cfg.force else read_record(folder, record.run)
@@ -121,8 +122,15 @@ def _wandb_logger(cfg: DictConfig, record: Record, *, finished: bool = False) ->
     if not wandb or chosen_mode(wandb.mode) == "disabled":
         return None
     # `record` is not passed to `instantiate`, which would instantiate the configuration in it.
-    opened: WandbLogger = instantiate(wandb, _partial_=True)(record=record, finished=finished)
+    about = {"record": record, "swept": _swept(cfg), "finished": finished}
+    opened: WandbLogger = instantiate(wandb, _partial_=True)(**about)
     return opened
+
+
+def _swept(cfg: DictConfig) -> list[str]:
+    """Return the keys that the sweep of a run varies."""
+    sweep = read_sweep(sweep_name(cfg, HydraConfig.get().sweep.dir), cfg.paths.records)
+    return swept_keys(sweep) if sweep else []
 
 
 def _open_logger(key: str, cfg: DictConfig, record: Record) -> Logger | None:
@@ -200,9 +208,9 @@ def _measure(cfg: DictConfig, record: Record) -> Callable[[GraphDataModule, Sequ
 
 def record_failure(cfg: DictConfig, error: str, kind: str) -> None:
     """Save the record of a failed run, with its error and the class of the error."""
-    resolved = OmegaConf.create(_finite(OmegaConf.to_container(cfg, resolve=True)))
-    record = record_header(resolved).with_results(error=error, error_kind=kind)
-    save_request(cfg.paths.records, record.run, request_of(record))
+    cfg = OmegaConf.create(_finite(OmegaConf.to_container(cfg, resolve=True)))
+    record = record_header(cfg).with_results(error=error, error_kind=kind)
+    save_request(cfg.paths.records, record.run, request_of(cfg, record))
     save_record(record, cfg.paths.records)
 
 

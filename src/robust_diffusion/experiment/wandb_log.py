@@ -1,6 +1,5 @@
 """W&B runs and tables, opened without a prompt, and offline if there is no key or network."""
 
-import json
 import logging
 import os
 import re
@@ -47,6 +46,7 @@ def open_run(
     record: Record,
     directory: str,
     name: str | None = None,
+    swept: Sequence[str] = (),
     tags: Sequence[str] = (),
     finished: bool = False,
     **place: Any,
@@ -62,7 +62,7 @@ def open_run(
         tags=[*choices, *tags, *record.experiments],
         finished=finished,
         id=record.run,
-        name=name or run_name(record, _swept(directory)),
+        name=name or run_name(record, swept),
         group=sweep_of(record),
         job_type="run",
         **place,
@@ -88,12 +88,6 @@ def sweep_of(record: Record) -> str | None:
         return record.experiment
     folder = Path(record.directory)
     return folder.parent.name if folder.name == str(record.job) else None
-
-
-def _swept(directory: str) -> list[str]:
-    """Return the keys that the sweep of a run's folder varies, as `SweepProgress` wrote them."""
-    plan = Path(directory).parent / "progress.json"
-    return list(json.loads(plan.read_text("utf-8")).get("swept", ())) if plan.is_file() else []
 
 
 @validated("logger.wandb")

@@ -57,7 +57,7 @@ def record_header(cfg: DictConfig) -> Record:
         # Relative to the records, so that a folder of results can be moved as a whole.
         directory=os.path.relpath(cfg.paths.output_dir, Path(cfg.paths.records).parent),
         job=_job(hydra),
-        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        time=now(),
     )
 
 
@@ -70,24 +70,29 @@ def _config(config: dict[str, Any]) -> Config:
         return Config()
 
 
-def request_of(record: Record) -> Request:
+def request_of(cfg: DictConfig, record: Record) -> Request:
     """Return what a run is asked for by, in a Hydra application: its sweep, or a single command."""
-    folder = Path(record.directory)
-    if not OmegaConf.is_missing(HydraConfig.get().job, "num"):
-        folder = folder.parent
+    hydra = HydraConfig.get()
+    alone = OmegaConf.is_missing(hydra.job, "num")
     return Request(
         experiment=record.experiment,
         scale=record.scale,
         overrides=record.overrides,
         time=record.time,
-        sweep=sweep_name(folder),
+        sweep=sweep_name(cfg, cfg.paths.output_dir if alone else hydra.sweep.dir),
         job=record.job,
     )
 
 
-def sweep_name(folder: Path) -> str:
+def sweep_name(cfg: DictConfig, folder: str | Path) -> str:
     """Return the name of a sweep in the records, by its folder relative to them."""
-    return re.sub(r"[^\w.-]+", "-", str(folder)).strip(".-")
+    relative = os.path.relpath(folder, Path(cfg.paths.records).parent)
+    return re.sub(r"[^\w.-]+", "-", relative).strip(".-")
+
+
+def now() -> str:
+    """Return the time of a record or a sweep."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _job(hydra: Any) -> int:

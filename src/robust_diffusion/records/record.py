@@ -1,6 +1,6 @@
 """Record of one run: its settings, its results per test graph, and where they come from."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple, Self, TypeAlias
 
@@ -250,5 +250,9 @@ class Record(_Mapping, Schema, extra="allow"):
     def requested_by(self, *requests: Request) -> Self:
         """Return the record with other requests."""
         record = self.model_copy()
-        record._requests = tuple(sorted(requests, key=lambda request: request.order))
+        record.set_requests(requests)
         return record
+
+    def set_requests(self, requests: Iterable[Request]) -> None:
+        """Set the requests of a record that was just read."""
+        self._requests = tuple(sorted(requests, key=lambda request: request.order))

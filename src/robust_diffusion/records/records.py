@@ -6,6 +6,7 @@ import json
 import logging
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,8 @@ class Asked(Schema):
     """Run that a sweep asked for."""
 
     job: int  # its place in the sweep
-    run: str
     overrides: dict[str, Any]
+    run: str | None = None  # its id, known when it starts
 
 
 class Sweep(Schema, extra="allow"):
@@ -70,25 +71,42 @@ def save_record(record: Record, folder: str | Path) -> Path:
     return write_whole(path, _line(record), option="paths.records")
 
 
-def save_request(folder: str | Path, run: str, request: Request) -> Path:
-    """Note in `<folder>/sweeps/<sweep>.json` that a sweep asks for a run, and return the path.
+def save_sweep(sweep: Sweep, folder: str | Path) -> Path:
+    """Write `<folder>/sweeps/<sweep>.json`, completely or not at all, and return the path.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+    return write_whole(_path_of(sweep.sweep, folder), _line(sweep), option="paths.records")
+
+
+def save_request(folder: str | Path, run: str, request: Request) -> None:
+    """Note in the file of a sweep that it asks for a run.
 
     Runs of a sweep that start at the same time wait for each other.
 
     Raises:
         ConfigError: The file cannot be written.
     """
-    path = Path(folder, SWEEPS, f"{request.sweep}.json")
+    path = _path_of(request.sweep, folder)
     check_folder(path.parent, option="paths.records")
     with locked(path.with_name(f".{path.name}.lock")):
-        runs = {request.job: Asked(job=request.job, run=run, overrides={**request.overrides})}
         about = {key: getattr(request, key) for key in ("sweep", "experiment", "scale", "time")}
-        if path.is_file():
-            sweep: Any = _parsed(path.read_bytes(), {})
-            runs = {one.job: one for one in sweep.runs} | runs
-            about["time"] = min(sweep.time, request.time)
-        sweep = Sweep(**about, runs=[runs[job] for job in sorted(runs)])
-        return write_whole(path, _line(sweep), option="paths.records")
+        sweep = read_sweep(request.sweep, folder) or Sweep(**about, runs=[])
+        runs = {one.job: one for one in sweep.runs}
+        runs[request.job] = Asked(job=request.job, overrides={**request.overrides}, run=run)
+        save_sweep(sweep.model_copy(update={"runs": [runs[job] for job in sorted(runs)]}), folder)
+
+
+def read_sweep(sweep: str, folder: str | Path) -> Sweep | None:
+    """Read the file of a sweep; `None` if there is none, or if it is damaged."""
+    with suppress(OSError, ValueError):
+        return Sweep.model_validate(from_json(_path_of(sweep, folder).read_bytes()))
+    return None
+
+
+def _path_of(sweep: str, folder: str | Path) -> Path:
+    return Path(folder, SWEEPS, f"{sweep}.json")
 
 
 def archive(records: Iterable[Record]) -> bytes:
@@ -116,7 +134,7 @@ def _sweeps_of(records: Iterable[Record]) -> Iterator[Sweep]:
         runs[record.run] = request
     for (experiment, scale), runs in sweeps.items():
         asked = [
-            Asked(job=job, run=run, overrides={**request.overrides})
+            Asked(job=job, overrides={**request.overrides}, run=run)
             for job, (run, request) in enumerate(runs.items())
         ]
         name = experiment if scale == "full" else f"{experiment}-{scale}"
@@ -176,19 +194,20 @@ def read_record(folder: str | Path, run: str) -> Record | None:
 
 
 def _requested(records: Iterable[Record], sweeps: Iterable[Sweep]) -> Iterator[Record]:
-    """Yield records with the requests of sweeps; their own first one may be among these."""
+    """Yield the records after adding the requests of sweeps, which may include their first one."""
     requests: dict[str, list[Request]] = {}
     for sweep in sweeps:
         for one in sweep.runs:
             request = Request(
                 *(sweep.experiment, sweep.scale, one.overrides, sweep.time, sweep.sweep, one.job)
             )
-            requests.setdefault(one.run, []).append(request)
+            requests.setdefault(one.run or "", []).append(request)
     for record in records:
         by_sweeps = requests.get(record.run, [])
         known = {(request.experiment, request.scale) for request in by_sweeps}
         alone = (one for one in record.requests if (one.experiment, one.scale) not in known)
-        yield record.requested_by(*by_sweeps, *alone)
+        record.set_requests([*by_sweeps, *alone])
+        yield record
 
 
 def _items(place: Path, pattern: str = "*.json") -> Iterator[Record | Sweep]:
