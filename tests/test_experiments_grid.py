@@ -179,7 +179,7 @@ def test_a_smoke_run_fills_its_table(
 ) -> None:
     outcome = cli(f"experiment=table-{number}", "scale=smoke", "trainer=cpu", "logger=none", *only)
     assert (outcome.status, len(outcome.records)) == (0, num_runs)
-    assert {record.get("timing", {}).get("repeats", 5) for record in outcome.records} == {5}
+    assert {record.timing.get("repeats", 5) for record in outcome.records} == {5}
     assert f" {entries} measured" in cli("table", number, "--scale", "smoke").out
     full = cli("table", number)
     assert "published" in full.err, "smoke runs are no runs of the paper's table"

@@ -149,7 +149,7 @@ def above_mlp() -> float:
 
 
 def thousands_of_runs() -> int:
-    return len({run["run"] for run in records()}) // 1000 * 1000
+    return len({run.run for run in records()}) // 1000 * 1000
 
 
 def readme() -> Quotes:
@@ -265,7 +265,7 @@ def experiments_readme() -> Quotes:
     swept += [("Coauthor, table 13, `paper`", "coauthor", "paper", (13,))]
     for label, *cell, tables in swept:
         found = [run for table in tables for run in runs()[f"table-{table}"]]
-        times = [run["time"] for run in found if [run["dataset"], run["fidelity"]] == cell]
+        times = [run.time for run in found if [run.dataset, run.fidelity] == cell]
         minutes = (pd.Timestamp(max(times)) - pd.Timestamp(min(times))).total_seconds() / 60
         yield f"| {label} | {{:.0f}} |", [minutes]
     trained = pairs("beltrami, adversary", "beltrami", 50, None).query("version == 4")

@@ -51,7 +51,7 @@ def test_a_cell_that_another_process_computes_is_waited_for(
         with locked(lock, waits_for="nobody"):
             held.set()
             time.sleep(1)
-            save_record(header.with_results(accuracy={"clean": 0.5}), records)
+            save_record(header | {"accuracy": {"clean": 0.5}}, records)
 
     other = threading.Thread(target=compute)
     other.start()

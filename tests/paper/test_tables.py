@@ -84,7 +84,7 @@ def test_a_model_that_the_table_lacks_is_its_last_column(
     assert columns(table) == [*columns(table_of(number, [])), label]
     last = to_frame(table).query("column == @label and n > 0")
     assert list(last["mean"]) == pytest.approx([70, 50, 40])
-    assert set(last["dataset"]) == {record["dataset"]}
+    assert set(last["dataset"]) == {record.dataset}
     assert last[["printed_mean", "p", "difference"]].isna().all(axis=None)
 
 

@@ -48,7 +48,7 @@ def test_what_is_saved_is_read_and_nothing_else_is_written(tmp_path: Path) -> No
     assert by_run == {record.run: content(record) for record in records}
     for value in (math.nan, math.inf):
         with pytest.raises(ValueError, match="finite"):
-            records[0].with_results(accuracy={"clean": value})
+            records[0] | {"accuracy": {"clean": value}}
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -142,7 +142,7 @@ def test_a_full_disk_or_a_kill_leaves_what_was_there(
     save_record(record, tmp_path)
     save_request(tmp_path, record.run, Request("e", sweep="s"))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    again = record.with_results(accuracy={"clean": 0.1})
+    again = record | {"accuracy": {"clean": 0.1}}
     with full_disk(100):
         for save in (
             lambda: save_record(again, tmp_path),

@@ -82,14 +82,14 @@ def test_differences_are_paired_by_seed() -> None:
 
 
 def test_pairs_attacked_by_several_versions_are_not_averaged() -> None:
-    found = rows([cell | OLD if cell["seed"] else cell for cell in BOTH])
+    found = rows([cell | OLD if cell.seed else cell for cell in BOTH])
     seeds = {kind: row["seeds"] for kind, row in found.items()}
     assert seeds == {"clean": 3, f"worst, auto {NEW}": 1, "worst, auto 4": 2}
 
 
 def test_models_attacked_by_two_versions_are_not_compared_without_a_word() -> None:
     def worst(other: list[Record]) -> str:
-        found = compare_worst_cases([*BOTH[:3], *other], "beltrami", other[0]["flow"] or "mlp")
+        found = compare_worst_cases([*BOTH[:3], *other], "beltrami", other[0].flow or "mlp")
         return str(found.cells["accuracy"].iloc[-1])
 
     assert worst([run | OLD for run in BOTH[3:]]) == f"worst, auto {NEW} and 4"
@@ -100,7 +100,7 @@ def test_models_attacked_by_two_versions_are_not_compared_without_a_word() -> No
 
 def test_the_newest_version_stands_first() -> None:
     newest = {"attack_versions": {"auto": 10}}
-    found = rows([run | (newest if run["seed"] else OLD) for run in BOTH])
+    found = rows([run | (newest if run.seed else OLD) for run in BOTH])
     assert list(found)[1:] == ["worst, auto 10", "worst, auto 4"]
 
 

@@ -52,7 +52,7 @@ def studies(draw: st.DrawFn, dataset: str = "cora") -> list[Record]:
             records.append(finished(draw(ACCURACIES), draw(ACCURACIES), overrides=typed, **options))
         for model in ("gcn", "mlp"):
             run = record(model, seed=seed, auto=draw(ACCURACIES))
-            run |= {"dataset": dataset, "run": f"{dataset} {run['run']}"}
+            run |= {"dataset": dataset, "run": f"{dataset} {run.run}"}
             records.append(run | (OLD if draw(st.booleans()) else {}))
     return records
 

@@ -61,7 +61,7 @@ def test_models_stand_above_and_below_the_mlp() -> None:
 
 def test_a_seed_without_an_mlp_has_the_mean_of_those_of_its_variant() -> None:
     def released(run: Record) -> Record:
-        return run | {"fidelity": "released", "run": f"{run['run']} released"}
+        return run | {"fidelity": "released", "run": f"{run.run} released"}
 
     of_paper = [record("gcn", seed=seed, budget=SMALL, auto=0.5) for seed in (0, 1)]
     other = released(record("mlp", budget=SMALL, clean=0.3, auto=0.3))
@@ -133,7 +133,7 @@ def test_what_has_faced_less_is_left_out() -> None:
         strong | {"run": "a", "scale": "smoke"},
         strong | {"error": "no data"},
         record("gin", budget=(0, 50), auto=0.7),  # a modification injects no node
-        *(of | {"run": f"hard {of['run']}", "difficulty": "hard"} for of in (MLP, GUARD)),
+        *(of | {"run": f"hard {of.run}", "difficulty": "hard"} for of in (MLP, GUARD)),
     ]
     assert rows([*RECORDS, *left_out]) == rows(RECORDS)
     assert ranks([GUARD, strong | {"experiment": "t-end"}])["gat"] == "1"  # whichever ran it

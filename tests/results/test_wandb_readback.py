@@ -35,7 +35,7 @@ def test_a_sweep_in_wandb_holds_what_records_and_dashboards_say(
     record, _ = cli(*sweep, *tiny).records
     found = {of.about["run_id"]: of for of in map(Logged, (tmp_path / "outputs").rglob("*.wandb"))}
     assert len(found) == 3  # two runs, and the table
-    logged, table = found[record["run"]], found["demo-full"]
+    logged, table = found[record.run], found["demo-full"]
     run, summary, config = logged.run, logged.run["summary"], logged.run["config"]
     assert (run["state"], run["exit_code"]) == ("finished", 0)
     assert run["project"] == "robust_diffusion"
@@ -48,18 +48,18 @@ def test_a_sweep_in_wandb_holds_what_records_and_dashboards_say(
 
     # One name per number, none in the configuration.
     assert config["run"]["dataset"] == "synthetic"
-    assert config["training"]["max_epochs"] == record["config"]["training"]["max_epochs"]
+    assert config["training"]["max_epochs"] == record.config.training["max_epochs"]
     assert not {"accuracy", "epochs", "seconds", "record"} & {*config, *config["run"]}
-    for graph, accuracy in record["accuracy"].items():
+    for graph, accuracy in record.accuracy.items():
         assert summary[f"accuracy/{graph}"] == pytest.approx(accuracy)
     assert not any(key.startswith(("mean_accuracy", "test/")) for key in summary)
-    assert summary["epochs"] == record["epochs"]
-    assert summary["nfe"] == record["nfe"]
+    assert summary["epochs"] == record.epochs
+    assert summary["nfe"] == record.nfe
     assert summary["spent/speit/injected_edges"] == 9
 
     # The summary is that of the first epoch of the best validation accuracy.
     validated = [point for point in logged.curves if "val_loss" in point]
-    assert len(validated) == record["epochs"]
+    assert len(validated) == record.epochs
     best = max(validated, key=lambda point: point["val_accuracy"])
     trained = next(
         of for of in logged.curves if "train_loss" in of and of["epoch"] == best["epoch"]

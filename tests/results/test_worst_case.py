@@ -72,7 +72,7 @@ def test_the_best_of_several_mlps_is_the_control() -> None:
     weaker = trained_for(record("mlp", "black_box", clean=0.5, speit=0.5), 10)
     adversary = record("mlp", "black_box", clean=0.7, speit=0.7)
     training = {"adversary": {"_target_": "robust_diffusion.attacks.InjectionAdversary"}}
-    adversary |= {"run": "a", "config": adversary["config"] | {"training": training}}
+    adversary |= {"run": "a", "config": adversary.config.whole | {"training": training}}
     cells = show_worst_cases([MLP[0], weaker, adversary, FLOW[2]]).cells.set_index("model")
     assert dict(cells["above MLP"]) == {
         "mlp, adversary": "10.00",
@@ -99,10 +99,10 @@ def test_the_order_of_records_decides_nothing(data: st.DataObject) -> None:
     shuffled = data.draw(st.permutations(cells))
     pd.testing.assert_frame_equal(table(cells), table(shuffled), check_exact=True)
     for cell in cells:  # nothing that the lowest accuracy depends on is lost
-        (model,) = (m for m in tried(shuffled, cell["model"]) if m["draw"] == cell["seed"])
-        own = set(cell["flags"].get("victim", []))
-        if model["worst"] in cell["accuracy"].values():
-            flags = {f for attack in cell["accuracy"] for f in cell["flags"].get(attack, [])}
+        (model,) = (m for m in tried(shuffled, cell.model) if m["draw"] == cell.seed)
+        own = set(cell.flags.get("victim", []))
+        if model["worst"] in cell.accuracy.values():
+            flags = {f for attack in cell.accuracy for f in cell.flags.get(attack, [])}
             own |= flags
         assert own <= model["flags"]
 
@@ -129,7 +129,7 @@ def twin(same: list[str]) -> dict[str, Any]:
     """GCN under a black box of a GCN, which may have the same weights, and a flow."""
     cell = record("gcn", "black_box", 0, clean=0.8, auto=0.1)
     return cell | {
-        "run": f"{cell['run']}{same}",
+        "run": f"{cell.run}{same}",
         "surrogates": ["gcn", "graph_pde"],
         "attacked": {"gcn": {"clean": 0.8, "auto": 0.1}, "graph_pde": {"clean": 0.7, "auto": 0.2}},
         "mean_accuracy": {"clean": 0.8, "auto": 0.25},
@@ -153,7 +153,7 @@ def test_a_surrogate_with_the_models_weights_is_no_transfer() -> None:
 
 def test_worst_cases_averages_only_seeds_of_the_newest_auto() -> None:
     cells = [record("gcn", "white_box", seed, auto=0.1 + 0.1 * seed) for seed in range(5)]
-    cells = [cell | OLD if cell["seed"] > 1 else cell for cell in cells]
+    cells = [cell | OLD if cell.seed > 1 else cell for cell in cells]
     line = [record("mlp", "white_box", seed, clean=0.6, auto=0.6) | OLD for seed in (0, 1)]
     row = table([*cells, *line]).set_index("model").loc["gcn"]
     assert (row["seeds"], row["tried"], row["version"]) == (2, 5, NEW)
@@ -204,7 +204,7 @@ def with_feature_limits(run: Record, most: float) -> Record:
 def test_budgets_that_read_the_same_are_told_apart_by_what_differs() -> None:
     runs = [record(model, auto=0.4) for model in ("gcn", "gat")]
     both = [with_feature_limits(run, most) for run in runs for most in (0.5, 5.0)]
-    elsewhere = [run | {"dataset": "citeseer", "run": f"{run['run']} there"} for run in runs]
+    elsewhere = [run | {"dataset": "citeseer", "run": f"{run.run} there"} for run in runs]
     for shown in (show_worst_cases(both), compare_worst_cases(both, "gcn", "gat")):
         (few, more) = shown.cells["budget"].unique()
         assert few == "50 nodes, 50 edges each, feature_limits=(-0.5, 0.5)"
@@ -226,7 +226,7 @@ def test_a_table_of_modifications_names_what_they_may_spend() -> None:
     assert "0.2 of their edges" in shown.title
     row = shown.cells.set_index("model").loc["gcn"]
     assert (row["random flips"], row["white box"], row["above MLP"]) == ("70.00", "10.00", "-50.00")
-    assert {record["model"] for record in recorded_on(by_experiment(cells))} == {"mlp", "gcn"}
+    assert {record.model for record in recorded_on(by_experiment(cells))} == {"mlp", "gcn"}
 
 
 @pytest.mark.parametrize("option", ["poisoning", "mine"])
@@ -234,7 +234,7 @@ def test_poisoning_enters_no_worst_case_of_evasion(option: str) -> None:
     evasion = record("gcn", auto_modification=0.5)
     poisoned = record("gcn", option, clean=0.8, metattack=0.2, auto_modification=0.1)
     target = "robust_diffusion.evaluation.Poisoning"
-    poisoned |= {"config": poisoned.config | {"threat": {"_target_": target}}}
+    poisoned |= {"config": poisoned.config.whole | {"threat": {"_target_": target}}}
     both = [evasion, poisoned]
     assert show_worst_cases(both).cells["worst"].tolist() == ["50.00"]
     recorded = recorded_on(by_experiment(both), {"worst-case"})

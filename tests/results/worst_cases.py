@@ -28,11 +28,11 @@ def record(
 
 def trained_for(run: Record, max_epochs: int) -> Record:
     """Return the record of a model with another setting."""
-    config = run["config"] | {"training": {"max_epochs": max_epochs}}
-    return run | {"run": f"{run['run']}-{max_epochs}", "config": config}
+    config = run.config.whole | {"training": {"max_epochs": max_epochs}}
+    return run | {"run": f"{run.run}-{max_epochs}", "config": config}
 
 
 def with_words(run: Record) -> Record:
     """Return the same run with another form of injected features."""
     budget = run.budget.bounds | {"features": "binary", "max_words": 20}
-    return run | {"run": f"words of {run['run']}", "budget": budget}
+    return run | {"run": f"words of {run.run}", "budget": budget}

@@ -48,7 +48,7 @@ def run_compare_command(arguments: Sequence[str]) -> None:
         notes = flag_notes(compared) if chosen.on == "test" and not table.cells.empty else []
         table = replace(table, title=f"{chosen.experiment}: {table.title}.", notes=notes)
     if table.cells.empty:
-        known = sorted({str(r["experiment"]) for r in records if r.get("experiment")})
+        known = sorted({name for record in records for name in record.experiments})
         if chosen.models and compared:
             known = sorted(set(named_by_settings(narrow_frame(compared))["model"]))
         models = f" of both {' and '.join(chosen.models)}" if chosen.models else ""

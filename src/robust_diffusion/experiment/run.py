@@ -167,8 +167,7 @@ def _compute(cfg: DictConfig, record: Record) -> Record:
         runs = [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]
         for run in runs:  # a run left open would receive the curves of the next one
             stack.callback(run.finish)
-        measured = {"backend": backend} | asdict(measure(datamodule, loggers))
-        record = record.with_results(**measured)
+        record = record | {"backend": backend} | asdict(measure(datamodule, loggers))
         save_record(record, cfg.paths.records)
         for run in runs:
             log_record(run, record, Path(cfg.paths.store))
@@ -209,7 +208,7 @@ def _measure(cfg: DictConfig, record: Record) -> Callable[[GraphDataModule, Sequ
 def record_failure(cfg: DictConfig, error: str, kind: str) -> None:
     """Save the record of a failed run, with its error and the class of the error."""
     cfg = OmegaConf.create(_finite(OmegaConf.to_container(cfg, resolve=True)))
-    record = record_header(cfg).with_results(error=error, error_kind=kind)
+    record = record_header(cfg) | {"error": error, "error_kind": kind}
     save_request(cfg.paths.records, record.run, request_of(cfg, record))
     save_record(record, cfg.paths.records)
 

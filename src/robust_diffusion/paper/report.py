@@ -16,7 +16,7 @@ from robust_diffusion.paper import claims
 from robust_diffusion.paper.agreement import BAND, agreement
 from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.tables import PaperTable, build_tables
-from robust_diffusion.records.records import Record, by_experiment, first_asked, merged
+from robust_diffusion.records.records import Record, by_experiment, merged
 from robust_diffusion.results.comparison import SHOWS, compare_worst_cases
 from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.show import ENVIRONMENT, show
@@ -170,7 +170,7 @@ def studies(
         # Except `auto`, whose worst cases have a page of their own.
         together = shown == "worst_case" and name != "single-attacks"
         table = SHOWS[shown or "test"](
-            recorded_on(experiments, {name}) if together else first_asked(experiments[name])
+            recorded_on(experiments, {name}) if together else experiments[name]
         )
         if len(table.cells.columns):
             yield name, replace(table, title=f"**experiment={name}.** {table.title}.")

@@ -57,31 +57,7 @@ class Request(NamedTuple):
         return self.time, self.sweep, self.job
 
 
-class _Mapping:
-    """Access by keys, for readers that do not use attributes yet."""
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self:
-            raise KeyError(key)
-        return getattr(self, key)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self.model_fields_set  # type: ignore[attr-defined]
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return getattr(self, key) if key in self else default
-
-    def keys(self) -> Any:
-        return self.model_fields_set  # type: ignore[attr-defined]
-
-    def items(self) -> Any:
-        return [(key, getattr(self, key)) for key in self.keys()]
-
-    def __or__(self, changes: Any) -> Any:
-        return type(self).model_validate({**self, **changes})  # type: ignore[attr-defined]
-
-
-class Config(_Mapping, Schema, extra="allow"):
+class Config(Schema, extra="allow"):
     """Resolved configuration of a run without its seed; all seeds of a setting share one object."""
 
     attacks: Parts = EMPTY
@@ -110,7 +86,7 @@ class Config(_Mapping, Schema, extra="allow"):
         return self._views
 
 
-class Record(_Mapping, Schema, extra="allow"):
+class Record(Schema, extra="allow"):
     """Record of one run: its settings, its results per test graph, and where they come from.
 
     Accuracies are shares in 0..1. Keys of a later version are kept in `model_extra`.
@@ -222,14 +198,14 @@ class Record(_Mapping, Schema, extra="allow"):
         against = f"{kind} adversary".lower().removeprefix("injection ").strip()
         return ", ".join([flow or self.model, *([against] if target else [])])
 
-    def with_results(self, **results: Any) -> Self:
-        """Return the record with the results of its run, or with its error.
+    def __or__(self, changes: Mapping[str, Any]) -> Self:
+        """Return the record with other values, such as the results of its run.
 
         Raises:
             ValueError: A value does not fit, such as an accuracy outside 0..1.
         """
         known = {key: getattr(self, key) for key in self.model_fields_set}
-        return type(self).model_validate(known | results)
+        return type(self).model_validate({**known, **changes})
 
     @property
     def id_of_settings(self) -> str:

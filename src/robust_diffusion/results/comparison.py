@@ -78,8 +78,7 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
         (frozenset(_compared(run).items()), run.seed): run
         for run in {run.run: run for run in runs if run.is_tested}.values()
     }
-    # Parallel runs are recorded in the order in which they finish.
-    ordered = sorted(latest.items(), key=lambda item: item[1].get("job", 0))
+    ordered = list(latest.items())
     typed = {name: _compared(run) for (name, _), run in reversed(ordered)}
     names = list(dict.fromkeys(name for (name, _), _ in ordered))
     shared = frozenset.intersection(*names) if len(names) > 1 else frozenset()

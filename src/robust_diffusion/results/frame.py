@@ -15,7 +15,7 @@ from robust_diffusion.records.records import (
     CLEAN,
     Record,
     Request,
-    latest_by_run,
+    merged,
 )
 from robust_diffusion.results.captions import differing_keys
 from robust_diffusion.results.evidence import outcomes_of, poisons
@@ -149,7 +149,7 @@ def narrow_frame(
     """
     records = [*records] if isinstance(records, Iterator) else records
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-    for record in latest_by_run(records).values():
+    for record in merged(records):
         asked: dict[str, tuple[Request, ...]] = {}
         for request in record.requests:
             asked[request.experiment] = (*asked.get(request.experiment, ()), request)
