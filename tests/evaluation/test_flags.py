@@ -99,29 +99,25 @@ def test_is_blind_models(task: Task, graph: Data, injected: PerturbedGraph) -> N
 
 
 @pytest.mark.parametrize(
-    ("fake", "expected"),
+    ("fake", "isolated", "expected"),
     [
-        (lambda model: model, []),
-        (lambda of: lambda x, edges: of(torch.round(20 * x) / 20, edges), ["zero_gradient"]),
-        (lambda of: lambda x, edges: of(x, edges).detach(), ["zero_gradient"]),
+        (lambda model: model, 0, []),
+        (lambda model: model, 6, []),  # nodes without an edge have no gradient anyway
+        (lambda of: lambda x, edges: of(torch.round(20 * x) / 20, edges), 0, ["zero_gradient"]),
+        (lambda of: lambda x, edges: of(x, edges).detach(), 0, ["zero_gradient"]),
         # The square root has no derivative at 0.
         (
             lambda of: lambda x, edges: of(x, edges) + (x - x.detach()).square().sum().sqrt(),
-            ["gradient_not_finite"],
+            *(0, ["gradient_not_finite"]),
         ),
     ],
 )
 def test_gradient_flags_models(
-    task: Task, injected: PerturbedGraph, fake: Any, expected: list[str]
+    task: Task, injected: PerturbedGraph, fake: Any, isolated: int, expected: list[str]
 ) -> None:
-    given = result_of(task, PGD(), injected, fake(contract.trained()))
+    more = replace(injected, x=torch.cat([injected.x, injected.x[-5:], injected.x[-5:]]))
+    given = result_of(task, PGD(), more if isolated else injected, fake(contract.trained()))
     assert codes(flags.gradient_flags(given.victim, task, given)) == expected
-
-
-def test_gradient_flags_isolated_nodes(task: Task, injected: PerturbedGraph) -> None:
-    isolated = replace(injected, x=torch.cat([injected.x, injected.x[-6:]]))
-    given = result_of(task, PGD(), isolated)
-    assert codes(flags.gradient_flags(given.victim, task, given)) == []
 
 
 @pytest.mark.parametrize(
@@ -237,26 +233,28 @@ def task(graph: Data) -> Task:
     return Task(graph, graph.index_test, graph.y)
 
 
-# One Euler step of 200 on dZ/dt = (A - I) Z leaves the stable region.
-@pytest.mark.parametrize(("flow", "t_end"), [(Heat, 200.0), (Grand, 0.01)])
-def test_prediction_flags_coarse_solver(task: Task, flow: type, t_end: float) -> None:
-    model = victim(pde(flow, t_end, task.graph))
+@pytest.mark.parametrize(
+    ("flow", "t_end", "solver", "raised"),
+    [
+        (Heat, 200.0, None, True),  # a step on dZ/dt = (A - I) Z that leaves the stable region
+        (Grand, 0.01, None, False),
+        (Heat, 10.0, Solver("dopri5"), False),  # four steps of RK4 would be unstable
+    ],
+)
+def test_prediction_flags_solvers(
+    task: Task, flow: type, t_end: float, solver: Solver | None, *, raised: bool
+) -> None:
+    model = victim(pde(flow, t_end, task.graph, solver))
     logits = model.predict(task.graph)[task.targets]
-    found = list(flags.prediction_flags(model, task, task.graph, logits))
-    assert codes(found) == ["solvers_disagree"] * (flow is Heat)
-    broken = list(
-        flags.prediction_flags(victim(MLP(3, 3, out_channels=3)), task, task.graph, logits / 0)
-    )
+    found = flags.prediction_flags(model, task, task.graph, logits)
+    assert codes(found) == ["solvers_disagree"] * raised
+    broken = flags.prediction_flags(victim(contract.trained()), task, task.graph, logits / 0)
     assert codes(broken) == ["logits_not_finite"]
 
 
 @pytest.mark.parametrize(
     ("flow", "solver"),
-    [
-        (Heat, "rk4 of 4 times the steps"),
-        (Frond, "fractional predictor of 4 times the steps"),
-        (Dragon, "fractional predictor of 4 times the steps"),
-    ],
+    [(Heat, "rk4"), *((flow, "fractional predictor") for flow in (Frond, Dragon))],
 )
 def test_prediction_flags_solver_names(
     task: Task, flow: type, solver: str, monkeypatch: pytest.MonkeyPatch
@@ -265,25 +263,18 @@ def test_prediction_flags_solver_names(
     model = victim(pde(flow, 1.0, task.graph))
     logits = model.predict(task.graph)[task.targets]
     (flag,) = flags.prediction_flags(model, task, task.graph, logits)
-    assert f"%, {solver} " in flag.detail
+    assert f"%, {solver} of 4 times the steps " in flag.detail
 
 
-def test_prediction_flags_adaptive_solver(task: Task) -> None:
-    model = victim(pde(Heat, 10.0, task.graph, Solver("dopri5")))  # four steps of RK4 are unstable
-    logits = model.predict(task.graph)[task.targets]
-    assert codes(flags.prediction_flags(model, task, task.graph, logits)) == []
-
-
-def test_flags_of_model_and_budget(task: Task, graph: Data, injected: PerturbedGraph) -> None:
-    gcn = contract.trained()
-    for model, expected in ((gcn, []), (RandomLogits(gcn), ["stochastic"])):
-        probed = Victim.probe(model, graph.x, graph.edge_index)
-        assert codes(flags.random_flags(probed)) == expected
+def test_budget_unspent_counts(graph: Data, injected: PerturbedGraph) -> None:
     spent = spent_budget(graph, injected)
     for allowed, expected in ((5, []), (6, ["budget_unspent"])):
         budget = replace(BUDGET, max_injected_nodes=allowed)
         assert codes(flags.budget_unspent(budget, spent)) == expected
-    # Where no accuracy is left no attack found too little, but the number may be wrong.
+
+
+def test_of_the_row_of_no_accuracy() -> None:
+    """If no accuracy is left, no attack was too weak, but the number may be wrong."""
     found = [flags.Flag("no_effect", ""), flags.Flag("stochastic", "")] * 2
     assert codes(flags.of_the_row(found, 0.5)) == ["no_effect", "stochastic"]
     assert codes(flags.of_the_row(found, 0.0)) == ["stochastic"]

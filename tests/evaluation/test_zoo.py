@@ -32,11 +32,15 @@ def changed(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def test_load_model_state(zoo_folder: Path) -> None:
+def test_load_model_names(zoo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.get_rng_state()
-    model = load_model("gcn", "synthetic", directory=zoo_folder)
+    monkeypatch.setenv("ROBUST_DIFFUSION_ZOO", str(zoo_folder))
+    model = load_model("gcn", dataset="synthetic", variant="paper")
     assert torch.equal(torch.get_rng_state(), before)
     assert not any(part.training for part in model.modules())
+    for wanted in (("beltrami", "synthetic"), ("gcn", "cora"), ("gcn", "synthetic", "released")):
+        with pytest.raises(ConfigError, match=wanted[0]):
+            load_model(*wanted, directory=zoo_folder)
 
 
 @pytest.mark.parametrize(
@@ -60,14 +64,6 @@ def test_build_recorded_other_targets(target: Any, place: str) -> None:
     for changes in ({"dropout": "${oc.env:HOME}"}, {"layers": 2}, no_model):
         with pytest.raises(DataError, match="test: "):
             build_recorded(CONFIG | changes, 2, 2, where="test")
-
-
-def test_load_model_names(zoo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROBUST_DIFFUSION_ZOO", str(zoo_folder))
-    assert load_model("gcn", dataset="synthetic", variant="paper").eval() is not None
-    for wanted in (("beltrami", "synthetic"), ("gcn", "cora"), ("gcn", "synthetic", "released")):
-        with pytest.raises(ConfigError, match=wanted[0]):
-            load_model(*wanted, directory=zoo_folder)
 
 
 def test_load_model_other_weights(zoo: Path) -> None:
@@ -94,11 +90,26 @@ def test_zoo_bad_fields(zoo: Path, key: str, value: Any) -> None:
         Zoo.open(changed(zoo, **{key: value}))
 
 
-def test_zoo_bad_index(tmp_path: Path) -> None:
-    for text in ("", "{", "[]", '{"entries": [{}]}'):
-        with pytest.raises(DataError, match=r"index\.json"):
-            load_model("gcn", directory=tmp_path)
-        (tmp_path / "index.json").write_text(text)
+def write_large(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(6 * 2**30)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda path: None, ""),
+        *(
+            (partial(Path.write_text, data=text), "")
+            for text in ("", "{", "[]", '{"entries": [{}]}')
+        ),
+        *((make, "expected a file of at most") for make in (write_large, os.mkfifo)),
+    ],
+)
+def test_zoo_bad_index(tmp_path: Path, make: Any, problem: str) -> None:
+    make(tmp_path / "index.json")
+    with pytest.raises(DataError, match=rf"index\.json: {problem}"):
+        load_model("gcn", directory=tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -175,14 +186,3 @@ def test_make_zoo_and_check(
     changed(made, worst_accuracy=0.25)
     other |= {"accuracy": {"clean": entry.clean_accuracy, "auto": 0.25}}
     assert not found([other])[0]
-
-
-@pytest.mark.parametrize("kind", ["large", "fifo"])
-def test_zoo_large_index(tmp_path: Path, kind: str) -> None:
-    if kind == "large":
-        with (tmp_path / "index.json").open("wb") as file:
-            file.truncate(6 * 2**30)
-    else:
-        os.mkfifo(tmp_path / "index.json")
-    with pytest.raises(DataError, match=r"index\.json: expected a file of at most"):
-        Zoo.open(tmp_path)

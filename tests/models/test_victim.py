@@ -52,13 +52,6 @@ def test_victim_error_of_the_model(error: Exception, told: type[Exception]) -> N
     assert error in (info.value, info.value.__cause__)
 
 
-OUT_OF_MEMORY = [
-    torch.OutOfMemoryError(),
-    RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 8 bytes"),
-    MemoryError(),
-]
-
-
 class Exhausted(nn.Module):
     """Runs out of memory in every pass, or only where a gradient is recorded."""
 
@@ -78,37 +71,36 @@ class ExhaustedByWeights(Exhausted):
         return super().forward(x, edge_index)
 
 
-def read_logits(model: nn.Module) -> object:
-    return Victim(model, X, EDGES).clean_logits
-
-
-def read_edge_gradient(model: nn.Module) -> object:
-    return Victim(model, X, EDGES).edge_gradient
-
-
-def attack_by_parts(model: nn.Module) -> object:
+def attack_by_parts(victim: Victim) -> object:
     budget = Budget(0, 0, (-1.0, 1.0), edge_ratio=1.0)
     task = Task(Data(x=X, edge_index=EDGES), torch.tensor([2, 0]), torch.tensor([1, 0, 1]))
-    victim = Victim(model, X, EDGES)
     return AutoModification(num_steps=1)(victim, task, budget, torch.Generator())
 
 
-@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 8"),
+        MemoryError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
 @pytest.mark.parametrize("cls", [Exhausted, ExhaustedByWeights])
 @pytest.mark.parametrize(
     ("read", "by_gradient"),
     [
-        (read_logits, False),
-        (partial(Victim.probe, x=X, edge_index=EDGES), False),
-        (read_edge_gradient, True),
+        (lambda victim: victim.clean_logits, False),
+        (lambda victim: Victim.probe(victim.model, X, EDGES), False),
+        (lambda victim: victim.edge_gradient, True),
         (attack_by_parts, True),
     ],
 )
 def test_victim_out_of_memory(
-    error: Exception, cls: type[Exhausted], read: Callable[[nn.Module], object], by_gradient: bool
+    error: Exception, cls: type[Exhausted], read: Callable[[Victim], object], by_gradient: bool
 ) -> None:
     with pytest.raises(type(error)) as info:
-        read(cls(error, by_gradient=by_gradient))
+        read(Victim(cls(error, by_gradient=by_gradient), X, EDGES))
     assert info.value is error
 
 
@@ -350,9 +342,6 @@ def neighbours(x: Tensor, edge_index: Tensor) -> Tensor:
 def test_probe_errors(model: Any) -> None:
     with pytest.raises(ConfigError, match=r"^surrogates\[a\]: [^\n]*$"):
         Victim.probe(model, DATA.x, DATA.edge_index, 7, name="surrogates[a]")
-
-
-def test_probe_single_class() -> None:
     with pytest.raises(ConfigError, match=r"^model: expected two logits"):
         Victim.probe(Wrong(lambda x: x[:, :1]), DATA.x, DATA.edge_index, 1)
 
@@ -368,19 +357,15 @@ def test_probe_traits() -> None:
         traits = Victim.probe(pyg.GCN(DRAWN_FEATURES, 8, 2, 7), DATA.x, edges, 7).traits
         assert traits.reads_edges
         assert not any((traits.writes_in_place, traits.probabilities, traits.is_random))
-    assert traits_of(lambda x: x, DATA.edge_index).reads_edges is False
+    # A norm over all nodes is no graph that is kept.
+    norms = LayerNorm(DRAWN_FEATURES), nn.BatchNorm1d(DRAWN_FEATURES, track_running_stats=False)
+    for layer in (lambda x: x, *norms):
+        assert traits_of(layer, DATA.edge_index).reads_edges is False
     assert traits_of(lambda x: x.softmax(1), ring).probabilities
     assert traits_of(lambda x: x + torch.rand_like(x), ring).is_random
     before = DATA.x.clone()
     assert traits_of(lambda x: x.relu_(), ring).writes_in_place
     assert torch.equal(DATA.x, before)
-
-
-@pytest.mark.parametrize(
-    "norm", [LayerNorm(DRAWN_FEATURES), nn.BatchNorm1d(DRAWN_FEATURES, track_running_stats=False)]
-)
-def test_probe_norm_over_nodes(norm: nn.Module) -> None:
-    assert traits_of(norm, DATA.edge_index).reads_edges is False
 
 
 BY_SOURCE = torch.tensor([[0, 0, 1, 2], [1, 2, 0, 0]])
