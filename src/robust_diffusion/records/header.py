@@ -50,7 +50,7 @@ def record_header(cfg: DictConfig) -> Record:
         surrogates=list(config["threat"].get("surrogates") or {}) if attacked else [],
         seed=config.pop("seed"),
         config=_config(config),
-        overrides=overrides_of(hydra),
+        overrides=by_key(hydra.overrides.task),
         versions=versions(),
         backend=str(cfg.backend),
         revision=revision(),
@@ -97,11 +97,6 @@ def now() -> str:
 
 def _job(hydra: Any) -> int:
     return 0 if OmegaConf.is_missing(hydra.job, "num") else int(hydra.job.num)
-
-
-def overrides_of(hydra: Any) -> dict[str, str]:
-    """Return the overrides of a run that can change results, by key."""
-    return by_key(hydra.overrides.task)
 
 
 def by_key(overrides: Iterable[str]) -> dict[str, str]:

@@ -17,9 +17,6 @@ _T = TypeVar("_T")
 _SEED = "\0seed"
 """Stands for the seed in the settings of a configuration."""
 
-ModelKey = tuple[str, int, float]
-"""Settings, seed and clean accuracy of a trained model."""
-
 PRESENTATION_KEYS = frozenset(
     [
         *("backend", "download", "experiment", "force", "logger", "paths", "scale", "table"),
@@ -116,15 +113,6 @@ def recorded_settings(record: "Record") -> dict[str, Any]:
         content |= {"threads": settings.get("threads", 1)}
         settings = settings | {"model": settings.get("model", {}) | content}
     return settings
-
-
-def trained_model(record: "Record") -> ModelKey:
-    """Return the settings, seed and clean accuracy of the model that a run tested.
-
-    The accuracy is included because another version of the code may train a different model with
-    the same settings, which is unlikely to have the same accuracy.
-    """
-    return settings_of(record, "clean"), record.seed, record.accuracy["clean"]
 
 
 def trained_parts(config: Mapping[str, Any]) -> dict[str, Any]:

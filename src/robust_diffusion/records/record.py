@@ -133,7 +133,6 @@ class Record(Schema, extra="allow"):
     timing: Parts = EMPTY  # of a run that times a step
     split: str = ""
     split_drawn: bool | None = None
-    weights: str | None = None  # hash of the weights of a model from elsewhere
     curvature: Parts = EMPTY  # like the next one, of runs that measured it
     solves: Parts = EMPTY
 

@@ -31,7 +31,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
         "object",
         "settings of model, training and data by their paths, as typed in an override",
     ),
-    "draw": ("object", "seed, or hash of the weights of a model from elsewhere"),
+    "draw": ("object", "seed"),
     "split": ("object", "hash of the split"),
     "threat": (
         "object",
@@ -176,7 +176,7 @@ def _common(record: Record) -> dict[str, Any]:
         "variant": record.fidelity,
         "model": record.model_name,
         "settings": _settings(record),
-        "draw": record.weights or record.seed,
+        "draw": record.seed,
         "budget": budget,
         "nodes": budget and budget.max_injected_nodes,
         "edges": budget and budget.max_edges_per_injected_node,

@@ -114,23 +114,17 @@ def read_limited(path: Path, most: int) -> bytes:
     return content
 
 
-def file_lock(path: Path) -> FileLock:
-    """Create a lock file, and return its lock.
-
-    Raises:
-        OSError: It cannot be created; `FileLock` would wait for it forever.
-    """
-    path.touch()
-    return FileLock(path)
-
-
 @contextmanager
 def locked(path: Path, *, waits_for: str = "") -> Iterator[None]:
     """Hold a lock file, and remove it at the end; log `waits_for` if another process holds it.
 
     The lock of a process that dies is released.
+
+    Raises:
+        OSError: It cannot be created; `FileLock` would wait for it forever.
     """
-    lock = file_lock(path)
+    path.touch()
+    lock = FileLock(path)
     try:
         lock.acquire(timeout=0)
     except Timeout:
