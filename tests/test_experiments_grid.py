@@ -15,7 +15,7 @@ from robust_diffusion.experiment.sweeper import covering, plan
 from robust_diffusion.paper.axes import with_axes
 from robust_diffusion.paper.tables import load_layout, table_numbers
 from robust_diffusion.records.identity import run_id
-from robust_diffusion.records.schema import BUDGET_KEYS
+from robust_diffusion.records.record import Record
 from robust_diffusion.results.frame import narrow_frame
 from tests.configs import composed
 
@@ -62,7 +62,6 @@ def described(
     has_flow = "flow" in cfg.model
     parts = {part: OmegaConf.to_container(cfg[part], resolve=True) for part in ("model", "budget")}
     step = {"step": "diffusion" if has_flow else "aggregation"}
-    declared = {key: x for key, x in parts["budget"].items() if key in BUDGET_KEYS}
     results = {"timing": step, "seconds": {"diffusion": 0.1}}
     results = results if timed else {"accuracy": dict.fromkeys(["clean", *attacks], 0.5)}
     return {
@@ -73,14 +72,14 @@ def described(
         "model": choices["model"],
         **{part: choices[part] if has_flow else None for part in ("flow", "solver")},
         "config": parts | ({"timing": step} if timed else {}),
-        "budget": {"declared": declared},
+        "budget": {},
         **results,
     }
 
 
 def shown(number: int, records: Sequence[dict[str, Any]]) -> tuple[set[Any], list[set[Any]]]:
     """Return the cells of a layout, and those that each run fills."""
-    rows, layout = with_axes(narrow_frame(records)), load_layout(number)
+    rows, layout = with_axes(narrow_frame(map(Record.model_validate, records))), load_layout(number)
     wanted: set[Any] = set()
     filled: dict[str, set[Any]] = {run: set() for run in rows["run"]}
     for view in layout.grids:

@@ -55,14 +55,14 @@ MODELS = {
 }
 """Labels of models and flows; the paper has no MLP and no GCN."""
 
-_LIPSCHITZ = {"flow.spectral_norm": True}
+_LIPSCHITZ = {"spectral_norm": True}
 _SETTINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "grand": {"grand": _LIPSCHITZ},
     "mean_curvature": {"mean_curvature": _LIPSCHITZ},
-    "beltrami": {"beltrami": _LIPSCHITZ, "beltrami_no_lipschitz": {"flow.spectral_norm": False}},
-    "p_laplacian": {f"p_laplacian_p{p}": _LIPSCHITZ | {"flow.p": p} for p in (3, 4)},
+    "beltrami": {"beltrami": _LIPSCHITZ, "beltrami_no_lipschitz": {"spectral_norm": False}},
+    "p_laplacian": {f"p_laplacian_p{p}": _LIPSCHITZ | {"p": p} for p in (3, 4)},
 }
-"""Flow -> its names in the tables, and the settings of each; with others, it has no name."""
+"""Flow -> its names in the tables, and the options of each; with others, it has no name."""
 
 SOLVERS = {"implicit_adams": "Implicit Adam", "explicit_adams": "Explicit Adam", "dopri5": "Dopri5"}
 
@@ -105,7 +105,7 @@ OPTIONS: Mapping[str, list[str]] = {
 
 def with_axes(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows of `frame` with a column per axis, as text; missing where it has no value."""
-    parts = rows[["model", "attack", "solver", "settings", "timing", "record"]]
+    parts = rows[["model", "attack", "solver", "timing", "record"]]
     axes = [_axes(*of_row) for of_row in parts.itertuples(index=False, name=None)]
     columns = [axis for axis in AXES if axis not in ("dataset", "attack", "limit")]
     columns_of = {axis: [of_row.get(axis) for of_row in axes] for axis in columns}
@@ -113,38 +113,37 @@ def with_axes(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _axes(
-    model: str, attack: Any, solver: Any, settings: Mapping[str, Any], timing: Any, record: Record
+    model: str, attack: Any, solver: Any, timing: Any, record: Record
 ) -> dict[str, str | None]:
-    axes: dict[str, str | None] = {"model": _named(model, settings), "solver": solver}
-    steps, layers = settings.get("solver.num_steps"), settings.get("model.num_layers")
+    options, limits = record.config.model, record.config.budget
+    axes: dict[str, str | None] = {"model": _named(model, options.get("flow")), "solver": solver}
+    steps, layers = (options.get("solver") or {}).get("num_steps"), options.get("num_layers")
     # A solver that chooses its own steps has a number of them that it does not read.
     axes["tau"] = "-" if solver == "dopri5" else None if steps is None else str(steps)
     axes["layers"] = None if layers is None else str(layers)
     if isinstance(timing, Mapping) and timing.get("step") == "aggregation":
         axes["step"] = "aggregation"
-    # A failed run has no other budget.
-    limits = record.config.budget
+    # As configured, since a failed run has no other budget.
     nodes, edges = (limits.get(key) for key in OPTIONS["injected"])
     axes["injected"] = str(nodes) if nodes == edges else None
-    ratio = limits.get("node_ratio")
+    ratio, epsilon = limits.get("node_ratio"), limits.get("epsilon")
     if isinstance(ratio, int | float) and ratio == limits.get("edge_ratio"):
         axes["modified"] = f"{100 * ratio:g}"
-    if isinstance(epsilon := limits.get("epsilon"), int | float):
-        axes["epsilon"] = f"{epsilon:g}"
+    axes["epsilon"] = f"{epsilon:g}" if isinstance(epsilon, int | float) else None
     return axes | ({"injected": CLEAN} if attack == CLEAN else {})
 
 
-def _named(model: str, settings: Mapping[str, Any]) -> str | None:
+def _named(model: str, flow: Any) -> str | None:
     """Name a model as the tables do; `None` for a flow with options that no table has.
 
     Under the flow's name, it would pass for the flow itself.
     """
-    if model not in _SETTINGS:
+    if model not in _SETTINGS or not isinstance(flow, Mapping):
         return model
     fits = (
         name
         for name, wanted in _SETTINGS[model].items()
-        if all(settings.get(path) == value for path, value in wanted.items())
+        if all(flow.get(option) == value for option, value in wanted.items())
     )
     return next(fits, None)
 

@@ -24,7 +24,7 @@ from robust_diffusion.paper.remarks import published
 from robust_diffusion.paper.tables import load_layout
 from robust_diffusion.records.records import CLEAN
 from robust_diffusion.records.schema import first_problem
-from robust_diffusion.results.frame import asked_by
+from robust_diffusion.results.frame import asked_by, settings_by_path
 from robust_diffusion.results.view import ASSUMED_RUNS, View, replicates
 from robust_diffusion.results.worst_case import worst_cases
 from robust_diffusion.system.markdown import markdown_table
@@ -240,7 +240,8 @@ def _lowest(runs: pd.DataFrame) -> Mapping[Any, pd.DataFrame]:
     """Return worst cases and clean accuracies by seed, for each dataset and model."""
     runs = runs[runs["error"].isna()]
     # No mean over several budgets or settings: the latest count.
-    pairs = list(zip(runs["budget"], runs["settings"], strict=True))
+    settings = map(settings_by_path, runs["record"])
+    pairs = list(zip(runs["budget"], settings, strict=True))
     keys = list(zip(runs["dataset"], runs["model"], strict=True))
     latest = dict(zip(keys, pairs, strict=True))
     places = [i for i, (k, p) in enumerate(zip(keys, pairs, strict=True)) if latest[k] == p]

@@ -17,7 +17,7 @@ from robust_diffusion.results.captions import (
     ranges,
     spent_ranges,
 )
-from robust_diffusion.results.frame import asked_by
+from robust_diffusion.results.frame import asked_by, settings_by_path
 from robust_diffusion.results.view import ASSUMED_RUNS, View, replicates
 from robust_diffusion.system.numbers import mean_and_std, spread
 
@@ -237,8 +237,8 @@ def _options(layout: "Layout", runs: pd.DataFrame) -> Mapping[str, int]:
     typed = [asked[layout.experiment][-1].overrides for asked in runs["asked"]]
     kinds = runs[["dataset", "model"]].itertuples(index=False, name=None)
     values = [
-        settings | {f"budget.{key}": x for key, x in (budget.bounds if budget else {}).items()}
-        for settings, budget in zip(runs["settings"], runs["budget"], strict=True)
+        settings_by_path(record) | {f"budget.{key}": x for key, x in record.config.budget.items()}
+        for record in runs["record"]
     ]
     of_runs = list(zip(typed, values, kinds, strict=True))
 

@@ -19,7 +19,7 @@ from robust_diffusion.paper.tables import PaperTable, build_tables
 from robust_diffusion.records.records import Record, by_experiment, merged
 from robust_diffusion.results.comparison import SHOWS, compare_worst_cases
 from robust_diffusion.results.frame import narrow_frame
-from robust_diffusion.results.show import ENVIRONMENT, show
+from robust_diffusion.results.show import show, template
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import recorded_on
 
@@ -67,7 +67,7 @@ def render_report(
         (name, caption, f"data:image/svg+xml;base64,{b64encode(svg).decode('ascii')}")
         for name, caption, svg in [*_charts(tables, frame), *_drawn_before(figures)]
     ]
-    return ENVIRONMENT.get_template("report.html.jinja").render(
+    return template("report").render(
         smoke=scale == "smoke",
         options=f"--scale {scale} --fidelity {fidelity}",
         provenance=_provenance(records),

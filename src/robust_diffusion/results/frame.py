@@ -112,6 +112,8 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
         1   gcn    pgd       0.3        0.3
     """
     rows = narrow_frame(records)
+    rows["settings"] = rows["record"].map(settings_by_path)
+    rows = rows[[*COLUMNS]]
     paths = sorted({path for row in rows["settings"] for path in row} - COLUMNS.keys())
     columns = {path: [_hashable(row.get(path)) for row in rows["settings"]] for path in paths}
     differing = {path: values for path, values in columns.items() if len({*map(str, values)}) > 1}
@@ -143,12 +145,12 @@ def asked_by(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
 def narrow_frame(
     records: Iterable[Record], *, experiments: Collection[str] | None = None
 ) -> pd.DataFrame:
-    """Return `frame` without the columns of settings; views use the column `settings` instead.
+    """Return `frame` without settings, which take most of the time.
 
     With `experiments`, only the runs that any of these asked for.
     """
     records = [*records] if isinstance(records, Iterator) else records
-    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS if name != "settings"}
     for record in merged(records):
         asked: dict[str, tuple[Request, ...]] = {}
         for request in record.requests:
@@ -161,7 +163,7 @@ def narrow_frame(
                 values.extend([common[name]] * len(results))
             else:
                 values.extend(result.get(name) for result in results)
-    types: Mapping[str, Any] = {name: kind for name, (kind, _) in COLUMNS.items()}
+    types: Mapping[str, Any] = {name: COLUMNS[name][0] for name in columns}
     return pd.DataFrame(columns, dtype=object).astype(types)
 
 
@@ -175,7 +177,6 @@ def _common(record: Record) -> dict[str, Any]:
         "experiments": tuple(record.experiments),
         "variant": record.fidelity,
         "model": record.model_name,
-        "settings": _settings(record),
         "draw": record.seed,
         "budget": budget,
         "nodes": budget and budget.max_injected_nodes,
@@ -221,8 +222,9 @@ def named_by_settings(rows: pd.DataFrame) -> pd.DataFrame:
     runs = rows.drop_duplicates("run").set_index("run")
     names: dict[str, str] = {}
     for _, alike in runs[runs["accuracy"].notna()].groupby(["dataset", "variant", "model"]):
-        paths = sorted({path for settings in alike["settings"] for path in settings})
-        leaves = [{path: str(row.get(path, "none")) for path in paths} for row in alike["settings"]]
+        rows_of = [settings_by_path(record) for record in alike["record"]]
+        paths = sorted({path for settings in rows_of for path in settings})
+        leaves = [{path: str(row.get(path, "none")) for path in paths} for row in rows_of]
         differing = differing_keys(leaves)
         for run, model, texts in zip(alike.index, alike["model"], leaves, strict=True):
             names[run] = ", ".join([model, *(f"{path}={texts[path]}" for path in differing)])
@@ -231,7 +233,8 @@ def named_by_settings(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 @once_per_configuration
-def _settings(record: Record) -> dict[str, Any]:
+def settings_by_path(record: Record) -> dict[str, Any]:
+    """Return the settings of model, training and data by the paths of their overrides."""
     parts = trained_parts(recorded_settings(record))
     data = dict(parts["data"] or {})
     raw = data.pop("source", None)

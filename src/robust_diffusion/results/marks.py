@@ -1,7 +1,6 @@
 """Marks: remarks on one cell of a table, in a line each."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -10,7 +9,7 @@ import pandas as pd
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import settings_of
 from robust_diffusion.records.records import CLEAN
-from robust_diffusion.results.captions import named_seeds
+from robust_diffusion.results.captions import NUMBER, named_seeds
 from robust_diffusion.results.evidence import CHANCE, KIND, SEEN
 from robust_diffusion.system.numbers import mean_and_std
 
@@ -18,9 +17,6 @@ MarkKind = Literal["warning", "failed", "no data", "seeds", "code", "settings", 
 
 EPS = 1e-6
 """Tolerance for the rounding of features to 32-bit floats."""
-
-_NUMBER = re.compile(r"-?\d+(\.\d+)?")
-"""Warnings that differ only in numbers are of the same kind."""
 
 
 class Mark(NamedTuple):
@@ -78,7 +74,7 @@ def _warnings(runs: Sequence[Any]) -> Iterator[Mark]:
     warned: dict[str, dict[str, list[int]]] = {}
     for run in runs:
         for line in run.warnings or ():
-            warned.setdefault(_NUMBER.sub("", line), {}).setdefault(line, []).append(run.seed)
+            warned.setdefault(NUMBER.sub("", line), {}).setdefault(line, []).append(run.seed)
     for lines in warned.values():
         (line, seeds), *others = lines.items()
         text = named_seeds(seeds)

@@ -4,16 +4,19 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from robust_diffusion.results.view import View
 from robust_diffusion.system.markdown import aligned
 from robust_diffusion.system.numbers import p_value, places_for, signed, spread
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 Form = Literal["markdown", "html", "latex"]
 
@@ -27,15 +30,21 @@ RANKED: Mapping[Form, Mapping[int, str]] = {
 }
 """Formats of the best cell and of the second best."""
 
-ENVIRONMENT = Environment(
-    loader=FileSystemLoader(Path(__file__).with_name("templates")),
-    autoescape=True,  # what records say is foreign text
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
-"""Templates of all pages."""
+
+@cache
+def template(name: str) -> "Template":
+    """Return the template of a page."""
+    # Imported late, since text needs none of it.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,  # what records say is foreign text
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    ).get_template(f"{name}.html.jinja")
 
 
 @dataclass(frozen=True)
@@ -65,8 +74,7 @@ def show(table: Table, form: Form = "markdown") -> str:
         for place, view in enumerate(table.views)
     ]
     if form == "html":
-        template = ENVIRONMENT.get_template("table.html.jinja")
-        return template.render(table=table, grids=grids, notes=list(notes))
+        return template("table").render(table=table, grids=grids, notes=list(notes))
     numbered = [f"[{number}] {text}" for text, number in notes.items()]
     if form == "latex":
         above = [f"{table.title}.", *table.lines, *numbered]

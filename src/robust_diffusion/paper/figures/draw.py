@@ -23,7 +23,7 @@ from numpy import ndarray
 from robust_diffusion.paper.axes import SOLVERS, label_of
 from robust_diffusion.paper.tables import PaperTable
 from robust_diffusion.records.records import CLEAN
-from robust_diffusion.results.frame import asked_by
+from robust_diffusion.results.frame import asked_by, settings_by_path
 from robust_diffusion.results.view import View, cells
 from robust_diffusion.system.files import write_whole
 
@@ -262,8 +262,8 @@ def _points(table: PaperTable, x: str) -> Iterator[dict[str, Any]]:
 
 def _periods(runs: pd.DataFrame) -> pd.DataFrame:
     """Return flows by integration period; a network without one, such as the MLP, is a point."""
-    ends = [s.get("flow.t_end", s.get("model.flow.t_end", -1)) for s in runs["settings"]]
-    runs = runs.assign(t_end=ends)
+    settings = map(settings_by_path, runs["record"])
+    runs = runs.assign(t_end=[s.get("flow.t_end", s.get("model.flow.t_end", -1)) for s in settings])
     table = cells(runs[runs["attack"] != CLEAN], View(["t_end", "dataset", "attack", "model"], []))
     points = []
     for cell in table[table["n"] > 0].sort_values("t_end", kind="stable").to_dict("records"):
