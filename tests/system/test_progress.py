@@ -28,7 +28,7 @@ def test_without_a_terminal_there_is_a_line_a_minute(
         clock(200)
         tell(100)
     assert caplog.messages == [
-        "auto: 45 of 100 passes, part, ~1:34 left",
-        "auto: 75 of 100 passes, part, ~0:46 left",
+        "auto: 45 of 100 passes, part, 01:34 left",
+        "auto: 75 of 100 passes, part, 00:46 left",
         "auto: 185 passes, part",  # more than was guessed
     ]

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from robust_diffusion.records.header import by_key, now, sweep_name
 from robust_diffusion.records.records import Asked, Sweep, read_sweep, save_sweep
 from robust_diffusion.results.captions import differing_keys
-from robust_diffusion.system.progress import LineHandler, Progress, about, duration
+from robust_diffusion.system.progress import LineHandler, Progress
 
 
 class SweepProgress(Callback):
@@ -52,8 +52,8 @@ class SweepProgress(Callback):
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         """Report the end of a run."""
         if Progress.label:
-            seconds = "" if self._reused else duration(time.monotonic() - self._start)
-            self._lines.append(f"{self._name}  {self._end:<32} {seconds:>11}")
+            took = "" if self._reused else tqdm.format_interval(time.monotonic() - self._start)
+            self._lines.append(f"{self._name}  {self._end:<32} {took:>8}")
             SweepProgress.last = self._lines, int(self._reused)
             Progress.label = ""
             report(*SweepProgress.last)
@@ -105,7 +105,7 @@ def report(lines: Sequence[str], reused: int) -> None:
     bar(1, free=reused)
     *warnings, end = lines
     left = bar.seconds_left()
-    rest = f"   {about(left)} left" if left and bar.total != bar.done else ""
+    rest = f"   {tqdm.format_interval(left)} left" if left and bar.total != bar.done else ""
     for line in (*(line for line in warnings if line not in _printed), f"{end}{rest}".rstrip()):
         tqdm.write(line, file=sys.stderr)
     _printed.update(warnings)

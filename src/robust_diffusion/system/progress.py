@@ -81,7 +81,8 @@ class Progress:
             return False
         self._next = now + LINE_SECONDS
         left = self.seconds_left()
-        notes = list(filter(None, [self._note, "" if left is None else f"{about(left)} left"]))
+        rest = "" if left is None else f"{tqdm.format_interval(left)} left"
+        notes = list(filter(None, [self._note, rest]))
         if not self._bar.disable:
             self._bar.total = self.total
             self._bar.set_postfix_str(", ".join(notes), refresh=False)
@@ -112,19 +113,3 @@ class LineHandler(logging.StreamHandler):  # type: ignore[type-arg]
         """Write a line."""
         with tqdm.external_write_mode(file=self.stream):
             super().emit(record)
-
-
-def duration(seconds: float) -> str:
-    """Return a time in words, such as `2 h 05 min`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02} min"
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
-
-
-def about(seconds: float) -> str:
-    """Return an estimated time, such as `~2:05` for 125 seconds."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"~{hours}:{minutes:02}:{rest:02}" if hours else f"~{minutes}:{rest:02}"
