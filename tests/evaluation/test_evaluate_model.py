@@ -198,18 +198,23 @@ def test_evaluate_errors(
     assert len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("budget", [None, {"max_injected_nodes": 1}, (4, 5), Budget(), Budget(4)])
-def test_budget_errors_of_evaluate_and_attack(budget: Any) -> None:
-    with without_type_checks():
-        messages = {_message(call, budget) for call in (evaluate, attack)}
-    assert len(messages) == 1
-    assert messages.pop().startswith("budget")
-
-
-def _message(call: Callable[..., Any], budget: Any) -> str:
-    with pytest.raises(ConfigError) as caught:
-        call(small(), DATA, budget, "random")
-    return str(caught.value)
+@pytest.mark.parametrize(
+    ("name", "budget", "key"),
+    [
+        *(("random", wrong, "") for wrong in (None, {"max_injected_nodes": 1}, (4, 5))),
+        ("random", Budget(), "max_injected_nodes"),
+        ("random_flip", Budget(5, 20), "edge_ratio"),
+        ("grbcd", Budget(node_ratio=0.2), "edge_ratio"),
+        ("pgd", Budget(edge_ratio=0.2), "max_injected_nodes"),
+        ("tdgia", Budget(5), "max_edges_per_injected_node"),
+        ("auto", Budget(5, 20, max_injected_edges=0), "max_injected_edges"),
+    ],
+)
+@pytest.mark.parametrize("call", [evaluate, attack])
+def test_budget_errors(call: Any, name: str, budget: Any, key: str) -> None:
+    problem = rf"\.{key}: [^\n]*Budget\({key}=[^\n]*$" if key else ": expected a Budget, got "
+    with without_type_checks(), pytest.raises(ConfigError, match=f"^budget{problem}"):
+        call(small(), DATA, budget, name)
 
 
 def test_evaluate_error_of_a_forward_pass() -> None:

@@ -17,7 +17,7 @@ from robust_diffusion.evaluation.load import ModelTraining, Recipe
 from robust_diffusion.evaluation.threat import OpenThreat, threat_model
 from robust_diffusion.flows import Heat
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.models import GAT, GCNSVD, GNNGuard, GraphPDE
+from robust_diffusion.models import GAT, GraphPDE
 from robust_diffusion.models.edge_values import OnEdgeValues
 from robust_diffusion.models.victim import Victim
 from robust_diffusion.records.store import ArtifactStore
@@ -63,23 +63,6 @@ def test_white_box_adjoint(*, adjoint: bool) -> None:
     attacked = WhiteBox(adjoint=adjoint).form(victim)
     assert all(layer.solver.adjoint is adjoint for layer in attacked.module.layers)
     assert all(layer.solver.adjoint is not adjoint for layer in victim.module.layers)
-
-
-@pytest.mark.parametrize("cls", [GNNGuard, GCNSVD])
-def test_white_box_gradient(cls: type[nn.Module]) -> None:
-    torch.manual_seed(0)  # of others, the guard may prune every edge
-    victim = Victim(cls(4, 8, out_channels=3, gradient="detached"), X, EDGES)
-    attacked = WhiteBox(name="adaptive", gradient="exact").form(victim)
-    assert attacked.weights == victim.weights
-    weight = torch.full((6,), 0.7, requires_grad=True)
-    with attacked:
-        logits = attacked(torch.rand(3, 4), EDGES, weight)
-    (gradient,) = torch.autograd.grad(logits.sum(), weight)
-    assert gradient.abs().sum() > 0
-    if cls is GNNGuard:  # declares a form of its own
-        adaptive = WhiteBox(gradient="adaptive").form(victim)
-        forms = [of.module.guard.gradient for of in (adaptive, victim)]
-        assert forms == ["straight_through", "detached"]
 
 
 @pytest.fixture

@@ -348,21 +348,9 @@ def test_evaluate_covers_without_edge_gradient() -> None:
     assert ["no_edge_gradient" in codes(row) for row in rows] == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("attacks", "budget", "key"),
-    [
-        (["pgd", "random_flip"], Budget(5, 20), "edge_ratio"),
-        ("grbcd", Budget(node_ratio=0.2), "edge_ratio"),
-        ("pgd", Budget(edge_ratio=0.2), "max_injected_nodes"),
-        ("tdgia", Budget(5), "max_edges_per_injected_node"),
-        ("auto", Budget(5, 20, max_injected_edges=0), "max_injected_edges"),
-    ],
-)
-def test_evaluate_budget_of_nothing(attacks: Any, budget: Budget, key: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^budget\.{key}: [^\n]*Budget\({key}=[^\n]*$"):
-        evaluate(gcn(), DATA, attacks=attacks, budget=budget, progress=False)
-    moving = PGDModification(num_steps=1)  # needs one of two limits
-    assert evaluate(gcn(), DATA, Budget(node_ratio=0.5), moving).worst.spent.changed_nodes > 0
+def test_evaluate_budget_of_features() -> None:
+    report = evaluate(gcn(), DATA, Budget(node_ratio=0.5), PGDModification(num_steps=1))
+    assert report["pgd_modification"].spent.changed_nodes > 0
 
 
 class Plain(nn.Module):
@@ -388,12 +376,11 @@ class OfBatches(Plain):
         return logits if batch is None else logits.mean(0) * batch[: len(x), None]
 
 
-class KeepingItsLogits(Plain):
-    """Trained for a step before."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model)
-        self.kept = {"last": self(DATA.x, DATA.edge_index)}
+def with_attributes(model: nn.Module) -> nn.Module:
+    """Return a model that keeps logits with a gradient, and what cannot be copied."""
+    plain = Plain(model)
+    plain.kept, plain.lock = {"last": plain(DATA.x, DATA.edge_index)}, threading.Lock()
+    return plain
 
 
 class WithExtraState(Plain):
@@ -402,12 +389,6 @@ class WithExtraState(Plain):
 
     def set_extra_state(self, state: Any) -> None:
         pass
-
-
-class Locked(Plain):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model)
-        self.lock = threading.Lock()
 
 
 class TrainingItsNorm(Plain):
@@ -424,7 +405,7 @@ FOREIGN = [
     *[(name, lambda model: model, Plain) for name in ("GAT", "GIN")],
     *[
         ("GCN", cls, Plain)
-        for cls in (OptionallyHidden, OfBatches, KeepingItsLogits, WithExtraState, Locked)
+        for cls in (OptionallyHidden, OfBatches, with_attributes, WithExtraState)
     ],
     ("GCN", partial(Plain, change=torch.jit.script(F.relu)), partial(Plain, change=F.relu)),
     (

@@ -69,21 +69,14 @@ def test_rewiring_kept_edges(keep: float) -> None:
 
 @pytest.mark.parametrize("drop", [0.0, 0.25])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_rewiring_without_weights(drop: float, weighted: bool) -> None:
-    graph = large_graph()
-    if weighted:
-        graph = replace(graph, weight=torch.rand_like(graph.full_weight))
-    rewired = Rewiring(0.7, 0.5, drop)(graph, scores_of)
-    assert (rewired.weight is None) is not weighted
-
-
-def test_rewiring_weights_without_counting(
-    monkeypatch: pytest.MonkeyPatch,
+def test_rewiring_without_weights(
+    drop: float, weighted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unweighted = [
-        Rewiring()(large_graph(), scores_of).weight is None for _ in both_ways(monkeypatch)
-    ]
-    assert unweighted == [True, False]
+    graph = large_graph()
+    graph = replace(graph, weight=torch.rand_like(graph.full_weight) if weighted else None)
+    for counting in both_ways(monkeypatch):  # edges of weight 0 stand for those not counted
+        rewired = Rewiring(0.7, 0.5, drop)(graph, scores_of)
+        assert (rewired.weight is None) == (counting and not weighted)
 
 
 @pytest.mark.parametrize("most", [2**24, 0])
