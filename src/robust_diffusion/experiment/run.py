@@ -167,7 +167,7 @@ def _compute(cfg: DictConfig, record: Record) -> Record:
         runs = [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]
         for run in runs:  # a run left open would receive the curves of the next one
             stack.callback(run.finish)
-        record = record | {"backend": backend} | asdict(measure(datamodule, loggers))
+        record |= {"backend": backend, **asdict(measure(datamodule, loggers))}
         save_record(record, cfg.paths.records)
         for run in runs:
             log_record(run, record, Path(cfg.paths.store))
