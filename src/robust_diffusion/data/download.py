@@ -60,8 +60,9 @@ class DatasetFolder:
     ) -> None:
         self.folder = Path(root) / path
         self._relative = path
-        self._files = {name: dict(options) for name, options in files.items()}
         self.names = list(files)
+        self._urls = {name: list(options.get("urls") or []) for name, options in files.items()}
+        self._sha256 = {name: options.get("sha256") for name, options in files.items()}
         self._download_missing = download
         self._pages = list(urls)
 
@@ -77,7 +78,7 @@ class DatasetFolder:
         status = self._status(name)
         if status.state == "damaged":
             remedy = "delete the file to fetch it again, or correct its hash"
-            if not self._urls(name):  # deleting the only copy would lose it
+            if not self._urls[name]:  # deleting the only copy would lose it
                 remedy = "correct its hash if the file is right, or replace the file"
             raise DataError(f"{path}: {status.detail}; {remedy}")
         return path
@@ -89,24 +90,18 @@ class DatasetFolder:
     def _status(self, name: str) -> FileStatus:
         path = self.folder / name
         if not path.is_file():
-            return FileStatus(path, "missing", detail="; ".join(self._urls(name)))
+            return FileStatus(path, "missing", detail="; ".join(self._urls[name]))
         try:
             digest = file_hash(path)
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
-        expected = self._expected(name)
+        expected = self._sha256[name]
         if expected in (None, digest):
             return FileStatus(path, "present", digest)
         return FileStatus(path, "damaged", digest, f"expected sha256 {expected}, got {digest}")
 
-    def _urls(self, name: str) -> list[str]:
-        return list(self._files[name].get("urls") or [])
-
-    def _expected(self, name: str) -> str | None:
-        return self._files[name].get("sha256")
-
     def _fetch(self, name: str) -> None:
-        path, urls = self.folder / name, self._urls(name)
+        path, urls = self.folder / name, self._urls[name]
         by_hand = "".join(f"fetch {url} and " for url in (self._pages or urls)[:1]) + (
             f"put the file there by hand, or point paths.data_dir or ROBUST_DIFFUSION_DATA to the "
             f"folder that holds {self._relative}/"
@@ -121,7 +116,7 @@ class DatasetFolder:
                 for url in urls:
                     if path.is_file():
                         break
-                    if failure := _download(url, path, self._expected(name)):
+                    if failure := _download(url, path, self._sha256[name]):
                         failures.append(f"{url}: {failure}")
         except OSError as error:
             raise DataError(
