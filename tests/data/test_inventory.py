@@ -149,5 +149,5 @@ def test_a_real_graph_trains_on_its_split(compose: Compose, cli: Cli, dataset: s
     )
     assert outcome.status == 0, outcome.err
     (record,) = outcome.records
-    assert (record["dataset"], record["epochs"]) == (dataset, 1)
-    assert record["split"] == found.split
+    assert (record.dataset, record.epochs) == (dataset, 1)
+    assert record.split == found.split
