@@ -95,7 +95,7 @@ def test_a_run_belongs_to_every_sweep_that_asked_for_it(tmp_path: Path) -> None:
     about = {"experiment": "mine", "scale": "full", "time": "2027"}
     later = Sweep(sweep="c", runs=[Asked(job=0, overrides={})], **about)
     save_sweep(later, tmp_path)  # has asked for nothing that has started
-    found = read_record(tmp_path, run.run)
+    found = read_record(tmp_path, run.run, with_sweeps=True)
     assert found is not None
     assert found.experiments == ["table-3", "table-9"]
     assert read_record(tmp_path, "none") is None

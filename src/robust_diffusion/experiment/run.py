@@ -122,6 +122,8 @@ def _wandb_logger(cfg: DictConfig, record: Record, *, finished: bool = False) ->
     if not wandb or chosen_mode(wandb.mode) == "disabled":
         return None
     # `record` is not passed to `instantiate`, which would instantiate the configuration in it.
+    if finished:
+        record = read_record(cfg.paths.records, record.run, with_sweeps=True) or record
     about = {"record": record, "swept": _swept(cfg), "finished": finished}
     opened: WandbLogger = instantiate(wandb, _partial_=True)(**about)
     return opened

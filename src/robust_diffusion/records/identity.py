@@ -153,7 +153,10 @@ def parts_read(config: Mapping[str, Any]) -> dict[str, Any]:
     Flow and solver are part of the model, and surrogates part of the threat. Their top-level keys
     are only references, and do not count if a model or threat does not use them.
     """
-    settings = settings_of_config(config)
+    return _read(settings_of_config(config))
+
+
+def _read(settings: Mapping[str, Any]) -> dict[str, Any]:
     if settings.get("timing"):
         read = {key: settings[key] for key in TIMED_PARTS if key in settings}
         return read | {"trainer": settings.get("training", {}).get("trainer")}
@@ -179,7 +182,7 @@ def run_id(
 
 @once_per_configuration
 def _settings_text(record: "Record") -> str:
-    read = parts_read({**record.config.settings, "seed": _SEED})
+    read = _read(record.config.settings | {"seed": _SEED})
     return canonical_json(with_content(read, record.user_files, record.user_code), "config")
 
 
@@ -196,7 +199,7 @@ def _ignored(path: str) -> bool:
 
 
 def _settings(value: Any, path: str) -> Any:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         options = {**RETIRED.get(str(value.get("_target_")), {}), **value}
         settings = {}
         for key, child in options.items():

@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -185,9 +185,13 @@ def read_records(*places: str | Path, missing_ok: bool = False) -> list[Record]:
     return list(_requested(merged(records), sweeps))
 
 
-def read_record(folder: str | Path, run: str) -> Record | None:
-    """Read the record of a run; `None` if there is none, or if it is damaged."""
-    items = list(_items(Path(folder), f"{run}.json")) if Path(folder).is_dir() else []
+def read_record(folder: str | Path, run: str, *, with_sweeps: bool = False) -> Record | None:
+    """Read the record of a run; `None` if there is none, or if it is damaged.
+
+    Its requests are those of all sweeps, whose files are long, or the first one.
+    """
+    names = [f"{run}.json", *[f"{SWEEPS}/*.json"] * with_sweeps]
+    items = list(_items(Path(folder), names)) if Path(folder).is_dir() else []
     records = (item for item in items if isinstance(item, Record))
     sweeps = [item for item in items if isinstance(item, Sweep)]
     return next(_requested(records, sweeps), None)
@@ -210,10 +214,12 @@ def _requested(records: Iterable[Record], sweeps: Iterable[Sweep]) -> Iterator[R
         yield record
 
 
-def _items(place: Path, pattern: str = "*.json") -> Iterator[Record | Sweep]:
+def _items(
+    place: Path, names: Sequence[str] = ("*.json", f"{SWEEPS}/*.json")
+) -> Iterator[Record | Sweep]:
     """Yield the records and sweeps of a place; warn of damaged files, and of unknown keys."""
     configs, unknown = dict[str, Config](), set[str]()
-    for source, content in _contents(place, pattern):
+    for source, content in _contents(place, names):
         try:
             item = _parsed(content or read_limited(Path(source), LARGEST_FILE), configs)
             if not content and isinstance(item, Record):
@@ -228,10 +234,10 @@ def _items(place: Path, pattern: str = "*.json") -> Iterator[Record | Sweep]:
         _warn(place, f"unknown keys, kept: {', '.join(sorted(unknown))}; {LATER}")
 
 
-def _contents(place: Path, pattern: str) -> Iterator[tuple[str | Path, bytes]]:
+def _contents(place: Path, names: Sequence[str]) -> Iterator[tuple[str | Path, bytes]]:
     """Yield the paths of a folder's files, or the lines of an archive with their places."""
     if place.is_dir():
-        yield from ((path, b"") for path in (*place.glob(pattern), *place.glob(f"{SWEEPS}/*.json")))
+        yield from ((path, b"") for name in names for path in place.glob(name))
         return
     try:
         lines = read_limited(place, LARGEST_FILE).split(b"\n")
