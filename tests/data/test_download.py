@@ -117,7 +117,7 @@ def refusal(data: DatasetFolder, name: str = NAME) -> str:
 
 
 def names(path: Path) -> set[str]:
-    return {file.name for file in path.iterdir()} - {".lock"}
+    return {file.name for file in path.iterdir()}
 
 
 def put(root: Path, content: bytes = GOOD, name: str = NAME) -> Path:
@@ -208,12 +208,12 @@ def raiser(number: int) -> Any:
 
 @pytest.mark.parametrize(
     ("what", "number"),
-    [("mkdir", errno.EROFS), ("FileLock", errno.EACCES), ("retrieve", errno.EACCES)],
+    [("mkdir", errno.EROFS), ("locked", errno.EACCES), ("retrieve", errno.EACCES)],
 )
 def test_a_folder_that_cannot_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, number: int
 ) -> None:
-    owner: Any = {"mkdir": Path, "FileLock": download, "retrieve": pooch}[what]
+    owner: Any = {"mkdir": Path, "locked": download, "retrieve": pooch}[what]
     monkeypatch.setattr(owner, what, raiser(number))
     message = refusal(folder(tmp_path, "http://127.0.0.1/adj.npz"))
     assert os.strerror(number) in message

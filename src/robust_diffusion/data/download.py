@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from filelock import FileLock
-
 from robust_diffusion.errors import DataError
 from robust_diffusion.system.files import (
     MOST_RATIO,
     MOST_UNPACKED,
     check_readable,
+    locked,
     written_whole,
 )
 from robust_diffusion.system.hashes import file_hash
@@ -112,7 +111,7 @@ class DatasetFolder:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             # If two processes need the file, the second waits until it is downloaded.
-            with FileLock(self.folder / LOCK):
+            with locked(self.folder / LOCK):
                 for url in urls:
                     if path.is_file():
                         break
