@@ -164,7 +164,9 @@ def also_asked(record: Record, experiment: str = "", **about: Any) -> Record:
     """The record of a run that was asked for again later, by another experiment or the same."""
     about = {"scale": record.scale, "overrides": record.overrides, "time": "later", **about}
     request = Request(experiment or record.experiment, **about)
-    return record.requested_by(*record.requests, request)
+    record = record.model_copy()
+    record.set_requests([*record.requests, request])
+    return record
 
 
 def seeds(values: Sequence[float], **options: Any) -> list[Record]:
@@ -175,7 +177,7 @@ def seeds(values: Sequence[float], **options: Any) -> list[Record]:
 def saved(*records: Record, folder: str | Path = "outputs/records", sweep: str = "") -> None:
     """Save records under the ids that their settings give, as asked for by a sweep if named."""
     for record in records:
-        record = Record.model_validate(record | {"run": record.id_of_settings})
+        record |= {"run": record.id_of_settings}
         save_record(record, folder)
         if sweep:
             (own,) = record.requests

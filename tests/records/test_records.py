@@ -36,7 +36,7 @@ def content(record: Record) -> dict[str, Any]:
 
 
 def with_its_id(record: Record) -> Record:
-    return Record.model_validate(record | {"run": record.id_of_settings})
+    return record | {"run": record.id_of_settings}
 
 
 def test_what_is_saved_is_read_and_nothing_else_is_written(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_what_is_saved_is_read_and_nothing_else_is_written(tmp_path: Path) -> No
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_finished_record_replaces_a_failed_one_and_no_other_way(order: int) -> None:
     done = with_its_id(finished())
-    for record in [Record.model_validate(failed() | {"run": done.run}), done][::order]:
+    for record in [failed() | {"run": done.run}, done][::order]:
         save_record(record, "records")
     assert [record.error for record in read_records("records")] == [None]
 

@@ -181,7 +181,7 @@ class Record(Schema, extra="allow"):
         return bool(self.timing or self.config.timing)
 
     def reads(self, part: str) -> bool:
-        """Whether the model reads a part; without a flow, it reads neither flow nor solver."""
+        """Return whether the model reads a part; without a flow, it reads no flow and no solver."""
         return part not in ("flow", "solver") or getattr(self, part) is not None
 
     @property
@@ -222,12 +222,6 @@ class Record(Schema, extra="allow"):
         """Every experiment that asked for the run, in that order."""
         return list(dict.fromkeys(r.experiment for r in self.requests if r.experiment != "none"))
 
-    def requested_by(self, *requests: Request) -> Self:
-        """Return the record with other requests."""
-        record = self.model_copy()
-        record.set_requests(requests)
-        return record
-
     def set_requests(self, requests: Iterable[Request]) -> None:
-        """Set the requests of a record that was just read."""
+        """Set the requests, which are in other files than the record."""
         self._requests = tuple(sorted(requests, key=lambda request: request.order))

@@ -304,7 +304,8 @@ def merged(records: Iterable[Record]) -> list[Record]:
         if earlier is not record:
             counts = record.error is None or earlier.error is not None
             requests = {repr(one): one for one in (*earlier.requests, *record.requests)}
-            latest[record.run] = (record if counts else earlier).requested_by(*requests.values())
+            latest[record.run] = (record if counts else earlier).model_copy()
+            latest[record.run].set_requests(requests.values())
     return list(latest.values())
 
 
