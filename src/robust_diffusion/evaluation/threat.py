@@ -78,11 +78,13 @@ class ThreatModel(ABC):
 
 
 def threat_model(
-    name: ThreatName, attacker_knows: Knowledge = "predictions", surrogates: Any = ()
+    name: ThreatName,
+    attacker_knows: Knowledge = "predictions",
+    surrogates: Mapping[str, nn.Module] | None = None,
 ) -> ThreatModel:
     """Return the threat model of a name, as `conf/threat/` builds it; surrogates are trained."""
     if name == "black_box":
-        return BlackBox(dict(surrogates), attacker_knows=attacker_knows)
+        return BlackBox(surrogates or {}, attacker_knows=attacker_knows)
     gradient: Literal["adaptive"] | None = "adaptive" if name == "adaptive" else None
     return WhiteBox(name=name, attacker_knows=attacker_knows, gradient=gradient)
 
@@ -97,9 +99,9 @@ class WhiteBox(ThreatModel):
             itself, or the true `labels`.
         adjoint: Whether to differentiate the PDE by the adjoint equation instead of directly;
             `None` for the victim's configuration.
-        gradient: Gradient of a defence; see
-            `models.adaptive.with_gradient`. `adaptive` for the form that each model declares; see
-            `Victim.adaptive`. `None` for the victim's configuration.
+        gradient: Gradient of a defence, as in `models.adaptive.with_gradient`; `adaptive` for the
+            form that each model declares, as in `Victim.adaptive`; `None` for the victim's
+            configuration.
 
     Examples:
         >>> import torch
