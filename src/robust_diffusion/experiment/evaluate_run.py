@@ -39,8 +39,6 @@ from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)
 
-Config = Mapping[str, Any]
-
 
 @dataclass(frozen=True)
 class RunResult:
@@ -80,7 +78,7 @@ def evaluate_run(
     threat: ThreatModel,
     attacks: Mapping[str, Attack],
     budget: Budget,
-    cache_key: Config,
+    cache_key: Mapping[str, Any],
     logger: Logger | Sequence[Logger] | Literal[False] = False,
     description: str = "victim",
 ) -> RunResult:
@@ -257,7 +255,10 @@ def _probed(model: nn.Module, task: Task, device: torch.device) -> Victim:
 
 
 def _surrogates(
-    threat: ThreatModel, cache_key: Config, train: ModelTraining, seconds: dict[str, float]
+    threat: ThreatModel,
+    cache_key: Mapping[str, Any],
+    train: ModelTraining,
+    seconds: dict[str, float],
 ) -> dict[str, TrainedModel]:
     """Train the surrogates, if any; adds the times of trainings to `seconds`."""
     keys = cache_key["threat"].get("surrogates", {})
@@ -280,7 +281,7 @@ def _results(
     task: Task,
     attacks: Mapping[str, Attack],
     bench: Bench,
-    cache_key: Config,
+    cache_key: Mapping[str, Any],
 ) -> Iterator[AttackResult]:
     """Yield every attack on every attacked model."""
     keys = cache_key["threat"].get("surrogates", {})

@@ -30,9 +30,9 @@ KEYS |= {"kind", "labels", "grouped", "below", "select"}
 PRINTED = Path(__file__).with_name("printed.csv")
 """File of the numbers that the paper prints."""
 
-NUMBERS = ["table", "label", "scale", "fidelity", "row", "column", *AXES, "graph", "state"]
-NUMBERS += ["mean", "std", "q1", "q3", "n", "seeds", "values", "printed_mean", "printed_std"]
-NUMBERS += ["difference", "factor", "deviations", "p", "p_holm", "test", "rank", "marks"]
+TABLE_COLUMNS = ["table", "label", "scale", "fidelity", "row", "column", *AXES, "graph", "state"]
+TABLE_COLUMNS += ["mean", "std", "q1", "q3", "n", "seeds", "values", "printed_mean", "printed_std"]
+TABLE_COLUMNS += ["difference", "factor", "deviations", "p", "p_holm", "test", "rank", "marks"]
 """Columns of `to_frame`."""
 
 FORMER_STAND_INS = frozenset(["planetoid_citeseer"])
@@ -315,4 +315,4 @@ def to_frame(table: PaperTable) -> pd.DataFrame:
         "values": [" ".join(map(str, values)) for values in cells["values"]],
         "marks": ["; ".join(f"{mark.kind}: {mark.text}" for mark in of) for of in cells["marks"]],
     }
-    return cells.assign(**texts).reindex(columns=NUMBERS)
+    return cells.assign(**texts).reindex(columns=TABLE_COLUMNS)

@@ -14,7 +14,7 @@ from robust_diffusion.records.schema import Schema, UnitShare
 CLEAN = "clean"
 """Name of the graph without an attack among those of a record."""
 
-Parts: TypeAlias = dict[str, Any]
+ByKey: TypeAlias = dict[str, Any]
 Shares: TypeAlias = dict[str, UnitShare]
 Texts: TypeAlias = dict[str, list[str]]
 
@@ -60,14 +60,14 @@ class Request(NamedTuple):
 class Config(Schema, extra="allow"):
     """Resolved configuration of a run without its seed; all seeds of a setting share one object."""
 
-    attacks: Parts = EMPTY
-    budget: Parts = EMPTY
-    callbacks: Parts = EMPTY
-    data: Parts = EMPTY
-    model: Parts = EMPTY
-    threat: Parts = EMPTY
-    timing: Parts | None = None
-    training: Parts = EMPTY
+    attacks: ByKey = EMPTY
+    budget: ByKey = EMPTY
+    callbacks: ByKey = EMPTY
+    data: ByKey = EMPTY
+    model: ByKey = EMPTY
+    threat: ByKey = EMPTY
+    timing: ByKey | None = None
+    training: ByKey = EMPTY
     _views: dict[Hashable, Any] = PrivateAttr(default_factory=dict)
 
     @cached_property
@@ -108,7 +108,7 @@ class Record(Schema, extra="allow"):
     config: Config = Field(default_factory=Config)
     overrides: dict[str, Any] = EMPTY  # typed or swept, of the first request
     user_code: dict[str, str] = EMPTY
-    user_files: Parts = EMPTY
+    user_files: ByKey = EMPTY
     budget: _Budget | None = None  # of each attack, with resolved feature limits
 
     # Results; see `RunResult` of `experiment.evaluate_run`.
@@ -117,7 +117,7 @@ class Record(Schema, extra="allow"):
     attacked: dict[str, Shares] = EMPTY  # per attacked model and graph
     parts: dict[str, Shares] = EMPTY  # per attack, and part of an ensemble
     val_accuracy: UnitShare | None = None
-    spent: dict[str, dict[str, Parts]] = EMPTY  # budget per attack and attacked model
+    spent: dict[str, dict[str, ByKey]] = EMPTY  # budget per attack and attacked model
     unbounded: dict[str, dict[str, str]] = EMPTY  # per attack, limits that it does not observe
     attack_versions: dict[str, int] = EMPTY
     flags: Texts = EMPTY  # codes per attack, and of the `victim`
@@ -130,11 +130,11 @@ class Record(Schema, extra="allow"):
     step_ratio: float | None = None
     seconds: dict[str, float] = EMPTY  # per phase; `diffusion` of a timing
     forwards: dict[str, int] = EMPTY
-    timing: Parts = EMPTY  # of a run that times a step
+    timing: ByKey = EMPTY  # of a run that times a step
     split: str = ""
     split_drawn: bool | None = None
-    curvature: Parts = EMPTY  # like the next one, of runs that measured it
-    solves: Parts = EMPTY
+    curvature: ByKey = EMPTY  # like the next one, of runs that measured it
+    solves: ByKey = EMPTY
 
     # Provenance.
     reused: list[str] = NOTHING

@@ -25,7 +25,7 @@ _LOSSES: tuple[LossName, ...] = ("logit", "masked")
 
 Spending = tuple[int | None, bool]
 """Edges per target (`None` for all), and whether some of a node's edges lead to other new nodes."""
-Start = tuple[Spending, SharingName, Placement]
+Beginning = tuple[Spending, SharingName, Placement]
 """Edges of the new nodes, and how they came about."""
 Track = tuple[Climb, Injection]
 """An ascent, and the most harmful injection that it has reached."""
@@ -132,7 +132,7 @@ class AutoInjection(Ensemble):
             )
         return tracks
 
-    def _ascents(self, parts: Parts, form: str, starts: Sequence[Start]) -> Iterator[Track]:
+    def _ascents(self, parts: Parts, form: str, starts: Sequence[Beginning]) -> Iterator[Track]:
         """Yield the ascents through the named form of the model, before their first step."""
         for spending, sharing, placement in starts:
             rows, budget = placement.rows, parts.budget
@@ -184,7 +184,7 @@ def _continued(parts: Parts, tracks: Sequence[Track]) -> list[Track]:
     return able
 
 
-def _starts(parts: Parts) -> Iterator[Start]:
+def _starts(parts: Parts) -> Iterator[Beginning]:
     """Yield edges of the new nodes, for every spending of the budget and sharing."""
     judge, task, generator, budget = parts.judge, parts.task, parts.generator, parts.budget
     right = judge.clean_logits[task.targets].argmax(1) == task.labels
