@@ -174,7 +174,8 @@ def read_records(*places: str | Path, missing_ok: bool = False) -> list[Record]:
     records, sweeps = list[Record](), list[Sweep]()
     for place in map(Path, places):
         if place.exists():
-            items = list(_items(place))
+            if not (items := list(_items(place))):
+                _warn(f"{place}: holds no record; a run writes {DEFAULT_RECORDS}")
             here = [item for item in items if isinstance(item, Record)]
             # An archive has an order, and the files of a folder have times.
             records += sorted(here, key=lambda r: (r.time, r.job)) if place.is_dir() else here
@@ -218,20 +219,24 @@ def _items(
     place: Path, names: Sequence[str] = ("*.json", f"{SWEEPS}/*.json")
 ) -> Iterator[Record | Sweep]:
     """Yield the records and sweeps of a place; warn of damaged files, and of unknown keys."""
-    configs, unknown = dict[str, Config](), set[str]()
+    configs, unknown, damaged = dict[str, Config](), set[str](), list[str]()
     for source, content in _contents(place, names):
         try:
             item = _parsed(content or read_limited(Path(source), LARGEST_FILE), configs)
             if not content and isinstance(item, Record):
                 _check_name(item, Path(source).stem)
         except (OSError, ValueError) as error:
-            _warn(source, f"{error}; skipped")
+            damaged.append(f"{source}: {error}; skipped")
             continue
         if item is not None:
             unknown |= (item.model_extra or {}).keys()
             yield item
+    if len(damaged) > 1 and place.is_file():  # most likely of another layout
+        damaged = [f"{damaged[0]}, like {len(damaged) - 1} further lines"]
     if unknown:
-        _warn(place, f"unknown keys, kept: {', '.join(sorted(unknown))}; {LATER}")
+        damaged.append(f"{place}: unknown keys, kept: {', '.join(sorted(unknown))}; {LATER}")
+    for problem in damaged:
+        _warn(problem)
 
 
 def _contents(place: Path, names: Sequence[str]) -> Iterator[tuple[str | Path, bytes]]:
@@ -281,8 +286,8 @@ def _check_name(record: Record, name: str) -> None:
 
 
 @cache  # warns once per process, since a sweep reads its records many times
-def _warn(source: str | Path, problem: str) -> None:
-    log.warning("%s: %s", source, problem)
+def _warn(problem: str) -> None:
+    log.warning("%s", problem)
 
 
 def merged(records: Iterable[Record]) -> list[Record]:
