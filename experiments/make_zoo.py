@@ -40,6 +40,7 @@ from robust_diffusion.evaluation.zoo import (
 )
 from robust_diffusion.records import Record
 from robust_diffusion.results.evidence import KIND, SEEN, attack_in_words
+from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.leaderboard import thorough_runs
 from robust_diffusion.system.arithmetic import set_up_arithmetic
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
@@ -128,7 +129,7 @@ def zoo_of(records: Sequence[Record], store: Path) -> Iterator[Made]:
 def _attacked(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[int, list[Record]]]:
     """Group the records of worst cases by (dataset, variant, model), and then by seed."""
     by_model: dict[tuple[str, str, str], dict[int, list[Record]]] = {}
-    runs = thorough_runs(records, EXPERIMENTS).drop_duplicates("run")
+    runs = thorough_runs(narrow_frame(records), EXPERIMENTS).drop_duplicates("run")
     for record in runs["record"]:
         key = (record.dataset, record.fidelity, record.model_name)
         by_model.setdefault(key, {}).setdefault(record.seed, []).append(record)

@@ -19,7 +19,6 @@ from matplotlib.figure import Figure
 from robust_diffusion.paper.figures.draw import draw_charts, look_of, render
 from robust_diffusion.paper.tables import build_tables
 from robust_diffusion.records import Record, read_records
-from robust_diffusion.records.records import by_experiment
 from robust_diffusion.results.frame import frame, named_by_settings
 from robust_diffusion.results.worst_case import recorded_on, worst_case_table, worst_cases
 
@@ -53,9 +52,8 @@ def mean_accuracy() -> dict[str, dict[str, float]]:
 
 def worst_accuracy() -> dict[str, float]:
     """Return the lowest accuracy in % by model, white box, with 50 nodes of 50 edges."""
-    runs = by_experiment(read_records(RECORDS), scale="full")
-    tried = recorded_on(runs, {"worst-case", "worst-case-models"})
-    table = worst_case_table(worst_cases(named_by_settings(frame(tried))))
+    tried = recorded_on(frame(read_records(RECORDS)), {"worst-case", "worst-case-models"})
+    table = worst_case_table(worst_cases(named_by_settings(tried)))
     wanted = {"dataset": "cora", "variant": "paper", "nodes": 50, "edges": 50}
     table = table[(table[list(wanted)] == pd.Series(wanted)).all(axis=1)]
     return dict(zip(table["model"], table["worst"], strict=True))

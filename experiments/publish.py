@@ -78,11 +78,11 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
     Args:
         records: The published records.
     """
+    frame = narrow_frame(records)
     for name, table in studies(records):
         if f"{name}.md" not in FROZEN:
             yield RESULTS / f"{name}.md", _as_markdown(table)
-    yield RESULTS / "leaderboard.md", "\n".join(map(_as_markdown, show_leaderboard(records)))
-    frame = narrow_frame(records)
+    yield RESULTS / "leaderboard.md", "\n".join(map(_as_markdown, show_leaderboard(frame)))
     variants = {name: build_tables(frame, fidelity=name) for name in FIDELITIES}
     claims = load_claims()
     verdicts = judge_all(claims, frame, FIDELITIES)

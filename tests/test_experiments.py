@@ -14,7 +14,8 @@ import pytest
 
 from robust_diffusion.records import read_records
 from robust_diffusion.records.content import leaves_of
-from robust_diffusion.records.records import Record, by_experiment
+from robust_diffusion.records.records import Record
+from robust_diffusion.results.frame import frame
 from robust_diffusion.results.leaderboard import show_leaderboard
 from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
 from robust_diffusion.system.portable import PORTABLE, named_in
@@ -83,7 +84,7 @@ def test_every_command_works_on_published_records(cli: Callable[..., Any], comma
 
 def test_one_number_has_one_value_on_all_pages(records: list[Record]) -> None:
     tables = [
-        show_worst_cases(recorded_on(by_experiment(records, scale="full"), {name})).cells
+        show_worst_cases(recorded_on(frame(records), {name})).cells
         for name in ("worst-case", "worst-case-models", "successors", "adversarial")
     ]
     tables[-1] = tables[-1][tables[-1]["budget"].str.startswith("50 nodes")]
@@ -93,7 +94,8 @@ def test_one_number_has_one_value_on_all_pages(records: list[Record]) -> None:
     for row in (row for table in tables for row in table.to_dict("records")):
         shown = tuple(str(row[column]) for column in columns)
         assert found.setdefault(row["model"], shown) == shown
-    (board,) = [of for of in show_leaderboard(records, [(50, 50)]) if of.title.startswith("cora")]
+    boards = show_leaderboard(frame(records), [(50, 50)])
+    (board,) = [of for of in boards if of.title.startswith("cora")]
     rows = board.cells.set_index("model")
     assert {*rows.index} == found.keys()
     for model, row in rows.iterrows():

@@ -14,9 +14,9 @@ import pytest
 
 from robust_diffusion.paper.tables import PRINTED
 from robust_diffusion.records import read_records
-from robust_diffusion.records.records import Record, by_experiment
+from robust_diffusion.records.records import Record
 from robust_diffusion.results.comparison import compare_worst_cases
-from robust_diffusion.results.frame import frame, named_by_settings
+from robust_diffusion.results.frame import asked_by, frame, named_by_settings
 from robust_diffusion.results.worst_case import (
     PAIRED,
     recorded_on,
@@ -42,8 +42,8 @@ def records() -> list[Record]:
 
 
 @cache
-def runs() -> dict[str, list[Record]]:
-    return by_experiment(records(), scale="full")
+def runs() -> pd.DataFrame:
+    return frame(records()).query("scale == 'full'")
 
 
 @cache
@@ -63,14 +63,14 @@ def rows(experiment: str, **equal: Any) -> pd.DataFrame:
 @cache
 def models(experiment: str) -> pd.DataFrame:
     """Worst cases of an experiment, by every version of `auto`."""
-    found = named_by_settings(frame(recorded_on(runs(), {experiment})))
+    found = named_by_settings(recorded_on(runs(), {experiment}))
     return worst_cases(found, all_versions=True)
 
 
 @cache
 def lowest(experiment: str, nodes: int = 50, edges: int = 50) -> pd.DataFrame:
     """Rows of `worst_case_table` by model."""
-    found = named_by_settings(frame(recorded_on(runs(), {experiment})))
+    found = named_by_settings(recorded_on(runs(), {experiment}))
     table = worst_case_table(worst_cases(found)).query("variant == 'paper'")
     return table[(table["nodes"] == nodes) & (table["edges"] == edges)].set_index("model")
 
@@ -264,8 +264,9 @@ def experiments_readme() -> Quotes:
     swept += [("Amazon Computer, table 13, `paper`", "amazon_computer", "paper", (13,))]
     swept += [("Coauthor, table 13, `paper`", "coauthor", "paper", (13,))]
     for label, *cell, tables in swept:
-        found = [run for table in tables for run in runs()[f"table-{table}"]]
-        times = [run.time for run in found if [run.dataset, run.fidelity] == cell]
+        found = pd.concat([asked_by(runs(), f"table-{table}") for table in tables])
+        own = (found["dataset"] == cell[0]) & (found["variant"] == cell[1])
+        times = [record.time for record in found.loc[own, "record"]]
         minutes = (pd.Timestamp(max(times)) - pd.Timestamp(min(times))).total_seconds() / 60
         yield f"| {label} | {{:.0f}} |", [minutes]
     trained = pairs("beltrami, adversary", "beltrami", 50, None).query("version == 4")
@@ -277,7 +278,7 @@ def beltrami_parts() -> list[float]:
     """Ends of what all edges and one edge per target leave, where both were tried to the end."""
     tried = [
         cell.parts["auto"]
-        for cell in recorded_on(runs(), {"worst-case"})
+        for cell in recorded_on(runs(), {"worst-case"}).drop_duplicates("run")["record"]
         if (cell.flow, cell.threat, cell.fidelity) == ("beltrami", "white_box", "paper")
         and cell.budget.max_injected_nodes == 50
         and cell.model_name == "beltrami"

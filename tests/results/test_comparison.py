@@ -5,6 +5,7 @@ from scipy import stats
 
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.comparison import compare, compare_worst_cases
+from robust_diffusion.results.frame import frame
 from tests.paper.records import finished
 from tests.results.worst_cases import NEW, OLD, record
 
@@ -65,7 +66,7 @@ BOTH = [*against("beltrami", OWN), *against("uniform_modulation", OTHER)]
 
 
 def rows(records: list[Record]) -> dict[str, dict[str, Any]]:
-    found = compare_worst_cases(records, "beltrami", "uniform_modulation").cells
+    found = compare_worst_cases(frame(records), "beltrami", "uniform_modulation").cells
     return {row["accuracy"]: row for row in found.to_dict("records")}
 
 
@@ -89,7 +90,7 @@ def test_pairs_attacked_by_several_versions_are_not_averaged() -> None:
 
 def test_models_attacked_by_two_versions_are_not_compared_without_a_word() -> None:
     def worst(other: list[Record]) -> str:
-        found = compare_worst_cases([*BOTH[:3], *other], "beltrami", other[0].flow or "mlp")
+        found = compare_worst_cases(frame([*BOTH[:3], *other]), "beltrami", other[0].flow or "mlp")
         return str(found.cells["accuracy"].iloc[-1])
 
     assert worst([run | OLD for run in BOTH[3:]]) == f"worst, auto {NEW} and 4"
@@ -106,8 +107,9 @@ def test_the_newest_version_stands_first() -> None:
 
 def test_flags_of_a_seed_of_one_model_alone_mark_no_comparison() -> None:
     alone = against("beltrami", (*OWN, 0.5))[-1] | {"flags": {"auto": ["no_effect"]}}
-    table = compare_worst_cases([*BOTH, alone], "beltrami", "uniform_modulation")
-    assert table.cells.equals(compare_worst_cases(BOTH, "beltrami", "uniform_modulation").cells)
+    table = compare_worst_cases(frame([*BOTH, alone]), "beltrami", "uniform_modulation")
+    both = compare_worst_cases(frame(BOTH), "beltrami", "uniform_modulation")
+    assert table.cells.equals(both.cells)
     assert not table.notes
 
 

@@ -100,10 +100,10 @@ def test_what_differs_is_named_as_it_is_typed(
 
 def test_no_worst_case_is_taken_over_several_settings() -> None:
     swept = [record("a", auto=0.1), record("b", auto=0.5, model={"flow": {"rate": 0.5}})]
-    shown = show_worst_cases(swept)
+    shown = show_worst_cases(frame(swept))
     worst = dict(zip(shown.cells["model"], shown.cells["worst"], strict=True))
     assert worst == {"grand, flow.rate=0.5": "50.00", "grand, flow.rate=1": "10.00"}
-    paired = compare_worst_cases(swept, "grand, flow.rate=0.5", "grand, flow.rate=1")
+    paired = compare_worst_cases(frame(swept), "grand, flow.rate=0.5", "grand, flow.rate=1")
     assert list(paired.cells["seeds"]) == [1, 1]
 
 

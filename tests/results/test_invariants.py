@@ -30,7 +30,7 @@ VIEWS: dict[str, View] = {
     "frame": lambda records: frame(records)[list(COLUMNS)].drop(columns=["record", "asked"]),
     "worst_cases": lambda records: worst_case_table(worst_cases(frame(records))),
     "leaderboard": lambda records: pd.concat(
-        [t.cells.assign(dataset=t.title.partition(",")[0]) for t in show_leaderboard(records)]
+        t.cells.assign(dataset=t.title.partition(",")[0]) for t in show_leaderboard(frame(records))
     ),
     "summarize": lambda records: summarize(asked(records)).cells,
     "compare": lambda records: compare(asked(records)),

@@ -3,6 +3,7 @@ from collections.abc import Collection
 import pytest
 
 from robust_diffusion.records.records import Record
+from robust_diffusion.results.frame import frame
 from robust_diffusion.results.leaderboard import (
     GRID,
     show_leaderboard,
@@ -31,7 +32,7 @@ ON_GRID = curve("mlp", *[0.6] * 5, clean=0.6)
 
 
 def rows(records: list[Record], grid: Budgets | None = None) -> dict[str, dict[str, str]]:
-    (board,) = show_leaderboard(records, grid)
+    (board,) = show_leaderboard(frame(records), grid)
     return {row["model"]: row for row in board.cells.to_dict("records")}
 
 
@@ -40,7 +41,7 @@ def ranks(records: list[Record], grid: Budgets | None = None) -> dict[str, str]:
 
 
 def test_each_form_of_features_has_a_table() -> None:
-    boards = show_leaderboard([*RECORDS, *map(with_words, RECORDS)])
+    boards = show_leaderboard(frame([*RECORDS, *map(with_words, RECORDS)]))
     assert sorted("binary features of at most 20 words" in board.title for board in boards) == [
         False,
         True,
@@ -48,7 +49,7 @@ def test_each_form_of_features_has_a_table() -> None:
 
 
 def test_without_runs_there_is_no_table() -> None:
-    assert show_leaderboard([]) == []
+    assert show_leaderboard(frame([])) == []
 
 
 def test_models_stand_above_and_below_the_mlp() -> None:
@@ -65,7 +66,7 @@ def test_a_seed_without_an_mlp_has_the_mean_of_those_of_its_variant() -> None:
 
     of_paper = [record("gcn", seed=seed, budget=SMALL, auto=0.5) for seed in (0, 1)]
     other = released(record("mlp", budget=SMALL, clean=0.3, auto=0.3))
-    (board,) = show_leaderboard([*of_paper, MLP, *map(released, of_paper), other])
+    (board,) = show_leaderboard(frame([*of_paper, MLP, *map(released, of_paper), other]))
     above = board.cells[board.cells["model"] == "gcn"].set_index("variant")["above MLP"]
     assert dict(above) == {"paper": "−10.00", "released": "+20.00"}
 
@@ -122,7 +123,7 @@ def test_budgets_off_the_grid_are_shown_if_there_are_no_others() -> None:
     others = [run for runs in every for run in runs[:2]]
     assert {"3x20", "5x20"} <= rows(others)["mlp"].keys()
     assert "3x20" not in rows([run for runs in every for run in runs])["mlp"]
-    assert show_leaderboard(others, [(1, 1)]) == []
+    assert show_leaderboard(frame(others), [(1, 1)]) == []
 
 
 def test_what_has_faced_less_is_left_out() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robust_diffusion.records.records import Record, by_experiment
+from robust_diffusion.records.records import Record
 from robust_diffusion.results.comparison import compare_worst_cases
 from robust_diffusion.results.frame import frame
 from robust_diffusion.results.worst_case import (
@@ -73,7 +73,7 @@ def test_the_best_of_several_mlps_is_the_control() -> None:
     adversary = record("mlp", "black_box", clean=0.7, speit=0.7)
     training = {"adversary": {"_target_": "robust_diffusion.attacks.InjectionAdversary"}}
     adversary |= {"run": "a", "config": adversary.config.whole | {"training": training}}
-    cells = show_worst_cases([MLP[0], weaker, adversary, FLOW[2]]).cells.set_index("model")
+    cells = show_worst_cases(frame([MLP[0], weaker, adversary, FLOW[2]])).cells.set_index("model")
     assert dict(cells["above MLP"]) == {
         "mlp, adversary": "10.00",
         "mlp, training.max_epochs=5000": "0.00",
@@ -122,7 +122,7 @@ def test_a_mean_is_over_models_that_were_attacked_as_thoroughly() -> None:
     assert [row[k] for k in ("clean", "transfer", "white_box", "worst")] == pytest.approx(
         [75, 50, 12.5, 12.5]
     )
-    assert show_worst_cases(cells).cells["transfer"].iloc[0] == "50.00 (n=3)"
+    assert show_worst_cases(frame(cells)).cells["transfer"].iloc[0] == "50.00 (n=3)"
 
 
 def twin(same: list[str]) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def test_worst_cases_averages_only_seeds_of_the_newest_auto() -> None:
     row = table([*cells, *line]).set_index("model").loc["gcn"]
     assert (row["seeds"], row["tried"], row["version"]) == (2, 5, NEW)
     assert [row["worst"], row["above_mlp"]] == pytest.approx([15, -45])
-    shown = show_worst_cases([*cells, *line]).cells.set_index("model")
+    shown = show_worst_cases(frame([*cells, *line])).cells.set_index("model")
     assert list(shown.loc["gcn", ["seeds", "auto"]]) == ["2 of 5", str(NEW)]
     # An older version that did more on the same seed still counts as an attack.
     also = record("gcn", "white_box", 0, auto=0.0, pgd=0.7) | OLD
@@ -184,7 +184,7 @@ def test_budgets_are_not_mixed() -> None:
     assert list(zip(gcn["nodes"], gcn["edges"], strict=True)) == [(5, 4), (50, 50)]
     assert list(gcn["worst"]) == pytest.approx([50, 10])
     assert list(gcn["above_mlp"]) == pytest.approx([10, -50])
-    assert show_worst_cases([*MLP, small]).keys[:2] == ["budget", "model"]
+    assert show_worst_cases(frame([*MLP, small])).keys[:2] == ["budget", "model"]
 
 
 def test_parts_of_an_attack_tell_white_box_from_adaptive() -> None:
@@ -205,11 +205,11 @@ def test_budgets_that_read_the_same_are_told_apart_by_what_differs() -> None:
     runs = [record(model, auto=0.4) for model in ("gcn", "gat")]
     both = [with_feature_limits(run, most) for run in runs for most in (0.5, 5.0)]
     elsewhere = [run | {"dataset": "citeseer", "run": f"{run.run} there"} for run in runs]
-    for shown in (show_worst_cases(both), compare_worst_cases(both, "gcn", "gat")):
+    for shown in (show_worst_cases(frame(both)), compare_worst_cases(frame(both), "gcn", "gat")):
         (few, more) = shown.cells["budget"].unique()
         assert few == "50 nodes, 50 edges each, feature_limits=(-0.5, 0.5)"
         assert more == "50 nodes, 50 edges each, feature_limits=(-5.0, 5.0)"
-    assert "budget" not in show_worst_cases([*both[::2], *elsewhere]).cells
+    assert "budget" not in show_worst_cases(frame([*both[::2], *elsewhere])).cells
 
 
 def test_a_table_of_modifications_names_what_they_may_spend() -> None:
@@ -222,11 +222,11 @@ def test_a_table_of_modifications_names_what_they_may_spend() -> None:
         )
     ]
     cells = [cell | {"budget": cell.budget.bounds | {"edge_ratio": 0.2}} for cell in cells]
-    shown = show_worst_cases(cells)
+    shown = show_worst_cases(frame(cells))
     assert "0.2 of their edges" in shown.title
     row = shown.cells.set_index("model").loc["gcn"]
     assert (row["random flips"], row["white box"], row["above MLP"]) == ("70.00", "10.00", "-50.00")
-    assert {record.model for record in recorded_on(by_experiment(cells))} == {"mlp", "gcn"}
+    assert {*recorded_on(frame(cells))["model"]} == {"mlp", "gcn"}
 
 
 @pytest.mark.parametrize("option", ["poisoning", "mine"])
@@ -236,7 +236,7 @@ def test_poisoning_enters_no_worst_case_of_evasion(option: str) -> None:
     target = "robust_diffusion.evaluation.Poisoning"
     poisoned |= {"config": poisoned.config.whole | {"threat": {"_target_": target}}}
     both = [evasion, poisoned]
-    assert show_worst_cases(both).cells["worst"].tolist() == ["50.00"]
-    recorded = recorded_on(by_experiment(both), {"worst-case"})
-    assert [row["worst"] for row in tried(recorded)] == [0.5]
+    assert show_worst_cases(frame(both)).cells["worst"].tolist() == ["50.00"]
+    recorded = recorded_on(frame(both), {"worst-case"})
+    assert list(worst_cases(recorded)["worst"]) == [0.5]
     assert tried([poisoned])[0]["clean"] == 0.8

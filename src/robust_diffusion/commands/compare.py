@@ -38,19 +38,19 @@ def run_compare_command(arguments: Sequence[str]) -> None:
     add_scale_option(parser)
     chosen = parser.parse_args(arguments)
     records = read_chosen(chosen.records, required=True)
-    runs = by_experiment(records, scale=chosen.scale)
+    names = []
     if chosen.models:
-        compared = recorded_on(runs, {chosen.experiment})
-        table = compare_worst_cases(compared, *chosen.models)
+        rows = narrow_frame(records)
+        rows = recorded_on(rows[rows["scale"] == chosen.scale], {chosen.experiment})
+        table = compare_worst_cases(rows, *chosen.models)
+        names = sorted({*named_by_settings(rows)["model"]})
     else:
-        compared = runs.get(chosen.experiment, [])
+        compared = by_experiment(records, scale=chosen.scale).get(chosen.experiment, [])
         table = show_comparison(compared, on=chosen.on)
         notes = flag_notes(compared) if chosen.on == "test" and not table.cells.empty else []
         table = replace(table, title=f"{chosen.experiment}: {table.title}.", notes=notes)
     if table.cells.empty:
-        known = sorted({name for record in records for name in record.experiments})
-        if chosen.models and compared:
-            known = sorted(set(named_by_settings(narrow_frame(compared))["model"]))
+        known = names or sorted({name for record in records for name in record.experiments})
         models = f" of both {' and '.join(chosen.models)}" if chosen.models else ""
         files = ", ".join(chosen.records or [DEFAULT_RECORDS])
         raise DataError(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from robust_diffusion.commands.reading import add_records_option, read_chosen
 from robust_diffusion.config import PUBLISHED_RECORDS
+from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.leaderboard import show_leaderboard
 from robust_diffusion.system.markdown import print_table
 
@@ -25,7 +26,7 @@ def run_leaderboard_command(arguments: Sequence[str]) -> None:
     parser.add_argument("--format", choices=["markdown", "csv"], default="markdown")
     chosen = parser.parse_args(arguments)
     named = chosen.records or [PUBLISHED_RECORDS]
-    tables = show_leaderboard(read_chosen(named, required=True), chosen.budget)
+    tables = show_leaderboard(narrow_frame(read_chosen(named, required=True)), chosen.budget)
     for table in tables:
         if chosen.format == "csv":
             sys.stdout.write(table.cells.to_csv(index=False))

@@ -21,7 +21,7 @@ from robust_diffusion.results.comparison import SHOWS, compare_worst_cases
 from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.show import show, template
 from robust_diffusion.results.table import ResultTable
-from robust_diffusion.results.worst_case import recorded_on
+from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
 
 log = logging.getLogger(__name__)
 
@@ -162,19 +162,21 @@ def studies(
 
     With `custom`, also the user's own experiments, by accuracy on the test graphs.
     """
-    experiments = by_experiment(records, scale=scale)
+    experiments, rows = by_experiment(records, scale=scale), narrow_frame(records)
+    rows = rows[rows["scale"] == scale]
     shows = {name: shown_by(name) for name in sorted(experiments) if not name.startswith("table-")}
     for name, shown in sorted(shows.items(), key=lambda item: item[1] is None):
         if shown is None and not custom:
             continue
         # Except `auto`, whose worst cases have a page of their own.
         together = shown == "worst_case" and name != "single-attacks"
-        table = SHOWS[shown or "test"](
-            recorded_on(experiments, {name}) if together else experiments[name]
-        )
+        if together:
+            table = show_worst_cases(recorded_on(rows, {name}))
+        else:
+            table = SHOWS[shown or "test"](experiments[name])
         if len(table.cells.columns):
             yield name, replace(table, title=f"**experiment={name}.** {table.title}.")
     for name, (experiment, *models) in _PAIRED.items():
-        table = compare_worst_cases(recorded_on(experiments, {experiment}), *models)
+        table = compare_worst_cases(recorded_on(rows, {experiment}), *models)
         if not table.cells.empty:
             yield name, replace(table, title=f"**experiment={experiment}.** {table.title}.")

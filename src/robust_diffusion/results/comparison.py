@@ -194,14 +194,14 @@ def _named(setting: Setting, known: Setting) -> str:
     return ": ".join(filter(None, [shared, named])) or "(baseline)"
 
 
-def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> ResultTable:
+def compare_worst_cases(rows: pd.DataFrame, first: str, second: str) -> ResultTable:
     """Compare two models on the clean graph, under transferred attacks, and in the worst case.
 
     Differences are taken between models with the same seed and split. Their mean is tested by
     Student's t-test; a star marks differences that are significant by Holm's method over the table.
 
     Args:
-        records: Runs under any threat models.
+        rows: Rows of `frame`, under any threat models.
         first: Name of a model or flow, from whose accuracy the other one is subtracted.
         second: Name of the other model or flow.
 
@@ -211,11 +211,12 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
         versions of `auto`, the worst case has a row per version. A worst case is marked if it is
         not a bound on one of these seeds.
     """
-    models = worst_cases(named_by_settings(narrow_frame(records)), all_versions=True)
+    models = worst_cases(named_by_settings(rows), all_versions=True)
     sides = [models[models["model"] == name] for name in (first, second)]
     both = sides[0].merge(sides[1], on=PAIRED, suffixes=("", " of other"))
+    both = both.sort_values(["dataset", "variant", "edges", "nodes"], kind="stable")
     both["limits"] = named_budgets(both)
-    rows, changes, notes = [], [], []
+    lines, changes, notes = [], [], []
     for _, of_both in both.groupby(_NAMES, sort=False):
         dataset, variant, limits = of_both.iloc[0][["dataset", "variant", "limits"]]
         named = {"dataset": dataset, "variant": variant, "budget": limits}
@@ -231,14 +232,14 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
                 + (" !" if kind.startswith("worst") and flags[name] else "")
                 for name, values in zip((first, second), zip(*pairs, strict=True), strict=True)
             }
-            rows.append({**named, "accuracy": kind, "seeds": len(pairs), **means})
+            lines.append({**named, "accuracy": kind, "seeds": len(pairs), **means})
         notes += [
             f"! {name}, {dataset}, {variant}: not a bound: {', '.join(codes)}"
             for name, codes in flags.items()
             if codes
         ]
-    cells = pd.DataFrame(rows, columns=None if rows else ["accuracy"])
-    if not rows:
+    cells = pd.DataFrame(lines, columns=None if lines else ["accuracy"])
+    if not lines:
         return ResultTable(f"no seed of both {first} and {second}", cells, ["accuracy"], [])
     estimates = [Estimate.of(change) for change in changes]
     cells["difference"] = [signed(estimate.effect, 2) for estimate in estimates]
@@ -256,7 +257,7 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
         "5 % by Holm's method over the table"
     )
     shown = cells.drop(columns=[name for name in _NAMES if name not in columns])
-    title = "; ".join([title, *describe_cuts(records)])
+    title = "; ".join([title, *describe_cuts(rows["record"])])
     return ResultTable(title, shown, [*columns, "accuracy", "by seed"], notes)
 
 
@@ -288,6 +289,6 @@ SHOWS: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
     "validation": rank,
     "changes": show_comparison,
     "validation_changes": partial(show_comparison, on="validation"),
-    "worst_case": show_worst_cases,
+    "worst_case": lambda records: show_worst_cases(narrow_frame(records)),
 }
 """Tables of an experiment's runs, by the names in `hydra.callbacks.results.shows`."""

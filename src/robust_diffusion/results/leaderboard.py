@@ -1,14 +1,13 @@
 """Ranking of models by the area of their worst cases above an MLP, over budgets."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from robust_diffusion.records.records import Record, by_experiment
-from robust_diffusion.results.frame import named_by_settings, narrow_frame
+from robust_diffusion.results.frame import named_by_settings
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
     MODEL,
@@ -32,27 +31,26 @@ TRAINED = ["draw", "split"]
 """Columns that identify a trained model among those with the same name."""
 
 
-def thorough_runs(
-    records: Sequence[Record], experiments: Collection[str] | None = None
-) -> pd.DataFrame:
+def thorough_runs(frame: pd.DataFrame, experiments: Collection[str] | None = None) -> pd.DataFrame:
     """Return the rows of `frame` for models that `auto` attacked with knowledge of the model.
 
     If the runs of a dataset attack different sets of target nodes, the most frequent set counts.
 
     Args:
-        records: Records of any runs.
+        frame: Recorded results.
         experiments: Experiments that requested the models; `None` for all.
     """
-    recorded = recorded_on(by_experiment(records, scale="full"), experiments)
-    counts = Counter((run.dataset, run.difficulty) for run in recorded)
+    recorded = recorded_on(frame[frame["scale"] == "full"], experiments)
+    runs = recorded.drop_duplicates("run")
+    counts = Counter(zip(runs["dataset"], runs["difficulty"], strict=True))
     usual = dict(targets for targets, _ in reversed(counts.most_common()))
-    rows = narrow_frame(run for run in recorded if run.difficulty == usual[run.dataset])
+    rows = recorded[recorded["difficulty"] == recorded["dataset"].map(usual)]
     models = worst_cases(rows)
     return rows.merge(models[models["thorough"].astype(bool)][MODEL], on=MODEL)
 
 
 def show_leaderboard(
-    records: Sequence[Record], grid: Collection[Point] | None = None
+    frame: pd.DataFrame, grid: Collection[Point] | None = None
 ) -> list[ResultTable]:
     """Return one table per dataset and feature range, the longest first, with models by area.
 
@@ -65,11 +63,11 @@ def show_leaderboard(
     variant, or in all variants.
 
     Args:
-        records: Records of any runs.
+        frame: Recorded results.
         grid: Budgets to show; `None` for those of `GRID` that a dataset has, or for all its
             budgets if it has none of these.
     """
-    rows = named_by_settings(thorough_runs(records))
+    rows = named_by_settings(thorough_runs(frame))
     rows = rows[rows["nodes"].fillna(0) > 0]  # injections only
     models = lowest_within(worst_cases(rows).dropna(subset="worst"))
     models["point"] = [*zip(models["nodes"], models["edges"], strict=True)]

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from operator import itemgetter
@@ -15,8 +15,8 @@ from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import settings_of
 from robust_diffusion.records.records import CLEAN, Record
 from robust_diffusion.results.captions import describe_cuts, describe_limits, differing_keys, ranges
-from robust_diffusion.results.evidence import ENSEMBLES, SEEN, THOROUGH, knows_model, poisons
-from robust_diffusion.results.frame import named_by_settings, narrow_frame
+from robust_diffusion.results.evidence import ENSEMBLES, KIND, SEEN, THOROUGH
+from robust_diffusion.results.frame import named_by_settings
 from robust_diffusion.results.table import NO_RUNS, ResultTable
 from robust_diffusion.system.numbers import mean_and_std, spread
 
@@ -33,7 +33,7 @@ MODEL = [*_KEY, "draw", "split"]
 """Columns that identify a trained model and the budget of its attacks."""
 
 _READ = ["attack", "accuracy", "chance", "transfer", "white_box", "adaptive", "surrogates"]
-_READ += ["version", "by", "flags", "victim_flags", "record"]
+_READ += ["version", "by", "flags", "victim_flags", "retrained", "record"]
 """Columns of a frame from which worst cases are computed."""
 
 PAIRED = ["dataset", "variant", "budget", "draw", "split"]
@@ -43,37 +43,31 @@ CONTROL = "mlp"
 """The model that ignores the edges."""
 
 
-def recorded_on(
-    runs: Mapping[str, Sequence[Record]], experiments: Collection[str] | None = None
-) -> list[Record]:
-    """Return all finished runs that look for the worst case of some models.
+def recorded_on(rows: pd.DataFrame, experiments: Collection[str] | None = None) -> pd.DataFrame:
+    """Return the rows of all finished runs that look for the worst case of some models.
 
     These are the runs of the same model and budget in which an attack knows the model, or `auto` is
     transferred to it, from all experiments. A model thus has the same worst case on every page.
 
     Args:
-        runs: Runs by experiment, as returned by `by_experiment`.
+        rows: Rows of `frame`.
         experiments: Experiments that requested the models; `None` for all models that `auto`
             attacked with knowledge of the model.
     """
-    finished = {run.run: run for asked in runs.values() for run in asked if run.is_tested}
-    thorough = {name: bool(ENSEMBLES & run.accuracy.keys()) for name, run in finished.items()}
-    attacked = {
-        name: _attacked(run) for name, run in finished.items() if knows_model(run) or thorough[name]
-    }
-    wanted = {
-        attacked.get(run.run) or _attacked(run)
-        for name in (runs if experiments is None else experiments)
-        for run in runs.get(name, ())
-        if run.run in finished and (experiments or (thorough[run.run] and knows_model(run)))
-    }
-    return [finished[run] for run, model in attacked.items() if model in wanted]
+    tested = rows[rows["accuracy"].notna()]
+    seen = tested["threat"].map(KIND).isin(SEEN)
+    thorough = tested["attack"].isin(ENSEMBLES).groupby(tested["run"]).transform("any")
+    wanted = seen & thorough
+    if experiments is not None:
+        wanted = tested["experiments"].map(lambda names: not {*names}.isdisjoint(experiments))
+    records = dict(zip(tested["run"], tested["record"], strict=True))
+    models = tested["run"].map({run: _attacked(record) for run, record in records.items()})
+    return tested[(seen | thorough) & models.isin({*models[wanted.astype(bool)]})]
 
 
-def _attacked(record: Record) -> tuple[Any, ...]:
-    budget = record.budget
+def _attacked(record: Record) -> Hashable:
     model = record.dataset, record.fidelity, record.model_name
-    return (*model, budget, settings_of(record, CLEAN))
+    return (*model, record.budget, settings_of(record, CLEAN))
 
 
 def worst_cases(results: pd.DataFrame, *, all_versions: bool = False) -> pd.DataFrame:
@@ -128,7 +122,7 @@ def worst_cases(results: pd.DataFrame, *, all_versions: bool = False) -> pd.Data
 def _tried(rows: Sequence[Any]) -> dict[str, Any]:
     """Combine the rows of one trained model."""
     # Poisoning attacks other models: those that are trained on its graphs.
-    attacked = [row for row in rows if row.attack != CLEAN and not poisons(row.record)]
+    attacked = [row for row in rows if row.attack != CLEAN and not row.retrained]
     seen = [row for row in attacked if any(getattr(row, kind) >= 0 for kind in SEEN)]
     version = max((int(row.version) for row in seen if row.attack in ENSEMBLES), default=0)
     kinds = ("chance", "transfer", *SEEN)
@@ -276,13 +270,13 @@ def most_frequent(models: Sequence[Mapping[Any, Any]]) -> str:
     return attack + some
 
 
-def show_worst_cases(records: Sequence[Record]) -> ResultTable:
+def show_worst_cases(rows: pd.DataFrame) -> ResultTable:
     """Format the worst cases of a sweep; a flagged model is marked as not a bound.
 
     Args:
-        records: Records of the sweep, including failed runs.
+        rows: Rows of `frame`, of any runs.
     """
-    table = worst_case_table(worst_cases(named_by_settings(narrow_frame(records))))
+    table = worst_case_table(worst_cases(named_by_settings(rows)))
     if table.empty:
         return NO_RUNS
     headings = HEADINGS | ({} if table["nodes"].any() else {"chance": "random flips"})
@@ -312,7 +306,7 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     datasets = ", ".join(table["dataset"].unique())
     title = f"{datasets}: lowest accuracy in % that any attack reached{budgets}"
     texts = [*keys, *({"from"} & set(shown)), "by"]
-    return ResultTable("; ".join([title, *describe_cuts(records)]), shown, texts, notes)
+    return ResultTable("; ".join([title, *describe_cuts(rows["record"])]), shown, texts, notes)
 
 
 def limits_in_words(budget: Budget) -> str:
