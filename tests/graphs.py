@@ -17,7 +17,6 @@ ATTENTION_FLOWS = [flows.Grand, flows.Learned, flows.UniformModulation, *MODULAT
 SUCCESSORS = [flows.ACMP, flows.GREAD, flows.Blend, flows.GrandPP, flows.GraphCON]
 SUCCESSORS += [flows.Hang, flows.HangQuad]
 ALL_FLOWS = [flows.Heat, flows.HeatPlus, *ATTENTION_FLOWS, *SUCCESSORS]
-FRACTIONAL_FLOWS = [flows.Frond, flows.Dragon]
 
 NODES = 7
 CHANNELS = 5
