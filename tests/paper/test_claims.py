@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.paper.axes import with_axes
 from robust_diffusion.paper.claims import (
     Claim,
     Claims,
@@ -144,7 +145,7 @@ def test_every_group_is_an_entry_of_its_table() -> None:
 
 def decide(one: Claim, *recorded: list[Record]) -> Judgement:
     records = [record for found in recorded for record in found]
-    return judge(one, recorded_evidence(narrow_frame(records), fidelity="paper"), RULES)
+    return judge(one, recorded_evidence(with_axes(narrow_frame(records)), fidelity="paper"), RULES)
 
 
 def around(mean: float, model: str = "") -> list[float]:

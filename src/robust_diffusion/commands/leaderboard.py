@@ -9,6 +9,7 @@ from robust_diffusion.commands.reading import add_records_option, read_chosen
 from robust_diffusion.config import PUBLISHED_RECORDS
 from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.leaderboard import show_leaderboard
+from robust_diffusion.results.worst_case import seeks_worst_case
 from robust_diffusion.system.markdown import print_table
 
 
@@ -26,7 +27,8 @@ def run_leaderboard_command(arguments: Sequence[str]) -> None:
     parser.add_argument("--format", choices=["markdown", "csv"], default="markdown")
     chosen = parser.parse_args(arguments)
     named = chosen.records or [PUBLISHED_RECORDS]
-    tables = show_leaderboard(narrow_frame(read_chosen(named, required=True)), chosen.budget)
+    records = filter(seeks_worst_case, read_chosen(named, required=True))
+    tables = show_leaderboard(narrow_frame(records), chosen.budget)
     for table in tables:
         if chosen.format == "csv":
             sys.stdout.write(table.cells.to_csv(index=False))

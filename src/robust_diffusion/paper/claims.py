@@ -192,17 +192,21 @@ def _at_worst(node: Any, key: str = "") -> Any:
     return _WORST_CASES[0] if key == "experiment" else WORST if attacked else node
 
 
-def recorded_evidence(frame: pd.DataFrame, *, fidelity: str) -> Evidence:
+def recorded_evidence(runs: pd.DataFrame, *, fidelity: str) -> Evidence:
     """Return samples from the finished runs of one variant; each seed counts once.
 
     An MLP has no variants, so the runs of `experiment=mlp` count for every variant.
+
+    Args:
+        runs: Result of `with_axes`.
+        fidelity: The variant.
     """
-    full = frame[frame["scale"] == "full"]
+    full = runs[runs["scale"] == "full"]
     of_variant = full[full["variant"] == fidelity]
 
     @cache
     def asked(experiment: str) -> pd.DataFrame:
-        return with_axes(asked_by(full if experiment == _MLP else of_variant, experiment))
+        return asked_by(full if experiment == _MLP else of_variant, experiment)
 
     @cache
     def samples(experiment: str, value: Any, axes: tuple[str, ...]) -> dict[Any, Any]:
@@ -307,7 +311,8 @@ def judge_all(
         One row per claim, by its name: `claim`; `datasets`, those on which every column with any
         evidence has some; and a `Judgement` or `None` per column of evidence.
     """
-    columns = {name: recorded_evidence(frame, fidelity=name) for name in variants}
+    runs = with_axes(frame)
+    columns = {name: recorded_evidence(runs, fidelity=name) for name in variants}
     columns[PRINTED_COLUMN] = published_evidence
     rows = {}
     for name in names or claims.claims:

@@ -112,11 +112,10 @@ def cells(frame: pd.DataFrame, view: View, others: pd.DataFrame | None = None) -
 
 def replicates(frame: pd.DataFrame, view: View) -> dict[Key, dict[int, float]]:
     """Return the values of each cell with runs, by seed."""
-    by_key = {}
+    unit, by_key = UNITS[view.value], {}
     for key, rows in _groups(frame, view).items():
-        measured = _measured(_selected(rows, view.value), view.value)
-        if measured["n"]:
-            by_key[key] = dict(zip(measured["seeds"], measured["values"], strict=True))
+        if runs := _selected(rows, view.value).runs:
+            by_key[key] = {run.seed: unit * getattr(run, view.value) for run in runs}
     return by_key
 
 

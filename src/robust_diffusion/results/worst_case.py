@@ -15,7 +15,7 @@ from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import settings_of
 from robust_diffusion.records.records import CLEAN, Record
 from robust_diffusion.results.captions import describe_cuts, describe_limits, differing_keys, ranges
-from robust_diffusion.results.evidence import ENSEMBLES, KIND, SEEN, THOROUGH
+from robust_diffusion.results.evidence import ENSEMBLES, KIND, SEEN, THOROUGH, knows_model
 from robust_diffusion.results.frame import named_by_settings
 from robust_diffusion.results.table import NO_RUNS, ResultTable
 from robust_diffusion.system.numbers import mean_and_std, spread
@@ -41,6 +41,11 @@ PAIRED = ["dataset", "variant", "budget", "draw", "split"]
 
 CONTROL = "mlp"
 """The model that ignores the edges."""
+
+
+def seeks_worst_case(record: Record) -> bool:
+    """Return whether a finished run has an attack that knows the model, or `auto`."""
+    return record.is_tested and (knows_model(record) or not ENSEMBLES.isdisjoint(record.accuracy))
 
 
 def recorded_on(rows: pd.DataFrame, experiments: Collection[str] | None = None) -> pd.DataFrame:
