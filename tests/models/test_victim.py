@@ -377,26 +377,12 @@ MIXED = BY_SOURCE[:, [3, 0, 2, 1]]
 )
 def test_sorted_row(edges: Tensor, row: int | None) -> None:
     assert sorted_row(edges) == row
-
-
-class Echo(nn.Module):
-    """Returns the edges and weights that it receives, as logits."""
-
-    def forward(self, x: Tensor, edges: Tensor, weight: Tensor) -> Tensor:
-        received = torch.stack([edges[0], edges[1], weight], 1).float()
-        return received + 0 * x[: len(received)]
-
-
-@pytest.mark.parametrize("row", [0, 1])
-def test_victim_sorted_edges(row: int) -> None:
-    expected = BY_SOURCE.flip(0) if row else BY_SOURCE
-    victim = Victim(Echo(), torch.zeros(4, 3), expected)
-    vars(victim)["takes_weights"] = True
-    weight = (MIXED[0] * 10 + MIXED[1]).float()
-    source, target, received = victim(torch.zeros(4, 3), MIXED, weight).T
-    assert torch.equal(torch.stack([source, target]).long(), expected)
-    assert torch.equal(received, expected[0] * 10.0 + expected[1])
-    assert torch.equal(sorted_by(None, MIXED)[0], MIXED)
+    assert torch.equal(sorted_by(None, edges)[0], edges)
+    if row is not None:  # for a model that sorts by it, see `test_evaluate_sorted_edges`
+        order = torch.arange(edges.size(1)).flip(0)
+        found, order = sorted_by(row, edges[:, order], order)
+        assert torch.equal(found, edges)
+        assert order.tolist() == list(range(edges.size(1)))
 
 
 class InPlace(nn.Module):
