@@ -216,7 +216,7 @@ records, out = ["--records", "records.jsonl"], ["--out", "out"]
 heavy = {"torch", "torch_geometric", "pytorch_lightning", "scipy.stats", "pooch", "wandb"}
 for words in (
     ["flow=none_such"], ["flow=heat", "flow.none_such=1"], ["-m", "flow=none_such"],
-    ["data", "list"], ["records", "repair", *records],
+    ["data", "list"],
     ["table", "3", *records], ["claims", *records], ["compare", "seeds", *records],
     ["leaderboard", *records], ["report", *records, *out],
     ["dashboard", "--experiment", "table-3", "--dry-run"],

@@ -131,10 +131,7 @@ def settings(record: Record) -> dict[str, Any]:
     """Return the W&B configuration of a run, without results."""
     # Some choices, such as `attack`, are only recorded as overrides.
     typed = {key: value for key, value in record.overrides.items() if "." not in key}
-    described = {
-        key: getattr(record, key) for key in DESCRIBES_RUN if key in record.model_fields_set
-    }
-    described = {key: value for key, value in described.items() if value is not None}
+    described = record.model_dump(include={*DESCRIBES_RUN}, exclude_unset=True, exclude_none=True)
     return record.config.whole | {"seed": record.seed, "run": typed | described}
 
 
