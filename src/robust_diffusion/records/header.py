@@ -56,7 +56,7 @@ def record_header(cfg: DictConfig) -> Record:
         revision=revision(),
         # Relative to the records, so that a folder of results can be moved as a whole.
         directory=os.path.relpath(cfg.paths.output_dir, Path(cfg.paths.records).parent),
-        job=_job(hydra),
+        job=OmegaConf.select(hydra, "job.num", default=0),
         time=now(),
     )
 
@@ -93,10 +93,6 @@ def sweep_name(cfg: DictConfig, folder: str | Path) -> str:
 def now() -> str:
     """Return the time of a record or a sweep."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _job(hydra: Any) -> int:
-    return 0 if OmegaConf.is_missing(hydra.job, "num") else int(hydra.job.num)
 
 
 def by_key(overrides: Iterable[str]) -> dict[str, str]:
