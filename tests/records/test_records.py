@@ -95,6 +95,12 @@ def test_a_run_belongs_to_every_sweep_that_asked_for_it(tmp_path: Path) -> None:
     about = {"experiment": "mine", "scale": "full", "time": "2027"}
     later = Sweep(sweep="c", runs=[Asked(job=0, overrides={})], **about)
     save_sweep(later, tmp_path)  # has asked for nothing that has started
+    planned = Sweep(sweep="d", runs=[Asked(job=0, overrides={"x": "${seed}"})], **about)
+    save_sweep(planned, tmp_path)
+    resolved = Request("mine", "full", {"x": "0"}, "2027", "d", 0)
+    save_request(tmp_path, other.run, resolved)
+    (asked,) = requested_by(read_records(tmp_path), "d")
+    assert (asked.run, asked.overrides) == (other.run, {"x": "${seed}"})
     found = read_record(tmp_path, run.run, with_sweeps=True)
     assert found is not None
     assert found.experiments == ["table-3", "table-9"]

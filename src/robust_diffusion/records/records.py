@@ -94,7 +94,11 @@ def save_request(folder: str | Path, run: str, request: Request) -> None:
         about = {key: getattr(request, key) for key in ("sweep", "experiment", "scale", "time")}
         sweep = read_sweep(request.sweep, folder) or Sweep(**about, runs=[])
         runs = {one.job: one for one in sweep.runs}
-        runs[request.job] = Asked(job=request.job, overrides={**request.overrides}, run=run)
+        asked = Asked(job=request.job, overrides={**request.overrides}, run=run)
+        if (planned := runs.get(request.job)) and planned.run is None:
+            # As planned, since a run resolves what its overrides refer to.
+            asked = planned.model_copy(update={"run": run})
+        runs[request.job] = asked
         save_sweep(sweep.model_copy(update={"runs": [runs[job] for job in sorted(runs)]}), folder)
 
 
