@@ -74,7 +74,7 @@ def test_a_run_shares_cell_and_model(cli: Callable[..., Any], tiny: list[str]) -
     )
     assert about["run"] == record.run
     assert trained.reused
-    assert trained.path.name == record["files"]["victim"]
+    assert trained.path.name == record.files["victim"]
 
 
 @pytest.mark.slow
