@@ -14,7 +14,7 @@ import pytest
 
 from robust_diffusion.records import read_records
 from robust_diffusion.records.content import leaves_of
-from robust_diffusion.records.records import Record
+from robust_diffusion.records.record import Record
 from robust_diffusion.results.frame import frame
 from robust_diffusion.results.leaderboard import show_leaderboard
 from robust_diffusion.results.worst_case import recorded_on, show_worst_cases

@@ -14,7 +14,7 @@ import pytest
 
 from robust_diffusion.paper.tables import PRINTED
 from robust_diffusion.records import read_records
-from robust_diffusion.records.records import Record
+from robust_diffusion.records.record import Record
 from robust_diffusion.results.comparison import compare_worst_cases
 from robust_diffusion.results.frame import asked_by, frame, named_by_settings
 from robust_diffusion.results.worst_case import (

@@ -13,7 +13,7 @@ from robust_diffusion import load_model, open_dataset
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation import unit_test
 from robust_diffusion.evaluation.zoo import Zoo, build_recorded
-from robust_diffusion.records.records import Record
+from robust_diffusion.records.record import Record
 from robust_diffusion.system.artifact import Artifact, write_artifact
 from robust_diffusion.system.hashes import file_hash
 from tests.test_experiments import script

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from robust_diffusion.records.records import Record
+from robust_diffusion.records.record import Record
 from robust_diffusion.results.comparison import compare, compare_worst_cases
 from robust_diffusion.results.frame import frame
 from tests.paper.records import finished

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robust_diffusion.paper.tables import to_frame
-from robust_diffusion.records.records import Record, by_experiment
+from robust_diffusion.records.record import Record
+from robust_diffusion.records.records import by_experiment
 from robust_diffusion.results.comparison import compare
 from robust_diffusion.results.frame import COLUMNS, frame
 from robust_diffusion.results.leaderboard import show_leaderboard

@@ -2,7 +2,7 @@ from collections.abc import Collection
 
 import pytest
 
-from robust_diffusion.records.records import Record
+from robust_diffusion.records.record import Record
 from robust_diffusion.results.frame import frame
 from robust_diffusion.results.leaderboard import (
     GRID,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robust_diffusion.records.records import Record
+from robust_diffusion.records.record import Record
 from robust_diffusion.results.comparison import compare_worst_cases
 from robust_diffusion.results.frame import frame
 from robust_diffusion.results.worst_case import (

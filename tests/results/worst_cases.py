@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from robust_diffusion.records.records import Record
+from robust_diffusion.records.record import Record
 from tests.paper.records import finished
 
 NEW = 6

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from robust_diffusion.config import DEFAULT_RECORDS
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.records.records import Record, read_records
+from robust_diffusion.records.record import Record
+from robust_diffusion.records.records import read_records
 
 
 def add_records_option(parser: argparse.ArgumentParser) -> None:

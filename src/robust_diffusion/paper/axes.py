@@ -7,7 +7,7 @@ import pandas as pd
 
 from robust_diffusion.checks import check_choice
 from robust_diffusion.config import CONFIG_DIR, read_yaml
-from robust_diffusion.records.records import CLEAN, Record
+from robust_diffusion.records.record import CLEAN, Record
 
 DATASETS = {
     "cora": "Cora",

@@ -7,7 +7,8 @@ from omegaconf import DictConfig
 
 from robust_diffusion.experiment.callback import PrintResults, Tagged
 from robust_diffusion.paper.tables import build_table, load_layout, to_frame
-from robust_diffusion.records.records import Record, read_records
+from robust_diffusion.records.record import Record
+from robust_diffusion.records.records import read_records
 from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.show import show
 

@@ -22,7 +22,7 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import STAND_INS, WORST, check_axes, label_of, with_axes
 from robust_diffusion.paper.remarks import published
 from robust_diffusion.paper.tables import load_layout
-from robust_diffusion.records.records import CLEAN
+from robust_diffusion.records.record import CLEAN
 from robust_diffusion.records.schema import first_problem
 from robust_diffusion.results.frame import asked_by, settings_by_path
 from robust_diffusion.results.view import ASSUMED_RUNS, View, replicates

@@ -16,7 +16,8 @@ from robust_diffusion.paper import claims
 from robust_diffusion.paper.agreement import BAND, agreement
 from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.tables import PaperTable, build_tables
-from robust_diffusion.records.records import Record, by_experiment, merged
+from robust_diffusion.records.record import Record
+from robust_diffusion.records.records import by_experiment, merged
 from robust_diffusion.results.comparison import SHOWS, compare_worst_cases
 from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.show import show, template

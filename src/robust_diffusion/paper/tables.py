@@ -14,7 +14,7 @@ from robust_diffusion.config import CONFIG_DIR, read_yaml
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import AXES, STAND_INS, label_of, with_axes
 from robust_diffusion.paper.remarks import by_features, remarks, title_of
-from robust_diffusion.records.records import CLEAN, Record
+from robust_diffusion.records.record import CLEAN, Record
 from robust_diffusion.results.evidence import SEEN
 from robust_diffusion.results.frame import asked_by, narrow_frame
 from robust_diffusion.results.show import Table

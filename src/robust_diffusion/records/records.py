@@ -17,13 +17,11 @@ from pydantic_core import from_json
 from robust_diffusion.checks import validated
 from robust_diffusion.config import DEFAULT_RECORDS, PUBLISHED_RECORDS
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.records.record import CLEAN, Config, Record, Request
+from robust_diffusion.records.record import Config, Record, Request
 from robust_diffusion.records.schema import Schema, first_problem
 from robust_diffusion.system.files import check_folder, locked, read_limited, write_whole
 
 log = logging.getLogger(__name__)
-
-__all__ = ["CLEAN", "Record", "Request"]
 
 LARGEST_FILE = 1_000_000_000
 """Largest size of a file of records, in bytes after decompression."""

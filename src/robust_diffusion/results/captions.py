@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from robust_diffusion.records.records import Record
+from robust_diffusion.records.record import Record
 
 Range = tuple[float, float]
 

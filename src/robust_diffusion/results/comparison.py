@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.records.identity import PRESENTATION_KEYS
-from robust_diffusion.records.records import CLEAN, Record
+from robust_diffusion.records.record import CLEAN, Record
 from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.evidence import THOROUGH
 from robust_diffusion.results.frame import named_by_settings, narrow_frame

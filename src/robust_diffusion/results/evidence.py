@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from robust_diffusion.records.records import CLEAN, Record
+from robust_diffusion.records.record import CLEAN, Record
 
 CHANCE = frozenset(["random", "random_flip"])
 """Random attacks, which do not use the model."""

@@ -11,12 +11,8 @@ from robust_diffusion.records.identity import (
     trained_parts,
     without_trainer,
 )
-from robust_diffusion.records.records import (
-    CLEAN,
-    Record,
-    Request,
-    merged,
-)
+from robust_diffusion.records.record import CLEAN, Record, Request
+from robust_diffusion.records.records import merged
 from robust_diffusion.results.captions import differing_keys
 from robust_diffusion.results.evidence import outcomes_of, poisons
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import settings_of
-from robust_diffusion.records.records import CLEAN
+from robust_diffusion.records.record import CLEAN
 from robust_diffusion.results.captions import NUMBER, named_seeds
 from robust_diffusion.results.evidence import CHANCE, KIND, SEEN
 from robust_diffusion.system.numbers import mean_and_std

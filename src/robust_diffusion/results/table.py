@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
-from robust_diffusion.records.records import CLEAN, Record, merged
+from robust_diffusion.records.record import CLEAN, Record
+from robust_diffusion.records.records import merged
 from robust_diffusion.results.captions import (
     NUMBER,
     describe_budget,

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 
 from robust_diffusion.records.identity import same_configuration, settings_of
-from robust_diffusion.records.records import CLEAN
+from robust_diffusion.records.record import CLEAN
 from robust_diffusion.results.marks import Mark, marks_of, stronger_attacks
 from robust_diffusion.system.numbers import Estimate, mean_and_std
 

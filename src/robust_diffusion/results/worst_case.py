@@ -13,7 +13,7 @@ import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import settings_of
-from robust_diffusion.records.records import CLEAN, Record
+from robust_diffusion.records.record import CLEAN, Record
 from robust_diffusion.results.captions import describe_cuts, describe_limits, differing_keys, ranges
 from robust_diffusion.results.evidence import ENSEMBLES, KIND, SEEN, THOROUGH, knows_model
 from robust_diffusion.results.frame import named_by_settings

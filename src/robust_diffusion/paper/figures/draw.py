@@ -22,7 +22,7 @@ from numpy import ndarray
 
 from robust_diffusion.paper.axes import SOLVERS, label_of
 from robust_diffusion.paper.tables import PaperTable
-from robust_diffusion.records.records import CLEAN
+from robust_diffusion.records.record import CLEAN
 from robust_diffusion.results.frame import asked_by, settings_by_path
 from robust_diffusion.results.view import View, cells
 from robust_diffusion.system.files import write_whole
