@@ -140,6 +140,7 @@ def records(zoo_folder: Path) -> list[Record]:
         "run": "gcn-0",
         "experiment": "worst-case",
         "dataset": "synthetic",
+        "difficulty": "easy",
         "fidelity": "paper",
         "model": "gcn",
         "flow": None,
