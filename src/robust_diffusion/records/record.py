@@ -90,6 +90,12 @@ class Record(Schema, extra="allow"):
     """Record of one run: its settings, its results per test graph, and where they come from.
 
     Accuracies are shares in 0..1. Keys of a later version are kept in `model_extra`.
+
+    Examples:
+        >>> from robust_diffusion.records import Record
+        >>> record = Record(run="a", dataset="cora", model="gcn", seed=0, accuracy={"clean": 0.8})
+        >>> (record | {"seed": 1}).accuracy["clean"]
+        0.8
     """
 
     # Identity and settings.
