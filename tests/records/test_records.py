@@ -4,13 +4,13 @@ import json
 import logging
 import math
 import multiprocessing
-import os
 import resource
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -156,7 +156,7 @@ def test_a_full_disk_or_a_kill_leaves_what_was_there(
         ):
             with pytest.raises(ConfigError, match=r"^paths\.records"):
                 save()
-    monkeypatch.setattr(Path, "replace", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(Path, "replace", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         save_record(again, tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

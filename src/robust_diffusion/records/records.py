@@ -202,15 +202,15 @@ def read_record(folder: str | Path, run: str, *, with_sweeps: bool = False) -> R
 
 def _requested(records: Iterable[Record], sweeps: Iterable[Sweep]) -> Iterator[Record]:
     """Yield the records after adding the requests of sweeps, which may include their first one."""
-    requests: dict[str, list[Request]] = {}
+    by_run: dict[str, list[Request]] = {}
     for sweep in sweeps:
         for one in sweep.runs:
             request = Request(
                 *(sweep.experiment, sweep.scale, one.overrides, sweep.time, sweep.sweep, one.job)
             )
-            requests.setdefault(one.run or "", []).append(request)
+            by_run.setdefault(one.run or "", []).append(request)
     for record in records:
-        by_sweeps = requests.get(record.run, [])
+        by_sweeps = by_run.get(record.run, [])
         known = {(request.experiment, request.scale) for request in by_sweeps}
         alone = (one for one in record.requests if (one.experiment, one.scale) not in known)
         record.set_requests([*by_sweeps, *alone])
