@@ -187,14 +187,14 @@ POISONING = "threat=poisoning attack=metattack attacks.metattack.num_epochs=3 mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [*RUNS, CLUSTERS, POISONING])
-def test_a_cell_runs_on_the_card(cli: Callable[..., Any], tiny: list[str], options: str) -> None:
+def test_a_run_on_the_card(cli: Callable[..., Any], tiny: list[str], options: str) -> None:
     unread = ("attacks.", "budget.max_") if "attack=" in options else ()
     given = [option for option in tiny if not option.startswith(unread)]
     trainer = f"trainer._target_={on_the_card.__module__}.{on_the_card.__name__}"
     with card() as waits:
         outcome = cli(*options.split(), *given, trainer)
     assert outcome.status == 0, outcome.err
-    assert outcome.records[0]["backend"] == "torch"
+    assert outcome.records[0].backend == "torch"
     assert waits
 
 
