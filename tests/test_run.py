@@ -78,6 +78,19 @@ def test_attacks_is_alias_of_attack_and_force_gives_same_result(cli: Cli, tiny: 
     assert first.directory != forced.directory
 
 
+@pytest.mark.slow
+def test_forced_run_that_fails_ends_its_sweep_and_keeps_the_record(
+    cli: Cli, tiny_clean: list[str]
+) -> None:
+    given = ["-m", "flow=heat", "seed=0", *tiny_clean]
+    (first,) = cli(*given).records
+    outcome = cli("--force", *given, "time_limit=1e-3")
+    assert outcome.status == 1
+    assert "failed" in outcome.out
+    assert [record.accuracy for record in outcome.records] == [first.accuracy]
+    assert cli(*given).status == 0
+
+
 WRONG = r"""
 flow=nope flow={t_end:1} flow=heat,grand flow attack=[] nope=1 training.nope=1
 flow.spectral_norm=no trainer.devices=2 +trainer.max_epochs=5 training.max_epochs=??? paths.outputs=

@@ -101,6 +101,11 @@ def test_a_run_belongs_to_every_sweep_that_asked_for_it(tmp_path: Path) -> None:
     save_request(tmp_path, other.run, resolved)
     (asked,) = requested_by(read_records(tmp_path), "d")
     assert (asked.run, asked.overrides) == (other.run, {"x": "${seed}"})
+    # Of another experiment than the sweep, and failing although an earlier attempt has finished.
+    save_request(tmp_path, other.run, resolved._replace(scale="smoke", error="too late"))
+    (asked,) = requested_by(read_records(tmp_path), "d")
+    assert (asked.overrides, asked.error) == ({"x": "${seed}"}, "too late")
+    assert by_experiment(read_records(tmp_path), scale="smoke")["mine"][0].error is None
     found = read_record(tmp_path, run.run, with_sweeps=True)
     assert found is not None
     assert found.experiments == ["table-3", "table-9"]

@@ -211,7 +211,8 @@ def record_failure(cfg: DictConfig, error: str, kind: str) -> None:
     """Save the record of a failed run, with its error and the class of the error."""
     cfg = OmegaConf.create(_finite(OmegaConf.to_container(cfg, resolve=True)))
     record = record_header(cfg) | {"error": error, "error_kind": kind}
-    save_request(cfg.paths.records, record.run, request_of(cfg, record))
+    request = request_of(cfg, record)._replace(error=error)
+    save_request(cfg.paths.records, record.run, request)
     save_record(record, cfg.paths.records)
 
 

@@ -87,7 +87,7 @@ def request_of(cfg: DictConfig, record: Record) -> Request:
 def sweep_name(cfg: DictConfig, folder: str | Path) -> str:
     """Return the name of a sweep in the records, by its folder relative to them."""
     relative = os.path.relpath(folder, Path(cfg.paths.records).parent)
-    return re.sub(r"[^\w.-]+", "-", relative).strip(".-")
+    return re.sub(r"[^\w.-]+", "-", relative).strip(".-") or "here"
 
 
 def now() -> str:

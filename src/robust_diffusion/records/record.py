@@ -50,6 +50,7 @@ class Request(NamedTuple):
     time: str = ""
     sweep: str = ""
     job: int = 0  # place in the sweep
+    error: str | None = None  # of this attempt, though an earlier one may have finished
 
     @property
     def order(self) -> tuple[str, str, int]:

@@ -41,6 +41,9 @@ class Asked(Schema):
     job: int  # its place in the sweep
     overrides: dict[str, Any]
     run: str | None = None  # its id, known when it starts
+    experiment: str | None = None  # unless the sweep's
+    scale: str | None = None  # unless the sweep's
+    error: str | None = None
 
 
 class Sweep(Schema, extra="allow"):
@@ -92,11 +95,13 @@ def save_request(folder: str | Path, run: str, request: Request) -> None:
         about = {key: getattr(request, key) for key in ("sweep", "experiment", "scale", "time")}
         sweep = read_sweep(request.sweep, folder) or Sweep(**about, runs=[])
         runs = {one.job: one for one in sweep.runs}
-        asked = Asked(job=request.job, overrides={**request.overrides}, run=run)
-        if (planned := runs.get(request.job)) and planned.run is None:
-            # As planned, since a run resolves what its overrides refer to.
-            asked = planned.model_copy(update={"run": run})
-        runs[request.job] = asked
+        overrides = request.overrides
+        if (planned := runs.get(request.job)) and planned.run in (None, run):
+            overrides = planned.overrides  # a run resolves what its overrides refer to
+        own = {key: about[key] for key in ("experiment", "scale")}
+        own = {key: value for key, value in own.items() if value != getattr(sweep, key)}
+        own |= {"error": request.error} if request.error else {}
+        runs[request.job] = Asked(job=request.job, overrides={**overrides}, run=run, **own)
         save_sweep(sweep.model_copy(update={"runs": [runs[job] for job in sorted(runs)]}), folder)
 
 
@@ -206,7 +211,13 @@ def _requested(records: Iterable[Record], sweeps: Iterable[Sweep]) -> Iterator[R
     for sweep in sweeps:
         for one in sweep.runs:
             request = Request(
-                *(sweep.experiment, sweep.scale, one.overrides, sweep.time, sweep.sweep, one.job)
+                experiment=one.experiment or sweep.experiment,
+                scale=one.scale or sweep.scale,
+                overrides=one.overrides,
+                time=sweep.time,
+                sweep=sweep.sweep,
+                job=one.job,
+                error=one.error,
             )
             by_run.setdefault(one.run or "", []).append(request)
     for record in records:
@@ -343,9 +354,15 @@ def by_experiment(
 
 
 def requested_by(records: Iterable[Record], sweep: str) -> list[Record]:
-    """Return the runs that a sweep asked for, in its order, with its overrides."""
+    """Return the runs that a sweep asked for, in its order, with its overrides and failures.
+
+    A failure counts even if another attempt has finished, whose record is kept.
+    """
     asked = (item for item in _by_time(records) if item[0].sweep == sweep)
-    return [_as_requested(record, request) for request, record in asked]
+    return [
+        _as_requested(record, request).model_copy(update={"error": request.error or record.error})
+        for request, record in asked
+    ]
 
 
 def _as_requested(record: Record, request: Request) -> Record:
