@@ -79,7 +79,7 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
         records: The published records.
     """
     frame = narrow_frame(records)
-    for name, table in studies(records):
+    for name, table in studies(records, frame):
         if f"{name}.md" not in FROZEN:
             yield RESULTS / f"{name}.md", _as_markdown(table)
     yield RESULTS / "leaderboard.md", "\n".join(map(_as_markdown, show_leaderboard(frame)))

@@ -86,7 +86,7 @@ def test_an_experiment_that_has_only_begun_is_shown_as_far_as_it_went(name: str)
     options = {"experiment": name, "attacks": ("auto",), "threat": "white_box", "split": "a"}
     broken, whole = failed(seed=1, **options), finished(**options)
     for records in ([broken], [whole], [whole, broken], [finished(attacks=(), experiment=name)]):
-        for _, table in studies(records, custom=True):
+        for _, table in studies(records, narrow_frame(records), custom=True):
             assert table.title
 
 

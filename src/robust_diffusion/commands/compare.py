@@ -27,7 +27,8 @@ def run_compare_command(arguments: Sequence[str]) -> None:
         description="Show what each option of a sweep changes, seed by seed; nothing is run.",
     )
     add = parser.add_argument
-    add("experiment", help="such as readings, or t-end")
+    name = "such as readings, or t-end"
+    add("experiment", type=lambda text: text.removeprefix("experiment="), help=name)
     add_records_option(parser)
     on = "accuracy on the test graphs, or on the clean validation nodes (default: test)"
     either = parser.add_mutually_exclusive_group()

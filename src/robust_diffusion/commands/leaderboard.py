@@ -20,7 +20,7 @@ def run_leaderboard_command(arguments: Sequence[str]) -> None:
         description="Rank models by the area between their worst cases and the MLP's, over budgets "
         "of growing size, from the published records or yours.",
     )
-    add_records_option(parser)
+    add_records_option(parser, "the published ones")
     text = "injected nodes and edges of each, as 50x50; may be repeated (default: 5x4, 1x50, "
     text += "50x4, 5x50 and 50x50, as far as the records have them)"
     parser.add_argument("--budget", action="append", type=_budget, metavar="NODESxEDGES", help=text)

@@ -11,9 +11,9 @@ from robust_diffusion.records.record import Record
 from robust_diffusion.records.records import read_records
 
 
-def add_records_option(parser: argparse.ArgumentParser) -> None:
+def add_records_option(parser: argparse.ArgumentParser, default: str = DEFAULT_RECORDS) -> None:
     """Add the option for folders and archives of records."""
-    text = f"folder or archive of records; may be repeated (default: {DEFAULT_RECORDS})"
+    text = f"folder or archive of records; may be repeated (default: {default})"
     parser.add_argument("--records", action="append", metavar="PATH", help=text)
 
 

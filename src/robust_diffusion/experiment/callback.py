@@ -43,7 +43,7 @@ class PrintResults(Callback):
     def on_run_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the row of a single run, unless it failed and its error is shown instead."""
         with _past_hydra():
-            records = _records_of(config, config.hydra.run.dir)
+            _, records = _records_of(config, config.hydra.run.dir)
             if records and not any(record.error for record in records):
                 self._show(records)
                 _print_places(config, config.hydra.run.dir, records)
@@ -51,15 +51,17 @@ class PrintResults(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table of all runs, and exit non-zero if any failed."""
         with _past_hydra():
-            records = _records_of(config, config.hydra.sweep.dir)
+            everything, records = _records_of(config, config.hydra.sweep.dir)
             sys.stderr.write("\n" * bool(records))  # ends the lines of the runs
-            _log_tables(config, list(self.show_sweep(config, records)))
+            _log_tables(config, list(self.show_sweep(config, records, everything)))
             if records:
                 _print_places(config, config.hydra.sweep.dir, records)
         if any(record.error for record in records):
             sys.exit(1)
 
-    def show_sweep(self, config: DictConfig, records: list[Record]) -> Iterator[Tagged]:
+    def show_sweep(
+        self, config: DictConfig, records: list[Record], everything: list[Record]
+    ) -> Iterator[Tagged]:
         """Print the table of a sweep's runs, failed ones included, and yield it for W&B."""
         if records:
             yield self._show(records), [config.hydra.runtime.choices.get("scale", "full")]
@@ -110,7 +112,7 @@ def _past_hydra() -> Iterator[None]:
         raise EscapedError from error
 
 
-def _records_of(config: DictConfig, directory: str) -> list[Record]:
-    """Return the runs that the command in this folder asked for, in its order."""
-    records = read_records(config.paths.records, missing_ok=True)
-    return requested_by(records, sweep_name(config, directory))
+def _records_of(config: DictConfig, directory: str) -> tuple[list[Record], list[Record]]:
+    """Return all records, and those that the command in this folder asked for, in its order."""
+    everything = read_records(config.paths.records, missing_ok=True)
+    return everything, requested_by(everything, sweep_name(config, directory))

@@ -66,9 +66,10 @@ def run_table_command(arguments: Sequence[str]) -> None:
         text = _dataset_table(chosen.data_dir, chosen.format)
     else:
         variant = {"scale": chosen.scale, "fidelity": chosen.fidelity}
-        frame = frame_of(layout, read_chosen(chosen.records))
+        reads = layout.kind != "budgets"
+        frame = frame_of(layout, read_chosen(chosen.records) if reads else [])
         datasets = datasets_of(frame, layout, **variant)
-        if not datasets and not chosen.records and layout.kind != "budgets":
+        if reads and not datasets and not chosen.records:
             log.warning("%s: no runs of yours; this shows the published ones", layout.experiment)
             frame = frame_of(layout, read_chosen([PUBLISHED_RECORDS]))
             datasets = datasets_of(frame, layout, **variant)
@@ -96,7 +97,7 @@ def _dataset_table(data_dir: str, form: str) -> str:
 
 def run_claims_command(arguments: Sequence[str]) -> None:
     """Judge the paper's claims; the exit status is 0 for any verdict."""
-    # Imported late, as in other commands: a table needs no data frame, which takes half a second.
+    # Imported late, since a table needs no claims.
     from robust_diffusion.paper import claims
 
     parser = argparse.ArgumentParser(

@@ -53,7 +53,7 @@ def render_report(
     """Return the report as the text of an HTML file, without parts that would be empty.
 
     Args:
-        records: In the order in which they were appended.
+        records: Recorded runs, as `read_records` returns them.
         scale: Scale of the runs that count.
         fidelity: The variant of the paper's tables and charts; the other parts have all variants.
         figures: Folder of SVG files drawn by `figure`.
@@ -62,7 +62,7 @@ def render_report(
     tables = build_tables(frame, scale=scale, fidelity=fidelity)
     measured = [table for table in tables.values() if table.cells["n"].any()]
     sections = [*_claims(frame, fidelity), *_deviations(measured)] if scale == "full" else []
-    sections += [*studies(records, scale=scale, custom=True), *_failed(records)]
+    sections += [*studies(records, frame, scale=scale, custom=True), *_failed(records)]
     # An image from any source neither runs scripts nor loads anything.
     pictures = [
         (name, caption, f"data:image/svg+xml;base64,{b64encode(svg).decode('ascii')}")
@@ -157,14 +157,19 @@ def shown_by(experiment: str) -> str | None:
 
 
 def studies(
-    records: Sequence[Record], *, scale: str = "full", custom: bool = False
+    records: Sequence[Record], frame: pd.DataFrame, *, scale: str = "full", custom: bool = False
 ) -> Iterator[tuple[str, ResultTable]]:
     """Yield the name and table of each experiment of `conf/` that has records of that scale.
 
     With `custom`, also the user's own experiments, by accuracy on the test graphs.
+
+    Args:
+        records: Recorded runs.
+        frame: Their frame.
+        scale: `full` or `smoke`.
+        custom: Whether to show the user's own experiments.
     """
-    experiments, rows = by_experiment(records, scale=scale), narrow_frame(records)
-    rows = rows[rows["scale"] == scale]
+    experiments, rows = by_experiment(records, scale=scale), frame[frame["scale"] == scale]
     shows = {name: shown_by(name) for name in sorted(experiments) if not name.startswith("table-")}
     for name, shown in sorted(shows.items(), key=lambda item: item[1] is None):
         if shown is None and not custom:
