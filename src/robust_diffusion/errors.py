@@ -46,7 +46,7 @@ class GradientError(AttackError):
         variable: `features` or `edge weights`, in which the gradient is taken.
     """
 
-    def __init__(self, message: str, variable: str) -> None:
+    def __init__(self, message: str, variable: str = "") -> None:  # a copy fills in the latter
         super().__init__(message)
         self.variable = variable
 

@@ -90,6 +90,13 @@ def test_step_size_that_does_not_divide_the_period_is_refused_with_the_nearest(
         GraphPDE(3, out_channels=2, solver=solver)
 
 
+@pytest.mark.parametrize("kind", [Heat, Frond])
+def test_solver_with_a_step_size_returns_the_state_of_an_empty_period(kind: type[Flow]) -> None:
+    flow, z = build_flow(kind), random_signal()
+    flow.t_end = 0.0
+    assert torch.equal(Solver("rk4", step_size=0.5).solve(flow, z, random_graph()), z)
+
+
 @pytest.mark.parametrize("method", sorted(ADAPTIVE_METHODS))
 def test_solver_tolerance(method: str) -> None:
     errors = []

@@ -18,7 +18,7 @@ from robust_diffusion.attacks.base import (
     Victim,
 )
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.errors import AttackError
+from robust_diffusion.errors import AttackError, GradientError
 from robust_diffusion.system.artifact import Artifact
 
 log = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ class Parts:
 
 
 def _given_up(error: AttackError) -> GivenUp:
-    return GivenUp(str(error), getattr(error, "variable", ""))
+    return GivenUp(str(error), error.variable if isinstance(error, GradientError) else "")
 
 
 def random_state(generator: torch.Generator, device: torch.device) -> dict[str, Tensor]:

@@ -286,7 +286,8 @@ def read_certificates(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]
                     f"{file}: not a report of this version ({problem}); run certify again"
                 )
             records[file.parent.absolute()] = record
-    names, common = Counter(folder.name for folder in records), os.path.commonpath(records)
+    names = Counter(folder.name for folder in records)
+    common = os.path.commonpath([folder.parent for folder in records]) if records else ""
     return {
         folder.name if names[folder.name] == 1 else folder.relative_to(common).as_posix(): record
         for folder, record in records.items()

@@ -45,8 +45,8 @@ def read_npz(path: Path, *, skip_pickled: bool = False) -> dict[str, NDArray[Any
             for key in file.files:
                 try:
                     arrays[key] = file[key]
-                except ValueError:
-                    if not skip_pickled:
+                except ValueError as error:
+                    if not skip_pickled or "allow_pickle" not in str(error):  # or it is damaged
                         raise
                     arrays[key] = np.array(None)
         # numpy returns members that are not arrays as bytes.

@@ -100,7 +100,7 @@ def step_flags(ratio: float | None) -> Iterator[Flag]:
 
 
 def _ratio(flow: Flow, solver: Solver, z: Tensor, graph: Graph) -> float | None:
-    if (steps := solver.num_steps) is None:
+    if (steps := solver.on(flow.t_end).num_steps) is None:
         return None
     begins = solver.method in ADAMS and steps <= RUNGE_KUTTA_STEPS
     stable = STABLE["rk4" if begins else solver.method]

@@ -101,8 +101,9 @@ def with_solver(model: nn.Module, method: str, *, refine: int = 1) -> nn.Module 
             most = solver.max_nfe and 20 * solver.max_nfe
             module.solver = replace(solver, rtol=rtol, atol=atol / 100, max_nfe=most)
             continue
-        steps = solver.num_steps and refine * solver.num_steps
-        module.solver = Solver(method, num_steps=steps)  # type: ignore[arg-type]
+        steps, size = solver.num_steps, solver.step_size
+        steps, size = steps and refine * steps, size and size / refine
+        module.solver = Solver(method, num_steps=steps, step_size=size)  # type: ignore[arg-type]
     return model if solvers else None
 
 

@@ -142,7 +142,7 @@ class AGIA(MetaGIA):
             homophily=homophily,
         )
         self.learning_rate = learning_rate
-        self.passes_to_choose = num_edge_steps
+        self.num_edge_steps = self.passes_to_choose = num_edge_steps
 
     def choose(self, candidates: Candidates, chosen: Bool[Tensor, "k t"]) -> Bool[Tensor, "k t"]:
         """Fit the weights of all candidates by Adam, and return the heaviest."""
@@ -153,6 +153,6 @@ class AGIA(MetaGIA):
             lambda weight: Adam(weight, self.learning_rate),
             lambda weight: project(weight, counts),
             variable="edge weights",
-        ).advance(self.passes_to_choose)
+        ).advance(self.num_edge_steps)
         rank = weight.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
         return rank < counts[:, None]

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from robust_diffusion.attacks.gradient_ascent import Found
 from robust_diffusion.attacks.injection.constants import AUTO
-from robust_diffusion.attacks.injection.edge_placement import Placement
 from robust_diffusion.attacks.injection.part import Injection, Part
 from robust_diffusion.attacks.losses import tanh_margin
 
@@ -32,23 +31,25 @@ class Search(Part):
     def improve(self, best: Injection) -> Injection:
         """Find features for the edges of `best`, with at most two passes per goal or mutation."""
         placement = best.placement
-        goals = list(self._goals(placement))
-        tried = [self._judged(placement, goal) for goal in goals]
+        # Once, since the model's sorted edges are cached by the tensor.
+        at = placement.edges(self.task.edge_index), placement.chosen.to(self.task.x.dtype)
+        goals = list(self._goals(at[1]))
+        tried = [self._judged(*at, goal) for goal in goals]
         harm = torch.stack([harm for _, harm in tried])
         nodes = torch.arange(harm.size(1), device=harm.device)
         x = torch.stack(goals)[harm.argmax(0), nodes]
-        found, reached = self._judged(placement, x)
+        found, reached = self._judged(*at, x)
         found = min((*(found for found, _ in tried), found), key=lambda one: one.rank)
         for _ in range(round(AUTO.search_share * self.steps)):
             if found.right == 0:
                 break
             mutated = self._mutated(x)
-            candidate, harm = self._judged(placement, mutated)
+            candidate, harm = self._judged(*at, mutated)
             found = min(found, candidate, key=lambda one: one.rank)
             better = harm > reached
             if better.any():
                 mixed = torch.where(better[:, None], mutated, x)
-                candidate, harm = self._judged(placement, mixed)
+                candidate, harm = self._judged(*at, mixed)
                 found = min(found, candidate, key=lambda one: one.rank)
                 # Nodes that share targets can cancel each other's gain.
                 if harm.sum() > reached.sum():
@@ -56,18 +57,17 @@ class Search(Part):
         return Injection(placement, found)
 
     def _judged(
-        self, placement: Placement, new: Float[Tensor, "k f"]
+        self, edges: Int[Tensor, "2 e"], chosen: Float[Tensor, "k t"], new: Float[Tensor, "k f"]
     ) -> tuple[Found, Float[Tensor, " k"]]:
         """Judge features, also by the bounded margin loss summed over each node's own targets."""
         task, labels = self.task, self.task.labels
-        edges = placement.edges(task.edge_index)
         with torch.no_grad():
             logits = self.judge(self.judge.with_rows(new), edges)[task.targets]
         loss = tanh_margin(logits, labels)
         right = int((logits.argmax(1) == labels).sum())
-        return Found(new, right, loss.mean().item()), placement.chosen.to(task.x.dtype) @ loss
+        return Found(new, right, loss.mean().item()), chosen @ loss
 
-    def _goals(self, placement: Placement) -> Iterator[Float[Tensor, "k f"]]:
+    def _goals(self, chosen: Float[Tensor, "k t"]) -> Iterator[Float[Tensor, "k f"]]:
         """Yield features that drive each node's targets to another class, class by class."""
         x = self.task.x
         predicted, labels = self.judge.clean_logits.argmax(1), self.task.labels
@@ -78,7 +78,7 @@ class Search(Part):
                 for c in range(num_classes)
             ]
         )
-        counts = placement.chosen.to(x.dtype) @ F.one_hot(labels, num_classes).to(x.dtype)
+        counts = chosen @ F.one_hot(labels, num_classes).to(x.dtype)
         source = means[counts.argmax(1)]
         for mean in means:
             yield self.allowed.extreme(mean - source)
