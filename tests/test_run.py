@@ -93,12 +93,12 @@ def test_forced_run_that_fails_ends_its_sweep_and_keeps_the_record(
 
 WRONG = r"""
 flow=nope flow={t_end:1} flow=heat,grand flow attack=[] nope=1 training.nope=1
-flow.spectral_norm=no trainer.devices=2 +trainer.max_epochs=5 training.max_epochs=??? paths.outputs=
+flow.lipschitz=no trainer.devices=2 +trainer.max_epochs=5 training.max_epochs=??? paths.outputs=
 paths.outputs=/proc/x hydra.job.chdir=True =3 ~ data.source=null dataset.name=../../x ~budget
 ++model._target_=no.such.Thing
 """
 WRONG_TOGETHER = [
-    "flow=heat flow.spectral_norm=true",
+    "flow=heat flow.lipschitz=true",
     "solver=dopri5 solver.num_steps=3",
     "model=gcn training.learning_rate=1e38",
     "-m --cfg job",

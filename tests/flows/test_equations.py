@@ -123,7 +123,7 @@ EQUATIONS: dict[type[Flow], Callable[[Case], Tensor]] = {
         1,
     ),
 }
-RELEASED = {"attention": "resampled", "spectral_norm": False, "heads": 3}
+RELEASED = {"attention": "resampled", "lipschitz": False, "heads": 3}
 RESIDUAL = {"gradient_norm": "residual", "gradient_floor": 0.05, "gradient_ceiling": 2.0}
 OPTIONS: list[tuple[type[Flow], dict[str, Any]]] = [
     *[(cls, {}) for cls in EQUATIONS],
@@ -239,7 +239,7 @@ PUBLISHED: list[tuple[type[Flow], dict[str, Any], dict[str, Tensor], Tensor, lis
     ),
     (
         GREAD,
-        {"reaction": "bspm", "spectral_norm": False},
+        {"reaction": "bspm", "lipschitz": False},
         RATES,
         Z,
         [
@@ -249,10 +249,10 @@ PUBLISHED: list[tuple[type[Flow], dict[str, Any], dict[str, Tensor], Tensor, lis
             [-0.285586054, -0.599281905],
         ],
     ),
-    (GREAD, {"reaction": "allen_cahn", "spectral_norm": False}, RATES, Z, WELL),
+    (GREAD, {"reaction": "allen_cahn", "lipschitz": False}, RATES, Z, WELL),
     (
         ACMP,
-        {"repulsion": 0.0, "spectral_norm": False},
+        {"repulsion": 0.0, "lipschitz": False},
         {**UNIFORM, "raw_attraction": wave(2), "raw_well": wave(2, at=1)},
         Z,
         WELL,
@@ -261,7 +261,7 @@ PUBLISHED: list[tuple[type[Flow], dict[str, Any], dict[str, Tensor], Tensor, lis
 
 
 def published_flow(cls: type[Flow], options: dict[str, Any], weights: dict[str, Tensor]) -> Flow:
-    small = {"heads": 1, "attention_channels": 2} if "spectral_norm" in options else {}
+    small = {"heads": 1, "attention_channels": 2} if "lipschitz" in options else {}
     flow = cls(2, **options, **small).double()
     flow.load_state_dict(weights)
     return flow

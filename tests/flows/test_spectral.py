@@ -93,17 +93,17 @@ def test_spectral_norm_history(before: str, name: str) -> None:
     assert_equal(actual, everything(theirs, [by_torch(theirs)]))
 
 
-def build(cls: type, width: int = 6, *, spectral_norm: bool = True) -> Any:
+def build(cls: type, width: int = 6, *, lipschitz: bool = True) -> Any:
     torch.manual_seed(0)
-    return cls(CHANNELS, 2, width, spectral_norm=spectral_norm).double().eval()
+    return cls(CHANNELS, 2, width, lipschitz=lipschitz).double().eval()
 
 
-@pytest.mark.parametrize("spectral_norm", [False, True])
-def test_resampled_matrix(spectral_norm: bool) -> None:
-    attention = build(ResampledAttention, spectral_norm=spectral_norm)
+@pytest.mark.parametrize("lipschitz", [False, True])
+def test_resampled_matrix(lipschitz: bool) -> None:
+    attention = build(ResampledAttention, lipschitz=lipschitz)
     assert list(attention.parameters()) == []
     assert attention.weight.unique().numel() == 1
-    expected = 1.0 if spectral_norm else RELEASED_WEIGHT * math.sqrt(6 * CHANNELS)
+    expected = 1.0 if lipschitz else RELEASED_WEIGHT * math.sqrt(6 * CHANNELS)
     largest = torch.linalg.matrix_norm(attention.weight, 2).item()
     assert largest == pytest.approx(expected, rel=1e-5)
 

@@ -63,14 +63,14 @@ CASES = [
             "gradient_floor": FLOORS[norm],
             "gradient_ceiling": CEILINGS[norm] if bounded else None,
             "attention": attention,
-            "spectral_norm": spectral_norm,
+            "lipschitz": lipschitz,
             "heads": heads,
-            "attention_channels": heads * (7 + spectral_norm),
+            "attention_channels": heads * (7 + lipschitz),
         },
         width,
         kind,
     )
-    for (cls, options), heads, width, kind, norm, bounded, attention, spectral_norm in pairs(
+    for (cls, options), heads, width, kind, norm, bounded, attention, lipschitz in pairs(
         FLOWS, HEADS, WIDTHS, GRAPHS, list(CEILINGS), [False, True], ATTENTIONS, [False, True]
     )
 ]
@@ -231,7 +231,7 @@ def test_the_slope_at_weight_1_is_that_of_weights_below(cls: type[Flow], name: s
 @pytest.mark.parametrize("cls", [Beltrami, Grand])
 def test_only_unfused_flows_have_a_second_derivative(cls: type[Flow]) -> None:
     graph, _ = inputs_of("unweighted", torch.float64)
-    z, flow = signal(NODES, 3).requires_grad_(), small_flow(cls, 3, spectral_norm=False).double()
+    z, flow = signal(NODES, 3).requires_grad_(), small_flow(cls, 3, lipschitz=False).double()
     with backend("torch"):
         assert torch.autograd.gradgradcheck(lambda z: flow(TIME, z, graph), z, fast_mode=True)
     with backend("compiled"):

@@ -31,7 +31,7 @@ BOUNDS: dict[str, Any] = {"gradient_norm": "edges", "gradient_floor": 0.05, "gra
 RESIDUAL = {"gradient_norm": "residual", "gradient_floor": 0.002, "gradient_ceiling": 0.1}
 CASES: list[tuple[type[Flow], dict[str, Any], str]] = [
     (Beltrami, BOUNDS | {"heads": 3, "attention_channels": 9}, "hub"),
-    (Beltrami, RESIDUAL | {"heads": 1, "attention_channels": 3, "spectral_norm": True}, "hub"),
+    (Beltrami, RESIDUAL | {"heads": 1, "attention_channels": 3, "lipschitz": True}, "hub"),
     (MeanCurvature, {"heads": 2, "attention_channels": 4}, "unweighted hub"),
     (PLaplacian, {"p": 3.0, "heads": 1, "attention_channels": 2}, "hub"),
     (Grand, {"heads": 2, "attention_channels": 4}, "hub"),
@@ -92,7 +92,7 @@ def test_a_diffusion_is_two_launches_and_its_gradient_three(
     graph, _ = inputs_of("unweighted hub", torch.float64)
     z = signal(NODES, WIDTH).requires_grad_()
     with backend("triton"):
-        small_flow(Beltrami, WIDTH, spectral_norm=False).double()(TIME, z, graph).sum().backward()
+        small_flow(Beltrami, WIDTH, lipschitz=False).double()(TIME, z, graph).sum().backward()
     assert launched == [
         "_attend",
         "_diffuse",

@@ -41,7 +41,7 @@ def fields(
     }
     own: dict[str, Any] = {"num_layers": 3, "name": flow or model, **given.get("model", {})}
     if flow is not None:
-        own["flow"] = {"spectral_norm": True, **given.get("flow", {})}
+        own["flow"] = {"lipschitz": True, **given.get("flow", {})}
         own["solver"] = {"num_steps": 2, **given.get("solver", {})}
     values = attacked if isinstance(attacked, dict) else dict.fromkeys(attacks, attacked)
     accuracy = {"clean": clean, **values}

@@ -70,7 +70,7 @@ def columns(table: PaperTable) -> list[str]:
     [
         (3, {"flow": "my_flow"}, "my_flow"),
         (3, {"flow": "heat_plus"}, "Heat⁺"),
-        (3, {"settings": {"flow": {"spectral_norm": False}}}, "Beltrami w/o Lips."),
+        (3, {"settings": {"flow": {"lipschitz": False}}}, "Beltrami w/o Lips."),
         (1, {"model": "mlp", "flow": None}, "MLP"),
         (12, {"model": "gcn", "dataset": "coauthor"}, "GCN"),
     ],

@@ -51,6 +51,22 @@ def test_what_is_saved_is_read_and_nothing_else_is_written(tmp_path: Path) -> No
             records[0] | {"accuracy": {"clean": value}}
 
 
+def test_options_have_one_name_in_old_and_new_records(tmp_path: Path) -> None:
+    flow = {"_target_": "robust_diffusion.flows.Beltrami", "lipschitz": False}
+    own = {"_target_": "mine.Flow", "spectral_norm": 3}
+    config = {"model": {"flow": flow}, "threat": {"surrogates": {"own": own}}}
+    overrides = {"flow.lipschitz": "false", "model.flow.lipschitz": "1", "mine.spectral_norm": "2"}
+    record = with_its_id(finished() | {"config": config, "overrides": overrides})
+    asked = Asked(job=0, overrides=overrides, run=record.run)
+    save_sweep(Sweep(sweep="s", experiment="e", scale="full", time="t", runs=[asked]), tmp_path)
+    path = save_record(record, tmp_path)
+    for file in (path, tmp_path / "sweeps" / "s.json"):
+        file.write_text(file.read_text().replace("lipschitz", "spectral_norm"))
+    (read,) = read_records(tmp_path)  # its name is still the id of its settings
+    assert read.config.whole == config
+    assert read.overrides == read.requests[0].overrides == overrides
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_finished_record_replaces_a_failed_one_and_no_other_way(order: int) -> None:
     done = with_its_id(finished())

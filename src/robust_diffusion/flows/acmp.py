@@ -48,7 +48,7 @@ class ACMP(AttentionFlow):
         well: Annotated[float, Gt(0), Lt(1)] = 4.5e-5,
         heads: Count = 4,
         attention_channels: Width = 64,
-        spectral_norm: bool = True,
+        lipschitz: bool = True,
         attention: AttentionKind = "trained",
         t_end: NonNegative = 1.0,
     ) -> None:
@@ -56,7 +56,7 @@ class ACMP(AttentionFlow):
             channels,
             heads=heads,
             attention_channels=attention_channels,
-            spectral_norm=spectral_norm,
+            lipschitz=lipschitz,
             attention=attention,
             t_end=t_end,
         )

@@ -22,7 +22,7 @@ from robust_diffusion.operators import (
 
 
 def normalized_weights(linears: Sequence[nn.Linear]) -> Float[Tensor, "k a d"]:
-    """Compute weights of layers under `spectral_norm`, divided by their largest singular values.
+    """Compute weights of layers under `lipschitz`, divided by their largest singular values.
 
     Values, buffers and gradients are the same as from reading `weight` of each layer, in a third of
     the time; a flow needs them in every evaluation. In training, each call takes one more step of
@@ -72,21 +72,21 @@ class TrainedAttention(nn.Module):
     """
 
     def __init__(
-        self, channels: int, heads: int, attention_channels: int, *, spectral_norm: bool = True
+        self, channels: int, heads: int, attention_channels: int, *, lipschitz: bool = True
     ) -> None:
         super().__init__()
         self.heads = heads
         self.key = nn.Linear(channels, attention_channels, bias=False)
         self.query = nn.Linear(channels, attention_channels, bias=False)
-        self.spectral_norm = spectral_norm
-        if spectral_norm:
+        self.lipschitz = lipschitz
+        if lipschitz:
             parametrizations.spectral_norm(self.key)
             parametrizations.spectral_norm(self.query)
 
     def weights(self) -> HeadWeights:
         """Return W_K and W_Q in the form that operators expect."""
         layers = [self.key, self.query]
-        if self.spectral_norm:
+        if self.lipschitz:
             matrix = normalized_weights(layers)
         else:
             matrix = torch.stack([layer.weight for layer in layers])
@@ -117,13 +117,13 @@ class ResampledAttention(nn.Module):
         heads: int = 4,
         attention_channels: int = 64,
         *,
-        spectral_norm: bool = True,
+        lipschitz: bool = True,
     ) -> None:
         super().__init__()
         self.heads = heads
         # A constant matrix has one singular value, |entry| * sqrt(rows * columns).
         normalized = 1 / math.sqrt(channels * attention_channels)
-        entry = normalized if spectral_norm else RELEASED_WEIGHT
+        entry = normalized if lipschitz else RELEASED_WEIGHT
         self.register_buffer("weight", torch.full((attention_channels, channels), entry))
         self.register_buffer("bias", torch.zeros(attention_channels))
         self.resample()

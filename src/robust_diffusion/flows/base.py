@@ -185,7 +185,7 @@ class AttentionFlow(Flow):
         channels: Width d of the node features; see `Flow` for all arguments not listed.
         heads: Number of attention heads, averaged.
         attention_channels: Width of all heads together; a multiple of `heads`.
-        spectral_norm: Divide W_K and W_Q by their largest singular value (the paper's Lipschitz
+        lipschitz: Divide W_K and W_Q by their largest singular value (the paper's Lipschitz
             constraint).
         attention: `trained` (the equations), or `resampled` (the authors' public code).
     """
@@ -196,7 +196,7 @@ class AttentionFlow(Flow):
         *,
         heads: Count = 4,
         attention_channels: Width = 64,
-        spectral_norm: bool = True,
+        lipschitz: bool = True,
         attention: AttentionKind = "trained",
         t_end: NonNegative = 1.0,
     ) -> None:
@@ -207,7 +207,7 @@ class AttentionFlow(Flow):
                 f"flow.heads={heads}"
             )
         build = TrainedAttention if attention == "trained" else ResampledAttention
-        self.attention = build(channels, heads, attention_channels, spectral_norm=spectral_norm)
+        self.attention = build(channels, heads, attention_channels, lipschitz=lipschitz)
 
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Return the attention A(Z); flows with other edge weights override this."""
@@ -242,7 +242,7 @@ class ModulatedFlow(AttentionFlow):
         gradient_ceiling: Positive | None = None,
         heads: Count = 4,
         attention_channels: Width = 64,
-        spectral_norm: bool = True,
+        lipschitz: bool = True,
         attention: AttentionKind = "trained",
         t_end: NonNegative = 1.0,
     ) -> None:
@@ -250,7 +250,7 @@ class ModulatedFlow(AttentionFlow):
             channels,
             heads=heads,
             attention_channels=attention_channels,
-            spectral_norm=spectral_norm,
+            lipschitz=lipschitz,
             attention=attention,
             t_end=t_end,
         )

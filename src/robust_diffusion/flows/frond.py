@@ -35,7 +35,7 @@ class Frond(Grand):
         rate: Positive = 1.0,
         heads: Count = 4,
         attention_channels: Width = 64,
-        spectral_norm: bool = True,
+        lipschitz: bool = True,
         attention: AttentionKind = "trained",
         t_end: NonNegative = 1.0,
     ) -> None:
@@ -44,7 +44,7 @@ class Frond(Grand):
             rate=rate,
             heads=heads,
             attention_channels=attention_channels,
-            spectral_norm=spectral_norm,
+            lipschitz=lipschitz,
             attention=attention,
             t_end=t_end,
         )

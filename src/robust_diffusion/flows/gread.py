@@ -52,7 +52,7 @@ class GREAD(AttentionFlow):
         reaction: Reaction = "bspm",
         heads: Count = 4,
         attention_channels: Width = 64,
-        spectral_norm: bool = True,
+        lipschitz: bool = True,
         attention: AttentionKind = "trained",
         t_end: NonNegative = 1.0,
     ) -> None:
@@ -60,7 +60,7 @@ class GREAD(AttentionFlow):
             channels,
             heads=heads,
             attention_channels=attention_channels,
-            spectral_norm=spectral_norm,
+            lipschitz=lipschitz,
             attention=attention,
             t_end=t_end,
         )

@@ -58,7 +58,7 @@ class Learned(AttentionFlow):
         modulation_channels: Width = 8,
         heads: Count = 4,
         attention_channels: Width = 64,
-        spectral_norm: bool = True,
+        lipschitz: bool = True,
         attention: AttentionKind = "trained",
         t_end: NonNegative = 1.0,
     ) -> None:
@@ -66,7 +66,7 @@ class Learned(AttentionFlow):
             channels,
             heads=heads,
             attention_channels=attention_channels,
-            spectral_norm=spectral_norm,
+            lipschitz=lipschitz,
             attention=attention,
             t_end=t_end,
         )

@@ -58,7 +58,7 @@ class PLaplacian(PowerModulated):
         gradient_ceiling: Positive | None = None,
         heads: Count = 4,
         attention_channels: Width = 64,
-        spectral_norm: bool = True,
+        lipschitz: bool = True,
         attention: AttentionKind = "trained",
         t_end: NonNegative = 1.0,
     ) -> None:
@@ -69,7 +69,7 @@ class PLaplacian(PowerModulated):
             gradient_ceiling=gradient_ceiling,
             heads=heads,
             attention_channels=attention_channels,
-            spectral_norm=spectral_norm,
+            lipschitz=lipschitz,
             attention=attention,
             t_end=t_end,
         )

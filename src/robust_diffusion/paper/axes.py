@@ -55,11 +55,11 @@ MODELS = {
 }
 """Labels of models and flows; the paper has no MLP and no GCN."""
 
-_LIPSCHITZ = {"spectral_norm": True}
+_LIPSCHITZ = {"lipschitz": True}
 _SETTINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "grand": {"grand": _LIPSCHITZ},
     "mean_curvature": {"mean_curvature": _LIPSCHITZ},
-    "beltrami": {"beltrami": _LIPSCHITZ, "beltrami_no_lipschitz": {"spectral_norm": False}},
+    "beltrami": {"beltrami": _LIPSCHITZ, "beltrami_no_lipschitz": {"lipschitz": False}},
     "p_laplacian": {f"p_laplacian_p{p}": _LIPSCHITZ | {"p": p} for p in (3, 4)},
 }
 """Flow -> its names in the tables, and the options of each; with others, it has no name."""
@@ -93,7 +93,7 @@ AXES = (
 )
 
 OPTIONS: Mapping[str, list[str]] = {
-    "model": ["flow", "flow.spectral_norm", "flow.p"],
+    "model": ["flow", "flow.lipschitz", "flow.p"],
     "tau": ["solver.num_steps"],
     "layers": ["model.num_layers"],
     "injected": ["max_injected_nodes", "max_edges_per_injected_node"],

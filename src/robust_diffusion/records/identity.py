@@ -62,6 +62,22 @@ THEN: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Options that had other words when records were published: their key and values then."""
 
+RENAMED = {"spectral_norm": "lipschitz"}
+"""Options of flows when records were published -> their names now; ids keep the former."""
+
+
+def renamed(node: Any, names: Mapping[str, str] = RENAMED) -> Any:
+    """Return a configuration in which options of the package's flows have their other names."""
+    if isinstance(node, list):
+        return [renamed(child, names) for child in node]
+    if not isinstance(node, dict):
+        return node
+    is_flow = str(node.get("_target_")).startswith("robust_diffusion.flows.")
+    return {
+        names.get(key, key) if is_flow else key: renamed(child, names)
+        for key, child in node.items()
+    }
+
 
 def settings_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a resolved configuration that can change a result."""
@@ -157,11 +173,12 @@ def parts_read(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(settings: Mapping[str, Any]) -> dict[str, Any]:
+    then = {now: then for then, now in RENAMED.items()}
     if settings.get("timing"):
-        read = {key: settings[key] for key in TIMED_PARTS if key in settings}
+        read = {key: renamed(settings[key], then) for key in TIMED_PARTS if key in settings}
         return read | {"trainer": settings.get("training", {}).get("trainer")}
     parts = TESTED_PARTS + (ATTACKED_PARTS if settings.get("attacks") else ())
-    return {key: settings[key] for key in parts if key in settings}
+    return {key: renamed(settings[key], then) for key in parts if key in settings}
 
 
 def run_id(

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import logging
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ from pydantic_core import from_json
 from robust_diffusion.checks import validated
 from robust_diffusion.config import DEFAULT_RECORDS, PUBLISHED_RECORDS
 from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.records.identity import RENAMED, renamed
 from robust_diffusion.records.record import Config, Record, Request
 from robust_diffusion.records.schema import Schema, first_problem
 from robust_diffusion.system.files import check_folder, locked, read_limited, write_whole
@@ -273,6 +275,8 @@ def _parsed(content: bytes, configs: dict[str, Config]) -> Record | Sweep | None
     raw = from_json(content, allow_inf_nan=False)  # more than twice as fast as json
     if not isinstance(raw, dict):
         raise ValueError("expected an object")  # noqa: TRY004 - like all other damage
+    if any(name.encode() in content for name in RENAMED):
+        raw = _renamed(raw)
     later = raw.pop("schema", SCHEMA) != SCHEMA
     try:
         if "configuration" in raw:
@@ -291,6 +295,19 @@ def _parsed(content: bytes, configs: dict[str, Config]) -> Record | Sweep | None
     except (KeyError, ValidationError) as error:
         reason = f"{error}: missing" if isinstance(error, KeyError) else first_problem(error)
         raise ValueError(LATER if later else reason) from error
+
+
+def _renamed(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return a record, a configuration or a sweep with today's names of options."""
+    changed = {key: renamed(raw[key]) for key in ("config",) if key in raw}
+    if isinstance(overrides := raw.get("overrides"), dict):
+        for then, now in RENAMED.items():
+            ending = re.compile(rf"\bflow\.{then}$")
+            overrides = {ending.sub(f"flow.{now}", key): v for key, v in overrides.items()}
+        changed["overrides"] = overrides
+    if isinstance(runs := raw.get("runs"), list):
+        changed["runs"] = [_renamed(run) if isinstance(run, dict) else run for run in runs]
+    return raw | changed
 
 
 def _check_name(record: Record, name: str) -> None:

@@ -41,8 +41,8 @@ def test_a_figure_says_what_shaped_it(built: BuiltFigure) -> None:
     assert (about["dataset"], about["seed"], about["fidelity"]) == ("cora", 0, "paper")
     assert (about["scale"], about["label"], about["weights"]) == ("smoke", "tsne_q2", "attention")
     without, with_ = about["panels"]
-    assert without["config"]["flow"]["spectral_norm"] is False
-    assert with_["config"]["flow"]["spectral_norm"] is True
+    assert without["config"]["flow"]["lipschitz"] is False
+    assert with_["config"]["flow"]["lipschitz"] is True
     assert without["run"] == run_id(without["config"]) != with_["run"]
     assert without["state"] != with_["state"]
     assert without["layer"] == 0
@@ -97,5 +97,5 @@ def test_an_edge_is_the_mean_of_its_directions() -> None:
 
 
 def test_a_compared_override_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^flow\.spectral_norm:"):
-        build.panel_runs(LIPSCHITZ, ["flow.spectral_norm=true"])
+    with pytest.raises(ConfigError, match=r"^flow\.lipschitz:"):
+        build.panel_runs(LIPSCHITZ, ["flow.lipschitz=true"])

@@ -98,7 +98,7 @@ SPECS = {
         "tsne_q2",
         _TSNE.format(", without and with spectral normalisation"),
         {
-            f"{which} spectral normalisation": f"flow.spectral_norm={on}"
+            f"{which} spectral normalisation": f"flow.lipschitz={on}"
             for which, on in (("without", "false"), ("with", "true"))
         },
         "evenness at a node {evenness:.3f}",
