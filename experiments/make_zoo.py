@@ -42,11 +42,11 @@ from robust_diffusion.records import Record
 from robust_diffusion.results.evidence import KIND, SEEN, attack_in_words
 from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.leaderboard import thorough_runs
+from robust_diffusion.results.show import Table, show
 from robust_diffusion.system.arithmetic import set_up_arithmetic
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
 from robust_diffusion.system.files import write_whole
 from robust_diffusion.system.hashes import file_hash
-from robust_diffusion.system.markdown import print_table
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 ZOO = PUBLISHED / "zoo"
@@ -284,7 +284,7 @@ def check_zoo(zoo: Zoo, records: Iterable[Record]) -> bool:
     if frame.empty:
         sys.stdout.write(f"{zoo.directory}: no model\n")
         return False
-    print_table(f"{zoo.directory}: accuracy in %", frame, ["model", "dataset", "variant", "found"])
+    sys.stdout.write(show(Table("", frame, f"{zoo.directory}: accuracy in %")))
     return bool((frame["found"] == "as recorded").all())
 
 

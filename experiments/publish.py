@@ -18,7 +18,7 @@ from typing import Any
 from robust_diffusion.commands.reading import read_chosen
 from robust_diffusion.errors import RobustDiffusionError
 from robust_diffusion.paper.agreement import render_agreement
-from robust_diffusion.paper.claims import claims_table, judge_all, load_claims, render_claims
+from robust_diffusion.paper.claims import claims_frame, judge_all, load_claims, render_claims
 from robust_diffusion.paper.commands import FIDELITIES
 from robust_diffusion.paper.report import studies
 from robust_diffusion.paper.tables import build_tables
@@ -26,8 +26,7 @@ from robust_diffusion.records.record import Config, Record
 from robust_diffusion.records.records import archive
 from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.leaderboard import show_leaderboard
-from robust_diffusion.results.show import show
-from robust_diffusion.results.table import ResultTable
+from robust_diffusion.results.show import Table, show
 from robust_diffusion.system.files import write_whole
 from robust_diffusion.system.markdown import markdown_table
 
@@ -81,13 +80,17 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
     frame = narrow_frame(records)
     for name, table in studies(records, frame):
         if f"{name}.md" not in FROZEN:
-            yield RESULTS / f"{name}.md", _as_markdown(table)
-    yield RESULTS / "leaderboard.md", "\n".join(map(_as_markdown, show_leaderboard(frame)))
+            yield RESULTS / f"{name}.md", show(table)
+    boards = (
+        f"{board.title}\n\n{markdown_table(board.cells, board.keys)}\n"
+        for board in show_leaderboard(frame)
+    )
+    yield RESULTS / "leaderboard.md", "\n".join(boards)
     variants = {name: build_tables(frame, fidelity=name) for name in FIDELITIES}
     claims = load_claims()
     verdicts = judge_all(claims, frame, FIDELITIES)
     yield RESULTS / "claims.md", render_claims(verdicts, claims, worst_of=FIDELITIES[0])
-    front = claims_table(verdicts, claims.front)
+    front = show(Table("", claims_frame(verdicts, claims.front)))
     yield README, _with_front(README.read_text(encoding="utf-8"), front)
     agreement = render_agreement({name: list(of.values()) for name, of in variants.items()})
     yield RESULTS / "agreement.md", agreement
@@ -110,14 +113,9 @@ def outdated(made: Mapping[Path, str | bytes]) -> Iterator[str]:
         yield f"{path}: made of no records; remove it"
 
 
-def _as_markdown(table: ResultTable) -> str:
-    notes = ["\n".join(f"- {note}" for note in table.notes)] if table.notes else []
-    return "\n\n".join([table.title, markdown_table(table.cells, table.keys), *notes]) + "\n"
-
-
 def _with_front(page: str, table: str) -> str:
     before, _, after = page.split(FRONT)
-    return f"{before}{FRONT}\n\n{table}\n\n{FRONT}{after}"
+    return f"{before}{FRONT}\n\n{table}\n{FRONT}{after}"
 
 
 def without_places(record: Record) -> Record:

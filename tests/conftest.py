@@ -219,9 +219,9 @@ class Outcome:
     @property
     def table(self) -> list[dict[str, str]]:
         """The rows of the printed Markdown table."""
-        lines = [line for line in self.out.splitlines() if line.startswith("|")]
-        header, _, *rows = [[c.strip() for c in line.strip("|").split("|")] for line in lines]
-        return [dict(zip(header, row, strict=True)) for row in rows]
+        from tests.tables import rows_of
+
+        return rows_of(self.out)
 
 
 @pytest.fixture

@@ -553,8 +553,7 @@ def model() -> Quotes:
     found = recorded_on(runs(), {"worst-case"})
     found = compare_worst_cases(found, "beltrami", "uniform_modulation").cells.query("seeds == 10")
     assert list(found["accuracy"].str[:8]) == ["clean", "transfer"]
-    changes = found["difference"].str.replace(MINUS, "-").astype(float)
-    yield "ten seeds: clean, transfer | {:.1f}, {:.1f} points", changes
+    yield "ten seeds: clean, transfer | {:.1f}, {:.1f} points", found["difference"].round(2)
 
 
 DOCUMENTS: Mapping[str, tuple[Callable[[], Quotes], Sequence[str] | None]] = {

@@ -1,6 +1,8 @@
+import io
 from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from robust_diffusion.records import Record
@@ -22,7 +24,9 @@ def test_settings_may_be_compared_on_validation_nodes(compared: Callable[..., An
         for o, v in (({}, 0.7), ({"flow.heads": "2"}, 0.75))
     ]
     found = compared(own, "tune-check", "--on", "validation", "--format", "csv")
-    assert found.out.splitlines()[1:] == ["(baseline),1,70.00,", "heads=2,1,75.00,+5.00"]
+    table = pd.read_csv(io.StringIO(found.out)).set_index("setting")
+    assert list(table["validation"]) == [70, 75]
+    assert table.loc["heads=2", "change in validation"] == pytest.approx(5)
 
 
 def test_worst_cases_on_validation_nodes_are_refused(compared: Callable[..., Any]) -> None:
@@ -43,7 +47,7 @@ def test_worst_cases_of_two_models_are_compared(
     worst = compared(own, *asked).table[-1]
     assert (worst["accuracy"], worst["seeds"]) == ("worst", "2")
     assert compared(own, *asked, "--format", "csv").out.startswith(
-        "accuracy,seeds,beltrami,uniform_modulation,"
+        "accuracy,seeds,beltrami,beltrami ±,"
     )
     for wrong in (["worst-case", "--models", "grand", "heat"], ["nope"]):
         assert wrong[0] in compared(own, *wrong).error

@@ -20,9 +20,10 @@ RECORDS = [
 
 def test_entries_outside_the_tolerance_come_furthest_first() -> None:
     found = agreement([table_of(3, RECORDS)])
-    assert list(found.outside["row"]) == ["Cora SPEIT", "Cora TDGIA"]
+    outside = found.outside.cells
+    assert list(outside["Entry"]) == ["Cora SPEIT, Beltrami", "Cora TDGIA, Beltrami"]
     # The measured ones do not spread, so the pooled deviation is the reported over the root of 2.
-    assert list(found.outside["deviations"]) == pytest.approx(
+    assert list(outside["In pooled sd"]) == pytest.approx(
         [(40 - 61.87) / (0.49 / 2**0.5), (40 - 62.84) / (1.17 / 2**0.5)]
     )
     assert (found.entries["within"].sum(), found.undecided) == (1, 3)

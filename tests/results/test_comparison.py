@@ -1,3 +1,4 @@
+import math
 from typing import Any
 
 import pytest
@@ -6,8 +7,10 @@ from scipy import stats
 from robust_diffusion.records.record import Record
 from robust_diffusion.results.comparison import compare, compare_worst_cases
 from robust_diffusion.results.frame import frame
+from robust_diffusion.results.show import show
 from tests.paper.records import finished
 from tests.results.worst_cases import NEW, OLD, record
+from tests.tables import rows_of
 
 EXPERIMENT = "readings"
 
@@ -29,27 +32,30 @@ SWITCHED = cells(
 
 
 def test_changes_are_paired_by_seed() -> None:
-    base, switched = compare(BASE + SWITCHED).to_dict("records")
-    assert list(base.values())[:3] == ["(baseline)", "3", "72.00 ± 2.00"]
-    assert base["change in clean"] == ""
+    table = compare(BASE + SWITCHED)
+    base, switched = table.cells.to_dict("records")
+    assert (base["setting"], base["seeds"]) == ("(baseline)", 3)
+    assert (base["clean"], base["clean ±"]) == (pytest.approx(72), pytest.approx(2))
+    assert math.isnan(base["change in clean"])
     assert switched["setting"] == "num_steps=1"
     p = stats.ttest_rel([0.71, 0.74, 0.77], [0.70, 0.72, 0.74]).pvalue
-    assert p == pytest.approx(0.0742, abs=1e-3)
-    assert switched["change in clean"] == f"+2.00 (p {p:.2g})"
+    assert (switched["change in clean"], switched["change in clean p"]) == pytest.approx((2, p))
+    assert rows_of(show(table))[1]["change in clean"] == f"+2.00 (p {p:.2g})"
 
 
 def test_the_nearest_setting_is_departed_from() -> None:
     both = {"fidelity.num_steps": "1", "flow.heads": "2"}
     records = BASE + SWITCHED + cells([(0.5, 0.4)], fidelity="paper", **both)
-    *_, last = compare(records).to_dict("records")
+    *_, last = compare(records).cells.to_dict("records")
     assert last["setting"] == "fidelity.num_steps=1: heads=2"
-    assert last["change in clean"] == "−21.00"
+    assert last["change in clean"] == pytest.approx(-21)
     grand = {"fidelity": "paper", "flow": "grand"}  # of the same flow first
     rewiring = {"fidelity.rewiring": "{_target_:some.where.Rewiring,keep_ratio:0.5}"}
     records += cells([(0.8, 0.7)] * 2, **grand) + cells([(0.6, 0.5)] * 2, **grand, **rewiring)
-    *_, last = compare(records).to_dict("records")
+    *_, last = compare(records).cells.to_dict("records")
     assert last["setting"] == "flow=grand: rewiring={keep_ratio:0.5}"
-    assert last["change in clean"] == "−20.00"  # equal ones have no spread to be tested by
+    assert last["change in clean"] == pytest.approx(-20)
+    assert math.isnan(last["change in clean p"])  # equal ones have no spread to be tested by
 
 
 OWN, OTHER = (0.20, 0.24, 0.31), (0.10, 0.20, 0.24)
@@ -72,14 +78,15 @@ def rows(records: list[Record]) -> dict[str, dict[str, Any]]:
 
 def test_differences_are_paired_by_seed() -> None:
     worst = rows(BOTH[::-1])["worst"]
-    assert (worst["beltrami"], worst["uniform_modulation"]) == ("25.00 ± 5.57", "18.00 ± 7.21")
-    assert (worst["seeds"], worst["difference"]) == (3, "+7.00")
-    assert worst["by seed"] == "+10.00, +4.00, +7.00"
+    means = [worst[name] for name in ("beltrami", "beltrami ±", "difference")]
+    assert means == pytest.approx([25, 5.57, 7], abs=0.01)
+    assert (worst["seeds"], worst["by seed"]) == (3, (10, 4, 7))
     p = stats.ttest_rel(OWN, OTHER).pvalue  # the only test: the clean accuracies are all equal
-    assert worst["p"] == f"{p:.2g}"
-    assert worst["95 % interval"] == "−0.45 to +14.45"
-    clean = rows(BOTH)["clean"]
-    assert (clean["difference"], clean["95 % interval"], clean["p"]) == ("0.00", "-", "-")
+    assert worst["p"] == pytest.approx(p)
+    shown = rows_of(show(compare_worst_cases(frame(BOTH), "beltrami", "uniform_modulation")))
+    assert shown[1]["95 % interval"] == "−0.45 to +14.45"
+    assert shown[1]["by seed"] == "+10.00, +4.00, +7.00"
+    assert [shown[0][name] for name in ("difference", "95 % interval", "p")] == ["0.00", "-", "-"]
 
 
 def test_pairs_attacked_by_several_versions_are_not_averaged() -> None:
@@ -123,5 +130,5 @@ def test_accuracies_on_other_nodes_are_not_subtracted(changed: dict[str, str]) -
     default = {"dataset": "synthetic"} if "dataset" in changed else {}
     runs = of(0.9, default) + of(0.8, changed, **changed)
     runs += of(0.7, changed, **changed, **{"flow.heads": "2"})
-    found = compare(runs).set_index("setting")["change in clean"]
-    assert list(found) == ["", "", "−10.00"]
+    found = compare(runs).cells.set_index("setting")["change in clean"]
+    assert list(found) == pytest.approx([math.nan, math.nan, -10], nan_ok=True)

@@ -14,7 +14,7 @@ from robust_diffusion.records.records import by_experiment
 from robust_diffusion.results.comparison import compare
 from robust_diffusion.results.frame import COLUMNS, frame
 from robust_diffusion.results.leaderboard import show_leaderboard
-from robust_diffusion.results.table import summarize
+from robust_diffusion.results.sweeps import accuracies
 from robust_diffusion.results.worst_case import worst_case_table, worst_cases
 from tests.paper.records import failed, finished
 from tests.paper.tables import table_of
@@ -33,8 +33,8 @@ VIEWS: dict[str, View] = {
     "leaderboard": lambda records: pd.concat(
         t.cells.assign(dataset=t.title.partition(",")[0]) for t in show_leaderboard(frame(records))
     ),
-    "summarize": lambda records: summarize(asked(records)).cells,
-    "compare": lambda records: compare(asked(records)),
+    "accuracies": lambda records: accuracies(asked(records)).cells,
+    "compare": lambda records: compare(asked(records)).cells,
     "table": lambda records: to_frame(table_of(3, records))[
         ["dataset", "graph", "model", "state", "mean", "std", "n", "difference"]
     ],

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from robust_diffusion.records.record import Record
 from robust_diffusion.results.comparison import compare_worst_cases
 from robust_diffusion.results.frame import frame
+from robust_diffusion.results.show import show
 from robust_diffusion.results.worst_case import (
     SHOWN,
     recorded_on,
@@ -19,6 +20,7 @@ from robust_diffusion.results.worst_case import (
     worst_cases,
 )
 from tests.results.worst_cases import NEW, OLD, record, trained_for
+from tests.tables import rows_of
 
 
 def tried(records: list[dict[str, Any]], model: str = "gcn") -> list[dict[str, Any]]:
@@ -74,12 +76,14 @@ def test_the_best_of_several_mlps_is_the_control() -> None:
     training = {"adversary": {"_target_": "robust_diffusion.attacks.InjectionAdversary"}}
     adversary |= {"run": "a", "config": adversary.config.whole | {"training": training}}
     cells = show_worst_cases(frame([MLP[0], weaker, adversary, FLOW[2]])).cells.set_index("model")
-    assert dict(cells["above MLP"]) == {
-        "mlp, adversary": "10.00",
-        "mlp, training.max_epochs=5000": "0.00",
-        "mlp, training.max_epochs=10": "-10.00",
-        "beltrami": "-30.00",
-    }
+    assert dict(cells["above MLP"]) == pytest.approx(
+        {
+            "mlp, adversary": 10,
+            "mlp, training.max_epochs=5000": 0,
+            "mlp, training.max_epochs=10": -10,
+            "beltrami": -30,
+        }
+    )
 
 
 FLAGS = ("stochastic", "zero_gradient", "no_effect", "solvers_disagree")
@@ -122,7 +126,7 @@ def test_a_mean_is_over_models_that_were_attacked_as_thoroughly() -> None:
     assert [row[k] for k in ("clean", "transfer", "white_box", "worst")] == pytest.approx(
         [75, 50, 12.5, 12.5]
     )
-    assert show_worst_cases(frame(cells)).cells["transfer"].iloc[0] == "50.00 (n=3)"
+    assert rows_of(show(show_worst_cases(frame(cells))))[0]["transfer"] == "50.00 (n=3)"
 
 
 def twin(same: list[str]) -> dict[str, Any]:
@@ -158,8 +162,8 @@ def test_worst_cases_averages_only_seeds_of_the_newest_auto() -> None:
     row = table([*cells, *line]).set_index("model").loc["gcn"]
     assert (row["seeds"], row["tried"], row["version"]) == (2, 5, NEW)
     assert [row["worst"], row["above_mlp"]] == pytest.approx([15, -45])
-    shown = show_worst_cases(frame([*cells, *line])).cells.set_index("model")
-    assert list(shown.loc["gcn", ["seeds", "auto"]]) == ["2 of 5", str(NEW)]
+    shown = {row["model"]: row for row in rows_of(show(show_worst_cases(frame([*cells, *line]))))}
+    assert (shown["gcn"]["seeds"], shown["gcn"]["auto"]) == ("2 of 5", str(NEW))
     # An older version that did more on the same seed still counts as an attack.
     also = record("gcn", "white_box", 0, auto=0.0, pgd=0.7) | OLD
     assert table([*cells, also])["worst"].iloc[0] == pytest.approx(10)
@@ -184,7 +188,7 @@ def test_budgets_are_not_mixed() -> None:
     assert list(zip(gcn["nodes"], gcn["edges"], strict=True)) == [(5, 4), (50, 50)]
     assert list(gcn["worst"]) == pytest.approx([50, 10])
     assert list(gcn["above_mlp"]) == pytest.approx([10, -50])
-    assert show_worst_cases(frame([*MLP, small])).keys[:2] == ["budget", "model"]
+    assert [*show_worst_cases(frame([*MLP, small])).cells][:2] == ["budget", "model"]
 
 
 def test_parts_of_an_attack_tell_white_box_from_adaptive() -> None:
@@ -223,9 +227,10 @@ def test_a_table_of_modifications_names_what_they_may_spend() -> None:
     ]
     cells = [cell | {"budget": cell.budget.bounds | {"edge_ratio": 0.2}} for cell in cells]
     shown = show_worst_cases(frame(cells))
-    assert "0.2 of their edges" in shown.title
+    assert "0.2 of their edges" in shown.caption
     row = shown.cells.set_index("model").loc["gcn"]
-    assert (row["random flips"], row["white box"], row["above MLP"]) == ("70.00", "10.00", "-50.00")
+    columns = ["random flips", "white box", "above MLP"]
+    assert [row[name] for name in columns] == pytest.approx([70, 10, -50])
     assert {*recorded_on(frame(cells))["model"]} == {"mlp", "gcn"}
 
 
@@ -236,7 +241,7 @@ def test_poisoning_enters_no_worst_case_of_evasion(option: str) -> None:
     target = "robust_diffusion.evaluation.Poisoning"
     poisoned |= {"config": poisoned.config.whole | {"threat": {"_target_": target}}}
     both = [evasion, poisoned]
-    assert show_worst_cases(frame(both)).cells["worst"].tolist() == ["50.00"]
+    assert show_worst_cases(frame(both)).cells["worst"].tolist() == [50]
     recorded = recorded_on(frame(both), {"worst-case"})
     assert list(worst_cases(recorded)["worst"]) == [0.5]
     assert tried([poisoned])[0]["clean"] == 0.8

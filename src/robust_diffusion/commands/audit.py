@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from robust_diffusion.commands.evaluate import check_read, own_model, path_option
 from robust_diffusion.errors import DataError
-from robust_diffusion.system.markdown import print_table
+from robust_diffusion.results.show import Table, show
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -149,7 +149,7 @@ def _print_accuracies(folder: Path, report: "RobustnessReport", chosen: argparse
         title = (
             f"{folder}: {report.model} {report.weights[:8]}, accuracy in %, dataset {of_dataset}"
         )
-        print_table(title, frame.round(2), ["graph"])
+        sys.stdout.write(show(Table("", frame, title)))
         differs = frame[(frame["reported"] - frame["measured"]).abs() > _TOLERANCE]
         wrong += [f"accuracy on {graph}: differs" for graph in differs["graph"]] + flags
     sys.stdout.writelines(f"{folder / REPORT}: {line}\n" for line in wrong)
@@ -258,7 +258,7 @@ def _print_audit(file: Path, clean: _Clean, chosen: argparse.Namespace) -> bool:
         title += "; within its budget"
     if violations:
         frame = pd.DataFrame(map(asdict, violations))[["level", "code", "message"]]
-        print_table(title, frame, list(frame.columns))
+        sys.stdout.write(show(Table("", frame, title)))
     else:
         sys.stdout.write(f"{title}\n")
     return broken

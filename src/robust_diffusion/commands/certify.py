@@ -17,8 +17,8 @@ from robust_diffusion.commands.evaluate import (
 from robust_diffusion.commands.evaluate import READ as OF_EVALUATE
 from robust_diffusion.commands.reading import check_options
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.results.show import Table, show
 from robust_diffusion.system.files import check_folder
-from robust_diffusion.system.markdown import print_table
 
 if TYPE_CHECKING:
     from torch import nn
@@ -52,7 +52,7 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     if chosen.show:
         check_options(parser, chosen, {"show"}, "certify --show")
         for title, frame in certificate_tables(read_certificates(chosen.show)).items():
-            print_table(title, frame, ["model"])
+            sys.stdout.write(f"{show(Table('', frame, title))}\n")
         return
     check_value("--local", chosen.local, Natural)
     if chosen.save:

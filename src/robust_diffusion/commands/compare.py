@@ -13,11 +13,11 @@ from robust_diffusion.commands.reading import (
 from robust_diffusion.config import DEFAULT_RECORDS
 from robust_diffusion.errors import DataError
 from robust_diffusion.records.records import by_experiment
-from robust_diffusion.results.comparison import compare_worst_cases, show_comparison
+from robust_diffusion.results.comparison import compare, compare_worst_cases
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
-from robust_diffusion.results.table import flag_notes
+from robust_diffusion.results.show import show
+from robust_diffusion.results.sweeps import flag_notes
 from robust_diffusion.results.worst_case import recorded_on
-from robust_diffusion.system.markdown import print_table
 
 
 def run_compare_command(arguments: Sequence[str]) -> None:
@@ -47,9 +47,9 @@ def run_compare_command(arguments: Sequence[str]) -> None:
         names = sorted({*named_by_settings(rows)["model"]})
     else:
         compared = by_experiment(records, scale=chosen.scale).get(chosen.experiment, [])
-        table = show_comparison(compared, on=chosen.on)
-        notes = flag_notes(compared) if chosen.on == "test" and not table.cells.empty else []
-        table = replace(table, title=f"{chosen.experiment}: {table.title}.", notes=notes)
+        table = compare(compared, on=chosen.on)
+        notes = flag_notes(compared) if chosen.on == "test" else []
+        table = replace(table, title=chosen.experiment, notes=notes)
     if table.cells.empty:
         known = names or sorted({name for record in records for name in record.experiments})
         models = f" of both {' and '.join(chosen.models)}" if chosen.models else ""
@@ -59,7 +59,5 @@ def run_compare_command(arguments: Sequence[str]) -> None:
             f"scale={chosen.scale}; there are {', '.join(known) or 'none of any experiment'}; "
             f"experiment={chosen.experiment} runs it"
         )
-    if chosen.format == "csv":
-        sys.stdout.write(table.cells.to_csv(index=False))
-    else:
-        print_table(table.title, table.cells, table.keys, table.notes)
+    text = table.cells.to_csv(index=False) if chosen.format == "csv" else show(table)
+    sys.stdout.write(text)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from robust_diffusion.data.folders import list_datasets, verify_files
-from robust_diffusion.system.markdown import print_table
+from robust_diffusion.results.show import Table, show
 
 
 def run_data_command(arguments: Sequence[str]) -> None:
@@ -23,13 +23,12 @@ def run_data_command(arguments: Sequence[str]) -> None:
     chosen = parser.parse_args(arguments)
     title = f"data directory {chosen.data_dir}"
     if chosen.command == "list":
-        print_table(title, list_datasets(chosen.data_dir), ["dataset", "state", "folder"])
+        sys.stdout.write(show(Table("", list_datasets(chosen.data_dir), title)))
         return
     from robust_diffusion.data.inventory import dataset_statistics  # takes seconds
 
     files = verify_files(chosen.data_dir)
-    print_table(title, files, list(files.columns))
     graphs = dataset_statistics(chosen.data_dir)
-    print_table("Graphs", graphs, ["dataset", "problem"])
+    sys.stdout.write(f"{show(Table('', files, title))}\n{show(Table('', graphs, 'Graphs'))}")
     if (files["state"] == "damaged").any() or (graphs["problem"] != "-").any():
         sys.exit(1)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.results.show import Table, show
 from robust_diffusion.system.files import check_folder, write_whole
-from robust_diffusion.system.markdown import print_table
 
 if TYPE_CHECKING:
     from torch import nn
@@ -69,10 +69,9 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         name, graphs = str(datamodule.name), chosen.graphs
         frame = unit_test(model, datamodule, name, seed=cfg.seed, graphs=graphs)
         by_graph = frame.set_index(["made_on", "attack", "flips"])
-        table = (100 * by_graph).round(2).reset_index()[frame.columns].astype(object).fillna("")
-        print_table(
-            f"accuracy on graphs of {graphs or 'the zoo'}, in %", table, ["made_on", "attack"]
-        )
+        table = (100 * by_graph).reset_index()[frame.columns]
+        caption = f"accuracy on graphs of {graphs or 'the zoo'}, in %"
+        sys.stdout.write(show(Table("", table, caption)))
         return
     if chosen.each is not None:
         _print_each(model, datamodule, cfg, chosen.each, chosen.save)
@@ -205,8 +204,10 @@ def _print_each(
         curve.set_axis([f"{by} {group}".strip() for group in curve], axis=1)
         for by, curve in zip(("", "degree", "margin"), curves, strict=True)
     ]
-    table = (100 * pd.concat(named, axis=1)).round(1).reset_index()
-    print_table(f"targets right, in %, by edges of each ({kind})", table, [])
+    table = (100 * pd.concat(named, axis=1)).reset_index()
+    caption = f"targets right, in %, by edges of each ({kind})"
+    formats = dict.fromkeys(table.columns, "{:.1f}")
+    sys.stdout.write(show(Table("", table, caption, formats=formats)))
     if folder:
         _write(folder / "each.csv", frame.to_csv())
 

@@ -9,8 +9,8 @@ from robust_diffusion.commands.reading import add_records_option, read_chosen
 from robust_diffusion.config import PUBLISHED_RECORDS
 from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.leaderboard import show_leaderboard
+from robust_diffusion.results.show import Table, show
 from robust_diffusion.results.worst_case import seeks_worst_case
-from robust_diffusion.system.markdown import print_table
 
 
 def run_leaderboard_command(arguments: Sequence[str]) -> None:
@@ -33,8 +33,7 @@ def run_leaderboard_command(arguments: Sequence[str]) -> None:
         if chosen.format == "csv":
             sys.stdout.write(table.cells.to_csv(index=False))
         else:
-            print_table(table.title, table.cells, table.keys, table.notes)
-            sys.stdout.write("\n")
+            sys.stdout.write(f"{show(Table('', table.cells, table.title))}\n")
     if not tables:
         sys.stdout.write(
             "no run at these budgets has the attack auto on a model that it knows; "

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 from hydra.experimental.callback import Callback
@@ -19,8 +19,8 @@ from robust_diffusion.experiment.wandb_log import chosen_mode, log_table, where_
 from robust_diffusion.records.header import sweep_name
 from robust_diffusion.records.record import Record
 from robust_diffusion.records.records import read_records, requested_by
-from robust_diffusion.results.comparison import SHOWS
-from robust_diffusion.system.markdown import print_table
+from robust_diffusion.results.show import show
+from robust_diffusion.results.sweeps import Shown, sweep_table
 
 Tagged = tuple[pd.DataFrame, list[str]]
 """A table, and tags that distinguish it from other tables of its sweep."""
@@ -35,10 +35,8 @@ class PrintResults(Callback):
     """
 
     def __init__(self, shows: str | Sequence[str] = "test") -> None:
-        names = [shows] if isinstance(shows, str) else shows
-        self._tables = [
-            SHOWS[check_choice("hydra.callbacks.results.shows", name, SHOWS)] for name in names
-        ]
+        names, known = [shows] if isinstance(shows, str) else shows, get_args(Shown)
+        self._shows = [check_choice("hydra.callbacks.results.shows", name, known) for name in names]
 
     def on_run_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the row of a single run, unless it failed and its error is shown instead."""
@@ -67,12 +65,9 @@ class PrintResults(Callback):
             yield self._show(records), [config.hydra.runtime.choices.get("scale", "full")]
 
     def _show(self, records: list[Record]) -> pd.DataFrame:
-        results = [show(records) for show in self._tables]
-        for result in (result for result in results if len(result.cells.columns)):
-            rows = f"; by {' × '.join(result.keys)}" if len(result.cells) > 1 else ""
-            notes = [*result.notes, ""] if result.notes else []
-            print_table(f"{result.title}{rows}", result.cells, result.keys, notes)
-        return results[0].cells
+        tables = [sweep_table(records, shown) for shown in self._shows]  # type: ignore[arg-type]
+        sys.stdout.writelines(f"{show(table)}\n" for table in tables)
+        return tables[0].cells
 
 
 def _log_tables(config: DictConfig, tables: Sequence[Tagged]) -> None:

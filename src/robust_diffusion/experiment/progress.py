@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from robust_diffusion.records.header import by_key, now, sweep_name
 from robust_diffusion.records.records import Asked, Sweep, read_sweep, save_sweep
-from robust_diffusion.results.captions import differing_keys
+from robust_diffusion.results.frame import differing_keys
 from robust_diffusion.system.progress import LineHandler, Progress
 
 

@@ -1,17 +1,16 @@
 """Agreement with the paper: entries within and outside the tolerance, and dataset statistics."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import repeat
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from robust_diffusion.paper.axes import AXES, DATASETS, STAND_INS
 from robust_diffusion.paper.tables import PaperTable, to_frame
+from robust_diffusion.results.show import Table, show
 from robust_diffusion.results.view import ROUNDING
-from robust_diffusion.system.markdown import aligned
-from robust_diffusion.system.numbers import p_value, signed, spread
 
 BAND = 2.0
 """Tolerance for the difference from a printed number, in pooled standard deviations."""
@@ -39,9 +38,6 @@ PAPER_ORDER = ("cora", "citeseer", "pubmed", "coauthor", "flickr", "amazon_compu
 POINTS = (1, 2)
 """Distances, in points, within which entries are counted."""
 
-OUTLIER = ["row", "column", "measured", "reported", "difference", "p", "deviations"]
-"""Columns that describe an entry outside the tolerance; `p` is corrected."""
-
 SHARED = ["cells", "graph", "printed_mean"]
 """Columns that identify an entry which several tables share."""
 
@@ -55,18 +51,22 @@ class Agreement:
     placebo: "pd.Series[bool]"  # per entry and other model in its row: printed mean in the band
 
     @property
-    def outside(self) -> pd.DataFrame:
-        """Entries outside the tolerance, the furthest first: `table` and `OUTLIER`, as text."""
+    def outside(self) -> Table:
+        """Entries outside the tolerance, the furthest first."""
         entries = self.entries[~self.entries["within"]]
         entries = entries.sort_values("deviations", key=lambda column: -column.abs(), kind="stable")
-        texts = {
-            "measured": map(spread, entries["mean"], entries["std"], repeat(2)),
-            "reported": map(spread, entries["printed_mean"], entries["printed_std"], repeat(2)),
-            "difference": map(signed, entries["difference"], repeat(2)),
-            "p": ["-" if pd.isna(p) else p_value(p) for p in entries["p_holm"]],
+        columns = {
+            "Table": entries["table"].astype(str),
+            "Entry": entries["row"] + ", " + entries["column"],
+            "Here": entries["mean"],
+            "Here ±": entries["std"],
+            "Paper": entries["printed_mean"],
+            "Paper ±": entries["printed_std"],
+            "Difference": entries["difference"],
+            "In pooled sd": entries["deviations"],
         }
-        shown = entries.assign(**{name: list(text) for name, text in texts.items()})
-        return shown[["table", *OUTLIER]].reset_index(drop=True)
+        formats = {"Difference": "{:+.2f}", "In pooled sd": "{:+.1f}"}
+        return Table("", pd.DataFrame(columns).reset_index(drop=True), formats=formats)
 
 
 def agreement(tables: Sequence[PaperTable], *, stand_ins: bool = False) -> Agreement:
@@ -105,35 +105,29 @@ def render_agreement(variants: Mapping[str, Sequence[PaperTable]]) -> str:
     Entries on stand-ins are a block of their own.
     """
     own = {name: agreement(tables) for name, tables in variants.items()}
-    lines = _render_block(INTRODUCTION, own)
+    text = _render_block(INTRODUCTION, own)
     others = {name: agreement(tables, stand_ins=True) for name, tables in variants.items()}
     if any(len(comparison.entries) for comparison in others.values()):
-        lines += ["", *_render_block(ON_STAND_INS, others)]
-    return "\n".join(lines) + "\n"
+        text += f"\n{_render_block(ON_STAND_INS, others)}"
+    return text
 
 
-def _render_block(introduction: str, by_variant: Mapping[str, Agreement]) -> list[str]:
-    numbers = sorted(
-        {number for comparison in by_variant.values() for number in comparison.entries["table"]}
-    )
-    header = ["Variant", *(f"Table {number}" for number in numbers), "All", "Once each"]
-    header += ["Placebo", *(f"{points} point{'s' if points > 1 else ''}" for points in POINTS)]
-    counts = [[name, *_counts(comparison, numbers)] for name, comparison in by_variant.items()]
-    lines = [introduction, "", *aligned(header, counts, left=range(1))]
-    header = ["Table", "Entry", "Here", "Paper", "Difference", "In pooled sd"]
+def _render_block(introduction: str, by_variant: Mapping[str, Agreement]) -> str:
+    numbers = sorted({n for of in by_variant.values() for n in of.entries["table"]})
+    counts = [{"Variant": name} | _counts(of, numbers) for name, of in by_variant.items()]
+    cells = pd.DataFrame(counts)
+    cells = cells.astype(dict.fromkeys(cells.columns.drop(["Variant", "Placebo"]), "Int64"))
+    blocks = [show(Table("", cells, introduction, formats={"Placebo": "{:.1f} %"}))]
     for name, comparison in by_variant.items():
-        outside = comparison.outside.sort_values("table", kind="stable")
-        rows = [
-            [str(table), f"{row}, {column}", *numbers, signed(away, 1)]
-            for table, row, column, *numbers, _, away in outside.to_numpy()
-        ]
-        if rows:
-            lines += ["", f"fidelity={name}, outside the tolerance:", ""]
-            lines += aligned(header, rows, left=range(2))
+        outside = comparison.outside
+        if len(outside.cells):
+            by_table = outside.cells.sort_values("Table", key=lambda n: n.map(int), kind="stable")
+            caption = f"fidelity={name}, outside the tolerance:"
+            blocks.append(show(replace(outside, cells=by_table, caption=caption)))
         if comparison.undecided:
             alone = f"{comparison.undecided} more have one seed or no published deviation"
-            lines += ["", f"fidelity={name}: {alone}."]
-    return lines
+            blocks.append(f"fidelity={name}: {alone}.\n")
+    return "\n".join(blocks)
 
 
 def published_beside_measured(data_dir: str | Path) -> pd.DataFrame:
@@ -163,13 +157,16 @@ def _text(value: int | Sequence[float]) -> str:
     return str(value) if isinstance(value, int) else " .. ".join(f"{v:.2f}" for v in value)
 
 
-def _counts(variant: Agreement, numbers: Sequence[int]) -> list[str]:
-    def share(rows: pd.DataFrame) -> str:
-        return f"{rows['within'].sum()} of {len(rows)}" if len(rows) else "-"
-
+def _counts(variant: Agreement, numbers: Sequence[int]) -> dict[str, Any]:
+    """Count the entries within the tolerance, and within some points."""
     entries = variant.entries
-    each_once = entries.drop_duplicates(SHARED, keep="last")
-    shares = [share(entries[entries["table"] == number]) for number in numbers]
-    placebo = f"{100 * variant.placebo.mean():.1f} %" if len(variant.placebo) else "-"
-    near = [str((entries["difference"].abs() <= points).sum()) for points in POINTS]
-    return [*shares, share(entries), share(each_once), placebo, *near]
+    shares = {f"Table {number}": entries[entries["table"] == number] for number in numbers}
+    shares |= {"All": entries, "Once each": entries.drop_duplicates(SHARED, keep="last")}
+    counts: dict[str, Any] = {}
+    for name, rows in shares.items():
+        counts[name] = int(rows["within"].sum()) if len(rows) else None
+        counts[f"{name} of"] = len(rows) or None
+    counts["Placebo"] = 100 * variant.placebo.mean()
+    for n in POINTS:
+        counts[f"{n} point{'s' * (n > 1)}"] = int((entries["difference"].abs() <= n).sum())
+    return counts

@@ -25,9 +25,9 @@ from robust_diffusion.paper.tables import load_layout
 from robust_diffusion.records.record import CLEAN
 from robust_diffusion.records.schema import first_problem
 from robust_diffusion.results.frame import asked_by, settings_by_path
+from robust_diffusion.results.show import Table, show
 from robust_diffusion.results.view import ASSUMED_RUNS, View, replicates
 from robust_diffusion.results.worst_case import worst_cases
-from robust_diffusion.system.markdown import markdown_table
 from robust_diffusion.system.numbers import MINUS, RULE, Estimate, holm, p_value
 
 CLAIMS = CONFIG_DIR / "claims.yaml"
@@ -444,11 +444,13 @@ def render_claims(verdicts: pd.DataFrame, claims: Claims, *, worst_of: str) -> s
         for name, quote in tested(verdicts).items()
         if name not in claims.front
     }
-    return (
-        f"**Claims of the paper.** {legend(claims.alpha, worst_of)}\n\n"
-        f"{claims_table(verdicts, claims.front)}\n\nThe others that published records test, in the "
-        f"paper's words; `make claims` lists all:\n\n{claims_table(verdicts, titles)}\n"
+    caption = legend(claims.alpha, worst_of)
+    front = Table("Claims of the paper", claims_frame(verdicts, claims.front), caption)
+    caption = (
+        "The others that published records test, in the paper's words; `make claims` lists all:"
     )
+    others = Table("", claims_frame(verdicts, titles), caption)
+    return f"{show(front)}\n{show(others)}"
 
 
 def render_verdicts(verdicts: pd.DataFrame, claims: Claims, variants: Sequence[str]) -> str:
@@ -462,10 +464,11 @@ def render_verdicts(verdicts: pd.DataFrame, claims: Claims, variants: Sequence[s
     if not tested(verdicts):
         counted += f". No record tests any.{published('claims')[:-1]}"
     titles = {str(name): f"{name}: {claim.quote}" for name, claim in verdicts["claim"].items()}
-    elsewhere = (f'- "{quote}": {where}' for quote, where in claims.elsewhere.items())
+    elsewhere = [
+        f'Not decided by records: "{quote}": {where}' for quote, where in claims.elsewhere.items()
+    ]
     head = f"Claims of arXiv:2209.07754 by records. {counted}. {legend(claims.alpha, variants[0])}"
-    table = claims_table(verdicts, titles)
-    return "\n".join([head, "", table, "", "Not decided by records:", *elsewhere])
+    return show(Table("", claims_frame(verdicts, titles), head, notes=elsewhere))
 
 
 def tested(verdicts: pd.DataFrame) -> dict[str, str]:
@@ -473,13 +476,6 @@ def tested(verdicts: pd.DataFrame) -> dict[str, str]:
     judged = verdicts.drop(columns=["claim", "datasets", PRINTED_COLUMN])
     recorded = judged.map(lambda judgement: bool(judgement and judgement.shown)).any(axis=1)
     return {str(name): claim.quote for name, claim in verdicts.loc[recorded, "claim"].items()}
-
-
-def claims_table(verdicts: pd.DataFrame, titles: Mapping[str, str]) -> str:
-    """Render claims under their titles as Markdown, the verdict in bold."""
-    texts = claims_frame(verdicts, titles)
-    cells = texts.replace({r"\A(.+)\n": r"**\1**\n", r"\n": "<br>"}, regex=True)
-    return markdown_table(cells, list(cells.columns))
 
 
 def claims_frame(verdicts: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFrame:

@@ -26,9 +26,8 @@ from robust_diffusion.paper.tables import (
     to_frame,
 )
 from robust_diffusion.results.frame import narrow_frame
-from robust_diffusion.results.show import show
+from robust_diffusion.results.show import Table, show
 from robust_diffusion.system.files import write_whole
-from robust_diffusion.system.markdown import markdown_table, print_table
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +90,8 @@ def _dataset_table(data_dir: str, form: str) -> str:
     frame = published_beside_measured(data_dir)
     if form == "csv":
         return frame.to_csv(index=False)
-    title = f"**Table 4 · datasets (data), arXiv:2209.07754.** data directory {data_dir}"
-    return f"{title}\n\n{markdown_table(frame, ['dataset', 'statistic'])}\n"
+    title = "Table 4 · datasets (data), arXiv:2209.07754"
+    return show(Table(title, frame, f"data directory {data_dir}"))
 
 
 def run_claims_command(arguments: Sequence[str]) -> None:
@@ -192,7 +191,7 @@ def _draw(chosen: argparse.Namespace) -> None:
     graph = f"a drawn graph in place of {about['dataset']}" if smoke else about["dataset"]
     title = f"Figure ({about['label']}), arXiv:2209.07754; {graph}, fidelity={about['fidelity']}"
     title += f", seed {about['seed']}" + "; SMOKE RUN, says nothing about the paper" * smoke
-    print_table(title, built.numbers, ["flow", "panel", "weight"])
+    sys.stdout.write(f"{show(Table('', built.numbers, title))}\n")
     sys.stdout.write("".join(f"{path}\n" for path in written))
 
 

@@ -10,7 +10,7 @@ from robust_diffusion.config import CONFIG_DIR, PUBLISHED, read_yaml
 from robust_diffusion.paper.axes import DATASETS, OPTIONS, STAND_INS, label_of
 from robust_diffusion.records.identity import IGNORED_KEYS, PRESENTATION_KEYS
 from robust_diffusion.records.record import CLEAN
-from robust_diffusion.results.captions import (
+from robust_diffusion.results.budgets import (
     describe_limits,
     describe_spent,
     listed,

@@ -18,10 +18,10 @@ from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.tables import PaperTable, build_tables
 from robust_diffusion.records.record import Record
 from robust_diffusion.records.records import by_experiment, merged
-from robust_diffusion.results.comparison import SHOWS, compare_worst_cases
+from robust_diffusion.results.comparison import compare_worst_cases
 from robust_diffusion.results.frame import narrow_frame
-from robust_diffusion.results.show import show, template
-from robust_diffusion.results.table import ResultTable
+from robust_diffusion.results.show import Table, show, template
+from robust_diffusion.results.sweeps import sweep_table
 from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ FAILED = ["experiment", "scale", "fidelity", "dataset", "model", "flow", "seed",
 DESCRIBED = ("caption", "dataset", "fidelity", "scale", "seed", "weights")
 """Keys of the description of a drawn figure that the page repeats."""
 
-Sections = Iterator[tuple[str, ResultTable]]
+Sections = Iterator[tuple[str, Table]]
 Pictures = Iterator[tuple[str, str, bytes]]  # name, caption and SVG
 
 
@@ -104,26 +104,25 @@ def _claims(frame: pd.DataFrame, fidelity: str) -> Sections:
     verdicts = claims.judge_all(declared, frame, variants)
     if titles := claims.tested(verdicts):
         cells = claims.claims_frame(verdicts, titles)
-        yield "Claims", ResultTable(claims.legend(declared.alpha, variants[0]), cells, [], [])
+        yield "Claims", Table("", cells, claims.legend(declared.alpha, variants[0]))
 
 
 def _deviations(measured: Sequence[PaperTable]) -> Sections:
     if measured and len(entries := (stats := agreement(measured)).entries):
-        title = (
+        caption = (
             f"{entries['within'].sum()} of {len(entries)} entries lie within {BAND:g} pooled "
             f"standard deviations of the printed numbers, as do {stats.placebo.sum()} of "
             f"{len(stats.placebo)} printed numbers of other models in their rows. These entries do "
-            "not; p is Holm-corrected over the table."
+            "not."
         )
-        yield "Agreement with the paper", ResultTable(title, stats.outside.round(1), [], [])
+        yield "Agreement with the paper", replace(stats.outside, caption=caption)
 
 
 def _failed(records: Sequence[Record]) -> Sections:
     failed = [record for record in merged(records) if record.error]
     if failed:
-        rows = [[getattr(record, key) for key in FAILED] for record in failed]
-        cells = pd.DataFrame(rows, columns=FAILED).fillna("-")
-        yield "Failed runs", ResultTable("A sweep that asks again runs them again.", cells, [], [])
+        cells = pd.DataFrame([[getattr(r, key) for key in FAILED] for r in failed], columns=FAILED)
+        yield "Failed runs", Table("", cells, "A sweep that asks again runs them again.")
 
 
 def _charts(tables: Mapping[int, PaperTable], frame: pd.DataFrame) -> Pictures:
@@ -158,7 +157,7 @@ def shown_by(experiment: str) -> str | None:
 
 def studies(
     records: Sequence[Record], frame: pd.DataFrame, *, scale: str = "full", custom: bool = False
-) -> Iterator[tuple[str, ResultTable]]:
+) -> Sections:
     """Yield the name and table of each experiment of `conf/` that has records of that scale.
 
     With `custom`, also the user's own experiments, by accuracy on the test graphs.
@@ -179,10 +178,15 @@ def studies(
         if together:
             table = show_worst_cases(recorded_on(rows, {name}))
         else:
-            table = SHOWS[shown or "test"](experiments[name])
-        if len(table.cells.columns):
-            yield name, replace(table, title=f"**experiment={name}.** {table.title}.")
+            table = sweep_table(experiments[name], shown or "test")  # type: ignore[arg-type]
+        if len(table.cells):
+            yield name, titled(table, f"experiment={name}")
     for name, (experiment, *models) in _PAIRED.items():
         table = compare_worst_cases(recorded_on(rows, {experiment}), *models)
-        if not table.cells.empty:
-            yield name, replace(table, title=f"**experiment={experiment}.** {table.title}.")
+        if len(table.cells):
+            yield name, titled(table, f"experiment={experiment}")
+
+
+def titled(table: Table, title: str) -> Table:
+    """Return a table with a title above its caption."""
+    return replace(table, title=title, caption=f"{table.caption}.")

@@ -80,7 +80,7 @@ class Layout:
         return replace(self, grids=tuple(view for view in grids if len(view.printed)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PaperTable(Table):
     """One of the paper's tables, filled."""
 
@@ -228,8 +228,16 @@ def build_table(
     if left_out := [name for name in whole if name not in layout.datasets]:
         lines.append(f"Not run: {', '.join(left_out)}.")
     about = {"label": layout.label, "scale": scale, "fidelity": fidelity}
-    title, caption = title_of(layout, scale), layout.caption
-    return PaperTable(title, caption, lines, numbers, layout.grids, about, layout, runs)
+    return PaperTable(
+        title_of(layout, scale),
+        numbers,
+        layout.caption,
+        lines,
+        views=layout.grids,
+        about=about,
+        layout=layout,
+        rows=runs,
+    )
 
 
 def _budgets(view: View) -> pd.DataFrame:
@@ -238,7 +246,8 @@ def _budgets(view: View) -> pd.DataFrame:
     for row in view.printed.to_dict("records"):
         config = read_yaml(CONFIG_DIR / "dataset" / f"{row['dataset']}.yaml")
         line = {axis: row[axis] for axis in view.axes} | {"graph": CLEAN, "state": "measured"}
-        line |= {"mean": float(config["budget"][row["limit"]]), "std": math.nan, "n": 0}
+        line |= {"mean": float(config["budget"][row["limit"]]), "n": 0}
+        line |= dict.fromkeys(["std", "q1", "q3"], math.nan)
         line |= {"index": [], "seeds": [], "values": [], "marks": []}
         line |= {"printed_mean": row["mean"], "printed_std": row["std"]}
         lines.append(line | compared(line, view.value))

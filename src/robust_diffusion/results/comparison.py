@@ -2,9 +2,8 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -12,24 +11,21 @@ import pandas as pd
 
 from robust_diffusion.records.identity import PRESENTATION_KEYS
 from robust_diffusion.records.record import CLEAN, Record
-from robust_diffusion.results.captions import describe_cuts
+from robust_diffusion.results.budgets import describe_cuts
 from robust_diffusion.results.evidence import THOROUGH
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
-from robust_diffusion.results.table import ResultTable, rank, summarize
+from robust_diffusion.results.show import Table
 from robust_diffusion.results.worst_case import (
     PAIRED,
     all_of,
     differing,
     named_budgets,
-    show_worst_cases,
     worst_cases,
 )
 from robust_diffusion.system.numbers import (
     LEVEL,
     Estimate,
     mean_and_std,
-    signed,
-    spread,
     starred,
 )
 
@@ -49,9 +45,10 @@ _NAMES = ["dataset", "variant", "budget"]
 """Columns of a comparison of two models that are only shown if rows differ in them."""
 
 CHANGE = "change in "  # prefix of the columns of changes
+INTERVAL = f"{100 * LEVEL:.0f} % interval"
 
 
-def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
+def compare(runs: Sequence[Record], *, on: str = "test") -> Table:
     """Tabulate the accuracy of each setting in %, and its difference from its base setting.
 
     The base of a setting is the other setting with the same test nodes that shares most of its
@@ -71,47 +68,58 @@ def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
         One row per setting, after its base. Settings of the same dataset, model and flow are
         grouped, with ascending numbers. The columns are `setting`, `seeds` and, per test graph, the
         accuracy and `change in <graph>`. A setting without a base has no changes, and if no setting
-        has a base there are no such columns. The frame is empty without finished runs.
+        has a base there are no such columns. There are no rows without finished runs.
     """
     # Runs of one setting can differ if `conf/` has changed; the last ones count.
     latest: dict[tuple[frozenset[tuple[str, str]], int], Record] = {
         (frozenset(_compared(run).items()), run.seed): run
         for run in {run.run: run for run in runs if run.is_tested}.values()
     }
-    ordered = list(latest.items())
-    typed = {name: _compared(run) for (name, _), run in reversed(ordered)}
-    names = list(dict.fromkeys(name for (name, _), _ in ordered))
+    typed = {name: _compared(run) for (name, _), run in reversed(latest.items())}
+    names = list(dict.fromkeys(name for name, _ in latest))
     shared = frozenset.intersection(*names) if len(names) > 1 else frozenset()
     settings = [dict(item for item in typed[name].items() if item not in shared) for name in names]
-    rows = narrow_frame(run for _, run in ordered)
+    order = _in_order(settings)
+    bases = {i: _base(i, settings, order) for i in order}
+    rows = narrow_frame(latest.values())
     if on == "validation":
         rows = rows[rows["attack"] == CLEAN].assign(attack=on, accuracy=rows["validation"])
-    rows["setting"] = rows["run"].map({run.run: names.index(name) for (name, _), run in ordered})
-    accuracy = {
-        setting: alike.pivot_table("accuracy", "draw", "attack")
-        for setting, alike in rows.groupby("setting")
+    rows["setting"] = rows["run"].map({r.run: names.index(name) for (name, _), r in latest.items()})
+    samples = {
+        key: dict(100 * alike.set_index("seed")["accuracy"])
+        for key, alike in rows.groupby(["setting", "attack"])
     }
-    order = _in_order(settings)
     graphs = rows.set_index("setting")["attack"].loc[order].unique()
-    bases = {i: _base(i, settings, order) for i in order}
-    departs = any(base is not None for base in bases.values())
-    lines = []
+    departs, lines = any(base is not None for base in bases.values()), []
     for i in _below(None, bases):
-        scores, base = accuracy[i].reindex(columns=graphs), bases[i]
-        before = scores[:0] if base is None else accuracy[base]
-        row = {"setting": _named(settings[i], {} if base is None else settings[base])}
-        row["seeds"] = str(len(scores))
-        # Rounded, since rounding errors of equal differences would look like a spread of 1e-14.
-        differences = (100 * (scores - before)).round(9)
-        changes = {graph: list(differences[graph].dropna()) for graph in graphs}
-        p_values = starred([Estimate.of(x).p() if x else None for x in changes.values()])
-        for (graph, change), p in zip(changes.items(), p_values, strict=True):
-            row[graph] = spread(*mean_and_std(100 * scores[graph]), 2)
+        base = bases[i]
+        named = _named(settings[i], {} if base is None else settings[base])
+        line: dict[str, Any] = {"setting": named}
+        line["seeds"] = rows.loc[rows["setting"] == i, "seed"].nunique()
+        scores = {graph: samples.get((i, graph), {}) for graph in graphs}
+        changes = {g: _change(of, samples.get((base, g), {})) for g, of in scores.items()}
+        p_values = [Estimate.of(change).p() if change else None for change in changes.values()]
+        for graph, p, star in zip(graphs, p_values, starred(p_values), strict=True):
+            line[graph], line[f"{graph} ±"] = mean_and_std(scores[graph].values())
             if departs:
-                text = signed(mean_and_std(change)[0], 2) if change else ""
-                row[CHANGE + graph] = text if p == "-" else f"{text} (p {p})"
-        lines.append(row)
-    return pd.DataFrame(lines)
+                change = f"{CHANGE}{graph}"
+                line[change] = mean_and_std(changes[graph])[0]
+                line |= {f"{change} p": p, f"{change} *": star}
+        lines.append(line)
+    explained = (
+        "; changes are means of the differences seed by seed, p of a paired t-test, starred where "
+        "significant at 5 % by Holm's method over the row; by chance, one row in twenty has a star"
+    )
+    formats = {CHANGE + graph: "{:+.2f}" for graph in graphs}
+    nodes = {"test": "on the test graphs", "validation": "on clean validation nodes"}[on]
+    caption = f"Accuracy in %, {nodes}{explained * departs}"
+    return Table("", pd.DataFrame(lines), caption, formats=formats)
+
+
+def _change(scores: Mapping[int, float], before: Mapping[int, float]) -> list[float]:
+    """Return the differences of the shared seeds."""
+    # Rounded, since rounding errors of equal differences would look like a spread of 1e-14.
+    return [round(scores[seed] - before[seed], 9) for seed in scores if seed in before]
 
 
 def _compared(run: Record) -> Setting:
@@ -144,18 +152,6 @@ def _below(base: int | None, bases: Mapping[int, int | None]) -> list[int]:
     """Return all settings below a base, each before its own descendants."""
     children = [i for i, parent in bases.items() if parent == base]
     return [index for i in children for index in (i, *_below(i, bases))]
-
-
-def show_comparison(runs: Sequence[Record], *, on: str = "test") -> ResultTable:
-    """Format the result of `compare`, with a title that explains its numbers."""
-    frame = compare(runs, on=on)
-    nodes = {"test": "on the test graphs", "validation": "on clean validation nodes"}[on]
-    changes = (
-        "; changes are means of the differences seed by seed, p of a paired t-test, starred where "
-        "significant at 5 % by Holm's method over the row; by chance, one row in twenty has a star"
-    )
-    changed = any(column.startswith(CHANGE) for column in frame.columns)
-    return ResultTable(f"Accuracy in %, {nodes}{changes * changed}", frame, ["setting"], [])
 
 
 def _in_order(settings: Sequence[Setting]) -> list[int]:
@@ -194,7 +190,7 @@ def _named(setting: Setting, known: Setting) -> str:
     return ": ".join(filter(None, [shared, named])) or "(baseline)"
 
 
-def compare_worst_cases(rows: pd.DataFrame, first: str, second: str) -> ResultTable:
+def compare_worst_cases(rows: pd.DataFrame, first: str, second: str) -> Table:
     """Compare two models on the clean graph, under transferred attacks, and in the worst case.
 
     Differences are taken between models with the same seed and split. Their mean is tested by
@@ -216,49 +212,47 @@ def compare_worst_cases(rows: pd.DataFrame, first: str, second: str) -> ResultTa
     both = sides[0].merge(sides[1], on=PAIRED, suffixes=("", " of other"))
     both = both.sort_values(["dataset", "variant", "edges", "nodes"], kind="stable")
     both["limits"] = named_budgets(both)
-    lines, changes, notes = [], [], []
-    for _, of_both in both.groupby(_NAMES, sort=False):
-        dataset, variant, limits = of_both.iloc[0][["dataset", "variant", "limits"]]
-        named = {"dataset": dataset, "variant": variant, "budget": limits}
+    lines, notes = list[dict[str, Any]](), []
+    for names, of_both in both.groupby(["dataset", "variant", "limits"], sort=False):
         flags = {
             first: sorted(all_of(of_both["flags"])),
             second: sorted(all_of(of_both["flags of other"])),
         }
         by_seed = of_both.sort_values(["draw", "split"]).to_dict("records")
         for kind, pairs in _accuracies(by_seed).items():
-            changes.append([round(a - b, 9) for a, b in pairs])
-            means = {
-                name: spread(*mean_and_std(values), 2)
-                + (" !" if kind.startswith("worst") and flags[name] else "")
-                for name, values in zip((first, second), zip(*pairs, strict=True), strict=True)
-            }
-            lines.append({**named, "accuracy": kind, "seeds": len(pairs), **means})
+            line = dict(zip(_NAMES, names, strict=True)) | {"accuracy": kind, "seeds": len(pairs)}
+            for name, values in zip((first, second), zip(*pairs, strict=True), strict=True):
+                line[name], line[f"{name} ±"] = mean_and_std(values)
+                line[f"{name} !"] = kind.startswith("worst") and bool(flags[name])
+            lines.append(line | _difference([round(a - b, 9) for a, b in pairs]))
         notes += [
-            f"! {name}, {dataset}, {variant}: not a bound: {', '.join(codes)}"
+            f"! {name}, {', '.join(map(str, names[:2]))}: not a bound: {', '.join(codes)}"
             for name, codes in flags.items()
             if codes
         ]
-    cells = pd.DataFrame(lines, columns=None if lines else ["accuracy"])
+    cells = pd.DataFrame(lines)
     if not lines:
-        return ResultTable(f"no seed of both {first} and {second}", cells, ["accuracy"], [])
-    estimates = [Estimate.of(change) for change in changes]
-    cells["difference"] = [signed(estimate.effect, 2) for estimate in estimates]
-    cells[f"{100 * LEVEL:.0f} % interval"] = [
-        " to ".join(signed(end, 2) for end in estimate.interval) if estimate.error else "-"
-        for estimate in estimates
-    ]
-    cells["p"] = starred([estimate.p() for estimate in estimates])
-    cells["by seed"] = [", ".join(signed(d, 2) for d in change) for change in changes]
+        return Table("", cells, f"no seed of both {first} and {second}")
+    cells["p *"] = starred([*cells["p"]])
     columns = differing(cells, _NAMES)
     within = "" if "budget" in columns else f" within {cells['budget'].iloc[0]}"
-    title = (
+    caption = (
         f"{', '.join(cells['dataset'].unique())}: {first} beside {second}, accuracy in %{within}; "
         "differences in points, seed by seed, p of a paired t-test, starred where significant at "
         "5 % by Holm's method over the table"
     )
-    shown = cells.drop(columns=[name for name in _NAMES if name not in columns])
-    title = "; ".join([title, *describe_cuts(rows["record"])])
-    return ResultTable(title, shown, [*columns, "accuracy", "by seed"], notes)
+    shown = [*columns, *cells.columns.drop([*_NAMES, "by seed", "p *"]), "p *", "by seed"]
+    caption = "; ".join([caption, *describe_cuts(rows["record"])])
+    formats = {"p": "p"} | dict.fromkeys(["difference", INTERVAL, "by seed"], "{:+.2f}")
+    return Table("", cells[shown], caption, notes=notes, formats=formats)
+
+
+def _difference(by_seed: Sequence[float]) -> dict[str, Any]:
+    """Return the mean of differences, its interval, and its test."""
+    estimate = Estimate.of(by_seed)
+    low, high = estimate.interval if estimate.error else (math.nan, math.nan)
+    ends = {INTERVAL: low, f"{INTERVAL} to": high}
+    return {"difference": estimate.effect, **ends, "p": estimate.p(), "by seed": tuple(by_seed)}
 
 
 def _accuracies(pairs: Sequence[Mapping[Any, Any]]) -> dict[str, list[tuple[float, float]]]:
@@ -282,13 +276,3 @@ def _accuracies(pairs: Sequence[Mapping[Any, Any]]) -> dict[str, list[tuple[floa
         kinds[kind] = [(pair["worst"], pair["worst of other"]) for pair in alike]
     known = {k: [(100 * a, 100 * b) for a, b in ab if a >= 0 and b >= 0] for k, ab in kinds.items()}
     return {kind: values for kind, values in known.items() if values}
-
-
-SHOWS: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
-    "test": summarize,
-    "validation": rank,
-    "changes": show_comparison,
-    "validation_changes": partial(show_comparison, on="validation"),
-    "worst_case": lambda records: show_worst_cases(narrow_frame(records)),
-}
-"""Tables of an experiment's runs, by the names in `hydra.callbacks.results.shows`."""

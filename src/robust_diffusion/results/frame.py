@@ -1,6 +1,6 @@
 """Recorded results as one tidy data frame, from which tables, curves and comparisons are made."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -13,7 +13,6 @@ from robust_diffusion.records.identity import (
 )
 from robust_diffusion.records.record import CLEAN, Record, Request
 from robust_diffusion.records.records import merged
-from robust_diffusion.results.captions import differing_keys
 from robust_diffusion.results.evidence import outcomes_of, poisons
 
 COLUMNS: Mapping[str, tuple[str, str]] = {
@@ -131,11 +130,22 @@ def asked_by(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
         experiment: Name of the experiment.
     """
     last = {i: of[experiment][-1].order for i, of in enumerate(rows["asked"]) if experiment in of}
-    chosen = rows.iloc[sorted(last, key=last.__getitem__)].copy()
-    # A failed run counts for every graph that it was meant for.
-    meant = zip(chosen["error"], chosen["attack"], chosen["planned"], strict=True)
-    chosen["attack"] = [graph if error is None else names for error, graph, names in meant]
-    return chosen.explode("attack") if chosen["error"].notna().any() else chosen
+    return expected_graphs(rows.iloc[sorted(last, key=last.__getitem__)])
+
+
+def expected_graphs(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of `frame` with one row of a failed run for each graph that it was meant for."""
+    if rows["error"].isna().all():
+        return rows
+    meant = zip(rows["error"], rows["attack"], rows["planned"], strict=True)
+    graphs = [graph if error is None else names for error, graph, names in meant]
+    return rows.assign(attack=graphs).explode("attack")
+
+
+def differing_keys(rows: Sequence[Mapping[Any, Any]], first: Sequence[str] = ()) -> list[str]:
+    """Return the keys in which rows differ, those in `first` before the others."""
+    keys = dict.fromkeys([*first, *(key for row in rows for key in row)])
+    return [key for key in keys if len({row.get(key, "") for row in rows}) > 1]
 
 
 def narrow_frame(

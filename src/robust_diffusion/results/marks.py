@@ -8,8 +8,7 @@ import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import settings_of
-from robust_diffusion.records.record import CLEAN
-from robust_diffusion.results.captions import NUMBER, named_seeds
+from robust_diffusion.records.record import CLEAN, Record
 from robust_diffusion.results.evidence import CHANCE, KIND, SEEN
 from robust_diffusion.system.numbers import mean_and_std
 
@@ -17,6 +16,14 @@ MarkKind = Literal["warning", "failed", "no data", "seeds", "code", "settings", 
 
 EPS = 1e-6
 """Tolerance for the rounding of features to 32-bit floats."""
+
+FORMER: Mapping[str, str] = {
+    "changes no prediction": "no_effect",
+    "features are out of range": "budget_overspent",
+    "logits are not finite": "logits_not_finite",
+    "weaker than chance": "weaker_than_chance",
+}
+"""Texts of warnings in records that have no flags -> the flag."""
 
 
 class Mark(NamedTuple):
@@ -29,6 +36,21 @@ class Mark(NamedTuple):
 
     kind: MarkKind
     text: str
+    of_table: str = ""  # the same remark without what only holds for this cell
+    code: str = ""  # attack and flag; a table prints remarks with the same code once
+
+
+def named_seeds(seeds: Sequence[int]) -> str:
+    """Name seeds in words."""
+    return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
+
+
+def coded_warnings(record: Record, graph: str) -> list[tuple[str, str]]:
+    """Return the flag and the text of each warning about a graph."""
+    lines, codes = record.warnings.get(graph, []), record.flags.get(graph, [])
+    if len(codes) < len(lines):
+        codes = [next((f for text, f in FORMER.items() if text in line), line) for line in lines]
+    return list(zip(codes, lines, strict=False))
 
 
 def marks_of(
@@ -73,14 +95,19 @@ def marks_of(
 def _warnings(runs: Sequence[Any]) -> Iterator[Mark]:
     warned: dict[str, dict[str, list[int]]] = {}
     for run in runs:
-        for line in run.warnings or ():
-            warned.setdefault(NUMBER.sub("", line), {}).setdefault(line, []).append(run.seed)
-    for lines in warned.values():
-        (line, seeds), *others = lines.items()
+        for code, line in coded_warnings(run.record, run.attack):
+            warned.setdefault(code, {}).setdefault(line, []).append(run.seed)
+    for code, lines in warned.items():
+        attack, (line, seeds), *others = runs[0].attack, *lines.items()
         text = named_seeds(seeds)
         if others:
             text += f"; with other numbers {named_seeds([s for _, more in others for s in more])}"
-        yield Mark("warning", f"{runs[0].attack}: {line} ({text}); not a bound")
+        yield Mark(
+            "warning",
+            f"{attack}: {line} ({text}); not a bound",
+            of_table=f"{attack}: {line}",
+            code=f"{attack} {code}",
+        )
 
 
 def stronger_attacks(runs: Sequence[Any], others: pd.DataFrame) -> Iterator[Mark]:

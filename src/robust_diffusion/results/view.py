@@ -12,11 +12,17 @@ from robust_diffusion.records.record import CLEAN
 from robust_diffusion.results.marks import Mark, marks_of, stronger_attacks
 from robust_diffusion.system.numbers import Estimate, mean_and_std
 
-Value = Literal["accuracy", "seconds", "nfe", "epochs"]
+Value = Literal["accuracy", "validation", "seconds", "nfe", "epochs"]
 Best = Literal["row", "column", "none"]
 Key = tuple[Any, ...]
 
-UNITS: Mapping[Value, float] = {"accuracy": 100, "seconds": 1e3, "nfe": 1, "epochs": 1}
+UNITS: Mapping[Value, float] = {
+    "accuracy": 100,
+    "validation": 100,
+    "seconds": 1e3,
+    "nfe": 1,
+    "epochs": 1,
+}
 """Columns of a frame that a view can show -> their factor: accuracies in %, times in ms."""
 
 OPEN = frozenset(["dataset", "attack", "model"])
@@ -83,7 +89,8 @@ def cells(frame: pd.DataFrame, view: View, others: pd.DataFrame | None = None) -
     Returns:
         The columns of the view, then `graph`, the test graph; `state`, that is `measured`, or
         `failed`, `no data` or `not run`; `index`, the labels of the frame's rows, one per seed;
-        `seeds`, `values`, `n`, `mean` and `std` over them; `marks`; `printed_mean` and
+        `seeds`, `values`, `n`, `mean` and `std` over them; `q1` and `q3` of times; `failed`, the
+        number of further seeds that failed; `marks`; `printed_mean` and
         `printed_std`; `difference`, `deviations`, `factor`, `p` and `test` against the printed
         number; and `rank`. Accuracies are in %, times in ms.
     """
@@ -166,12 +173,14 @@ def _measured(selection: _Selection, value: Value) -> dict[str, Any]:
         "seeds": [run.seed for run in runs],
         "values": values,
         "n": len(runs),
+        "failed": len(selection.failures),
         "mean": mean,
         "std": std,
         **{
             key: UNITS[value] * mean_and_std(run.timing[key] for run in runs)[0]
-            for key in ("q1", "q3")
             if value == "seconds"
+            else math.nan
+            for key in ("q1", "q3")
         },
     }
 
@@ -233,8 +242,9 @@ def ranked(table: pd.DataFrame, view: View) -> pd.DataFrame:
 
     A cell whose attack was misled is not a bound and gets no rank.
     """
-    columns = [*view.axes, "graph", "state", "index", "seeds", "values", "n", "marks", "test"]
-    numbers = ["mean", "std", *_PRINTED, "difference", "deviations", "factor", "p"]
+    columns = [*view.axes, "graph", "state", "index", "seeds", "values", "n", "failed", "marks"]
+    columns += ["test"]
+    numbers = ["mean", "std", "q1", "q3", *_PRINTED, "difference", "deviations", "factor", "p"]
     table = table if len(table) else pd.DataFrame(columns=[*columns, *numbers])
     table = table.astype(dict.fromkeys(numbers, float))
     table["rank"] = pd.NA

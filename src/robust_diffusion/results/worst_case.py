@@ -14,11 +14,11 @@ import pandas as pd
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import settings_of
 from robust_diffusion.records.record import CLEAN, Record
-from robust_diffusion.results.captions import describe_cuts, describe_limits, differing_keys, ranges
+from robust_diffusion.results.budgets import describe_cuts, describe_limits, ranges
 from robust_diffusion.results.evidence import ENSEMBLES, KIND, SEEN, THOROUGH, knows_model
-from robust_diffusion.results.frame import named_by_settings
-from robust_diffusion.results.table import NO_RUNS, ResultTable
-from robust_diffusion.system.numbers import mean_and_std, spread
+from robust_diffusion.results.frame import differing_keys, named_by_settings
+from robust_diffusion.results.show import Table
+from robust_diffusion.system.numbers import mean_and_std
 
 SHOWN = ["clean", "chance", "transfer", "white_box", "adaptive", "worst"]
 """Columns of accuracies."""
@@ -275,43 +275,41 @@ def most_frequent(models: Sequence[Mapping[Any, Any]]) -> str:
     return attack + some
 
 
-def show_worst_cases(rows: pd.DataFrame) -> ResultTable:
-    """Format the worst cases of a sweep; a flagged model is marked as not a bound.
+def show_worst_cases(rows: pd.DataFrame) -> Table:
+    """Return the worst cases of a sweep; a flagged model is marked as not a bound.
 
     Args:
         rows: Rows of `frame`, of any runs.
     """
     table = worst_case_table(worst_cases(named_by_settings(rows)))
     if table.empty:
-        return NO_RUNS
+        return Table("", table, "no finished run")
     headings = HEADINGS | ({} if table["nodes"].any() else {"chance": "random flips"})
     table["budget"] = named_budgets(table)
     keys = [*differing(table, ["dataset", "variant", "budget"]), "model"]
-    draws = ["seeds", "splits"] if table["splits"].max() > 1 else ["seeds"]
-    shown = table[[*keys, *draws]].copy()
-    if len(set(table["version"]) - {0}) > 1 or (table["seeds"] < table["tried"]).any():
-        shown["auto"] = table["version"].astype(str).replace("0", "-")
-        counts = zip(table["seeds"], table["tried"], strict=True)
-        shown["seeds"] = [str(n) if n == tried else f"{n} of {tried}" for n, tried in counts]
+    draws = ["splits"] if table["splits"].max() > 1 else []
+    fewer = table["seeds"] < table["tried"]
+    table["seeds of"] = table["tried"].astype("Int64").where(fewer)
+    shown = table[[*keys, "seeds", "seeds of", *draws]].copy()
+    if fewer.any() or len({*table["version"]} - {0}) > 1:
+        shown["auto"] = table["version"].astype("Int64").where(table["version"] > 0)
     for kind in (kind for kind in SHOWN[:-1] if table[kind].notna().any()):
-        shown[headings.get(kind, kind)] = [
-            spread(mean, None, 2) + (f" (n={fewer[kind]})" if fewer.get(kind) else "")
-            for mean, fewer in zip(table[kind], table["fewer"], strict=True)
-        ]
+        heading = headings.get(kind, kind)
+        shown[heading] = table[kind]
+        shown[f"{heading} n"] = [fewer.get(kind, 0) for fewer in table["fewer"]]
         if kind == "transfer" and table["surrogates"].any():
-            shown["from"] = table["surrogates"].replace("", "-")
-    worst = zip(table["worst"], table["spread"], table["bound"], strict=True)
-    shown["worst"] = [spread(mean, std, 2) + ("" if bound else " !") for mean, std, bound in worst]
+            shown["from"] = table["surrogates"]
+    shown[["worst", "worst ±"]] = table[["worst", "spread"]]
+    shown["worst !"] = ~table["bound"]
     if table["above_mlp"].notna().any():
-        shown["above MLP"] = [spread(points, None, 2) for points in table["above_mlp"]]
-    shown["by"] = table["by"].replace("", "-")
+        shown["above MLP"] = table["above_mlp"]
+    shown["by"] = table["by"]
     flagged = zip(table["model"], table["flags"], strict=True)
     notes = [f"! {model}: not a bound: {flags}" for model, flags in flagged if flags]
     budgets = "" if "budget" in keys else f" within {table['budget'].iloc[0]}"
     datasets = ", ".join(table["dataset"].unique())
-    title = f"{datasets}: lowest accuracy in % that any attack reached{budgets}"
-    texts = [*keys, *({"from"} & set(shown)), "by"]
-    return ResultTable("; ".join([title, *describe_cuts(rows["record"])]), shown, texts, notes)
+    caption = f"{datasets}: lowest accuracy in % that any attack reached{budgets}"
+    return Table("", shown, "; ".join([caption, *describe_cuts(rows["record"])]), notes=notes)
 
 
 def limits_in_words(budget: Budget) -> str:

@@ -1,7 +1,6 @@
 """Markdown tables whose columns also line up as plain text."""
 
 import re
-import sys
 import unicodedata
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
@@ -14,7 +13,9 @@ def aligned(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[int]
 ) -> list[str]:
     """Return a table's lines, the columns `left` by number aligned to the left, others right."""
-    cells = [[_plain(cell) for cell in row] for row in [header, *rows]]
+    cells = [
+        ["<br>".join(map(_plain, cell.splitlines())) for cell in row] for row in [header, *rows]
+    ]
     widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
     pads = [str.ljust if i in left else str.rjust for i in range(len(header))]
     rule = ["-" * (width - 1) + "-:"[i not in left] for i, width in enumerate(widths)]
@@ -32,15 +33,7 @@ def markdown_table(frame: "pd.DataFrame", left: Collection[str]) -> str:
     return "\n".join(aligned(columns, rows, left=[i for i, c in enumerate(columns) if c in left]))
 
 
-def print_table(
-    title: str, frame: "pd.DataFrame", left: Collection[str], notes: Collection[str] = ()
-) -> None:
-    """Print a title, a Markdown table, and notes on standard output."""
-    lines = [title, "", markdown_table(frame, left), "", *notes]
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-
-
 def _plain(text: str) -> str:
-    """Neutralise what would end the row or cell, open an HTML tag, or steer a terminal."""
-    printable = "".join(c for c in " ".join(text.splitlines()) if unicodedata.category(c) != "Cc")
+    """Neutralise what would end the cell, open an HTML tag, or steer a terminal."""
+    printable = "".join(c for c in text if unicodedata.category(c) != "Cc")
     return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", printable).replace("|", "\\|")

@@ -106,16 +106,10 @@ class Estimate:
         return 2 * float(special.stdtr(self.freedom, -abs(self.effect - bound) / self.error))
 
 
-def starred(p_values: Sequence[float | None]) -> list[str]:
-    """Format the p-values of one claim's comparisons, with a star if significant by Holm's method.
-
-    A missing test is a dash.
-    """
-    corrected = iter(holm([p for p in p_values if p is not None]))
-    return [
-        "-" if p is None else p_value(p) + ("*" if next(corrected) <= 1 - LEVEL else "")
-        for p in p_values
-    ]
+def starred(p_values: Sequence[float | None]) -> list[bool]:
+    """Return which comparisons of one claim are significant by Holm's method."""
+    tested = [math.nan if p is None else p for p in p_values]
+    return [p <= 1 - LEVEL for p in holm(tested)]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

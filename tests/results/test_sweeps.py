@@ -3,11 +3,14 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from robust_diffusion.results.captions import describe_cuts
-from robust_diffusion.results.table import ResultTable, rank, summarize
+from robust_diffusion.results.budgets import describe_cuts
+from robust_diffusion.results.show import Table, show
+from robust_diffusion.results.sweeps import accuracies, ranking
 from tests.paper.records import Record, failed, finished, timed
+from tests.tables import rows_of
 
 
 def record(flow: str | None = "heat", seed: int = 0, clean: float = 0.5, **changes: Any) -> Record:
@@ -18,28 +21,40 @@ def record(flow: str | None = "heat", seed: int = 0, clean: float = 0.5, **chang
 broken = partial(failed, flow="heat", overrides={"flow": "heat"}, val_accuracy=None)
 
 
-def rows(records: list[Record]) -> list[dict[str, Any]]:
-    return summarize(records).cells.to_dict("records")  # type: ignore[return-value]
+def rows(records: list[Record]) -> list[dict[str, str]]:
+    return rows_of(show(accuracies(records)))
 
 
 def test_a_failed_seed_is_counted_beside_the_mean() -> None:
     (row,) = rows([record(seed=0), broken(seed=1)])
-    assert (row["clean"], row["seeds"]) == ("50.00 (1 failed)", 1)
+    assert (row["clean"], row["seeds"]) == ("50.00 (1 failed)", "1")
     (row,) = rows([broken(seed=0), record(seed=0)])  # it finished later
-    assert (row["clean"], row["seeds"]) == ("50.00", 1)
+    assert (row["clean"], row["seeds"]) == ("50.00", "1")
 
 
 def test_a_sweep_of_which_no_run_finished_shows_its_failures() -> None:
     assert rows([broken(seed=seed) for seed in range(2)]) == [
-        {"flow": "heat", "seeds": 0, "clean": "failed"}
+        {"flow": "heat", "seeds": "0"} | dict.fromkeys(["clean", "speit", "tdgia"], "failed")
     ]
 
 
 def test_a_warning_names_its_model_where_there_are_several() -> None:
     told = {"flags": {"speit": ["diverged"]}, "warnings": {"speit": ["it blows up"]}}
     warned = record("hang", **told)
-    assert summarize([warned]).notes == ["! speit, seed 0: it blows up"]
-    assert summarize([record("heat"), warned]).notes == ["! hang, speit, seed 0: it blows up"]
+    assert accuracies([warned]).notes == ["! speit, seed 0: it blows up"]
+    assert accuracies([record("heat"), warned]).notes == ["! hang, speit, seed 0: it blows up"]
+
+
+def test_what_holds_for_the_graph_of_all_models_is_said_once() -> None:
+    told: dict[str, Any] = {"flags": {"speit": ["budget_overspent"]}}
+    warned = [
+        record(flow, seed, warnings={"speit": [f"{9 + seed} features are out of range"]}, **told)
+        for flow in ("heat", "grand")
+        for seed in (0, 1)
+    ]
+    assert accuracies(warned).notes == [
+        "! speit, seeds 0, 1: 9 features are out of range (other numbers elsewhere)"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -50,36 +65,36 @@ def test_a_weak_attack_is_named_once_unless_it_claims_a_worst_case(
     attack: str, code: str, *, marked: bool
 ) -> None:
     told = {"flags": {attack: [code]}, "warnings": {attack: ["97 % of one class"]}}
-    table = summarize([record(seed=seed, attacks=(attack,), **told) for seed in (0, 1)])
-    assert table.cells[attack].iloc[0].endswith("!") == marked
-    assert [note[0] == "!" for note in table.notes] == ([True] * 2 if marked else [False])
+    table = accuracies([record(seed=seed, attacks=(attack,), **told) for seed in (0, 1)])
+    assert table.cells[f"{attack} !"].iloc[0] == marked
+    assert [note[0] == "!" for note in table.notes] == [marked]
 
 
-@pytest.mark.parametrize("show", [summarize, rank])
-def test_a_seed_counts_once_per_row(show: Callable[[list[Record]], ResultTable]) -> None:
+@pytest.mark.parametrize("tabulate", [accuracies, ranking])
+def test_a_seed_counts_once_per_row(tabulate: Callable[[list[Record]], Table]) -> None:
     # What the swept flow is, a GCN does not read: one run, asked for twice.
     swept = []
     for model, (flow, heads) in product(("gcn", "graph_pde"), (("heat", "1"), ("beltrami", "2"))):
         given = {"model": model, "flow": flow, "flow.heads": heads}
         read = None if model == "gcn" else flow
         swept.append(record(read, model=model, overrides=given, val_accuracy=0.5))
-    cells = show(swept).cells
+    cells = tabulate(swept).cells
     (gcn,) = cells[cells["model"] == "gcn"].to_dict("records")
     assert gcn["seeds"] == 1
-    assert not any("±" in str(value) for value in gcn.values())
+    assert pd.isna([of for column, of in gcn.items() if column.endswith("±")]).all()
     assert len(cells) == 3
 
 
 def test_times_have_a_column_of_their_own() -> None:
     timings = [timed(0.01, seed=0), timed(0.012, seed=1), timed(0.02, flow="heat")]
-    table = summarize(timings)
-    assert table.title == (
+    table = accuracies(timings)
+    assert table.caption == (
         "citeseer: time of one diffusion, median and quartiles; a processor; fidelity=paper"
     )
-    assert [row["ms per step"] for row in rows(timings)] == ["11 (9.9–12.1)", "20 (18–22)"]
+    assert [row["ms per step"] for row in rows(timings)] == ["11.0 (9.9–12.1)", "20.0 (18.0–22.0)"]
     assert "clean" not in table.cells
-    took, tested = rows([timed(0.01, flow="grand"), record("heat")])
-    assert (took["clean"], took["ms per step"]) == ("-", "10 (9–11)")
+    tested, took = rows([timed(0.01, flow="grand"), record("heat")])
+    assert (took["clean"], took["ms per step"]) == ("-", "10.0 (9.0–11.0)")
     assert (tested["clean"], tested["ms per step"]) == ("50.00", "-")
 
 
@@ -90,13 +105,20 @@ def test_ranked_by_validation_accuracy_with_failures_last() -> None:
         record("beltrami", val_accuracy=0.6),
         record("beltrami", seed=1, val_accuracy=0.8),
     ]
-    ranked = rank(records)
-    assert ranked.cells.to_dict("records") == [
-        {"flow": "beltrami", "seeds": 2, "validation": "70.00 ± 14.14"},
-        {"flow": "grand", "seeds": 1, "validation": "50.00"},
-        {"flow": "heat", "seeds": 0, "validation": "failed"},
+    ranked = ranking(records)
+    assert rows_of(show(ranked)) == [
+        {"flow": "beltrami", "seeds": "2", "validation": "70.00 ± 14.14"},
+        {"flow": "grand", "seeds": "1", "validation": "50.00"},
+        {"flow": "heat", "seeds": "0", "validation": "failed"},
     ]
-    assert "clean validation nodes" in ranked.title
+    assert "clean validation nodes" in ranked.caption
+
+
+def test_a_setting_that_was_not_typed_is_that_of_the_run() -> None:
+    grand = record("grand", settings={"flow": {"rate": 1.0}})
+    slow = record("grand", settings={"flow": {"rate": 0.5}}, overrides={"flow.rate": "0.5"})
+    found = rows([grand, slow, record("heat")])
+    assert [row["flow.rate"] for row in found] == ["1", "0.5", "-"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
-"""Spent budgets, their limits and cut trainings in words, for the captions of tables."""
+"""Spent budgets, their limits and cut trainings in words."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -8,9 +7,6 @@ from typing import Any
 from robust_diffusion.records.record import Record
 
 Range = tuple[float, float]
-
-NUMBER = re.compile(r"-?\d+(\.\d+)?")
-"""Pattern of numbers; warnings that differ only in these are of the same kind."""
 
 _COUNTS = {
     "injected_nodes": "nodes",
@@ -20,7 +16,7 @@ _COUNTS = {
     "removed_edges": "edges removed",
     "largest_feature_change": "largest change",
 }
-"""Counts of a spent budget -> words, in the order in which captions list them."""
+"""Counts of a spent budget -> words, in the order in which they are listed."""
 
 PATIENCE = 500
 """Patience of early stopping in the paper's protocol, in epochs."""
@@ -38,20 +34,9 @@ MODIFICATION_LIMITS = {
 }
 
 
-def differing_keys(rows: Sequence[Mapping[Any, Any]], first: Sequence[str] = ()) -> list[str]:
-    """Return the keys in which rows differ, those in `first` before the others."""
-    keys = dict.fromkeys([*first, *(key for row in rows for key in row)])
-    return [key for key in keys if len({row.get(key, "") for row in rows}) > 1]
-
-
 def listed(values: Iterable[Any]) -> str:
     """Return the distinct known values as one text."""
     return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
-
-
-def named_seeds(seeds: Sequence[int]) -> str:
-    """Name seeds in words."""
-    return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
 
 
 def spent_ranges(spent: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, Range]:
