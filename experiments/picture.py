@@ -2,13 +2,21 @@
 
     python experiments/picture.py attack    # README: accuracy on Cora, clean and attacked
     python experiments/picture.py tables    # charts of the paper's tables
+    python experiments/picture.py sweep     # README: runs a short sweep, and draws what it prints
 
 The other figures there are frozen, as the studies that they show are finished.
 """
 
 import argparse
+import os
+import shlex
+import subprocess
+import sys
+from html import escape
 from pathlib import Path
 from statistics import fmean
+from tempfile import TemporaryDirectory
+from textwrap import wrap
 from typing import Any
 
 import matplotlib as mpl
@@ -29,6 +37,14 @@ PICTURES = ROOT / "docs" / "figures"
 DIFFUSION = ("beltrami_guard", "mean_curvature", "beltrami", "grand", "heat")
 OTHERS = ("gnn_guard", "appnp", "robust_gcn", "gin", "gcn_svd", "graph_sage", "gat", "mlp")
 """Rows from top to bottom: diffusion, then other networks."""
+
+SWEEP = (
+    "python -m robust_diffusion.run -m flow=beltrami solver=rk4 solver.step_size=0.25,0.5"
+    " model.num_layers=2,3 flow.lipschitz=true,false training.max_epochs=15"
+)
+
+COLUMNS = 116
+AS_TYPED: dict[str, Any] = {"drop_whitespace": False, "replace_whitespace": False}
 
 MARKS = ("clean", "speit", "tdgia")
 WORST = "worst"
@@ -104,11 +120,41 @@ def draw_attacks(found: dict[str, dict[str, float]]) -> Figure:
     return figure
 
 
+def draw_terminal(command: str) -> str:
+    """Run a command in an empty folder, and return what it prints as SVG."""
+    environment = {**os.environ, "COLUMNS": "110", "OMP_NUM_THREADS": "1"}
+    with TemporaryDirectory() as folder:
+        output = subprocess.check_output(  # noqa: S603 - our own command
+            [sys.executable, *shlex.split(command)[1:]],
+            cwd=folder,
+            env=environment,
+            stderr=subprocess.STDOUT,  # the lines of progress
+            text=True,
+        )
+    printed = f"$ {command}\n\n{output.rstrip()}".splitlines()
+    lines = [part for line in printed for part in wrap(line, COLUMNS, **AS_TYPED) or [""]]
+    height = 17 * len(lines) + 32
+    rows = "\n".join(
+        f'<text x="16" y="{28 + 17 * row}" xml:space="preserve">{escape(line)}</text>'
+        for row, line in enumerate(lines)
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {7.25 * COLUMNS + 32:.0f} {height}">'
+        f'\n<rect width="100%" height="100%" rx="8" fill="#1e1e2e"/>\n<g fill="#e4e4ef" '
+        f'font-family="Menlo, Consolas, DejaVu Sans Mono, monospace" font-size="12">'
+        f"\n{rows}\n</g>\n</svg>\n"
+    )
+
+
 def main() -> None:
     """Write the figures named on the command line."""
     parser = argparse.ArgumentParser(description="Draw pictures from the published records.")
-    parser.add_argument("picture", choices=["attack", "tables"], help="written to docs/figures/")
-    if parser.parse_args().picture == "tables":
+    parser.add_argument("picture", choices=["attack", "tables", "sweep"])
+    wanted = parser.parse_args().picture
+    if wanted == "sweep":
+        (PICTURES / "sweep.svg").write_text(draw_terminal(SWEEP), encoding="utf-8")
+        return
+    if wanted == "tables":
         rows = frame(read_records(RECORDS))
         for stem, _, figure in draw_charts(build_tables(rows), rows):
             (PICTURES / f"{stem}.svg").write_bytes(render(figure, "svg"))

@@ -4,9 +4,9 @@
     python experiments/publish.py --check
 
 The published records are the finished record of each run and the sweeps that asked for it, without
-keys that only describe where a run was executed. Every view (tables that
-hold a number, comparisons, claims, the table of claims in the README) is written from them
-alone. With `--check`, nothing is written, and it is an error if a view is out of date.
+keys that only describe where a run was executed. Every view (tables that hold a number,
+comparisons, claims) is written from them alone. With `--check`, nothing is written, and it is an
+error if a view is out of date.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 from robust_diffusion.commands.reading import read_chosen
 from robust_diffusion.errors import RobustDiffusionError
 from robust_diffusion.paper.agreement import render_agreement
-from robust_diffusion.paper.claims import claims_frame, judge_all, load_claims, render_claims
+from robust_diffusion.paper.claims import judge_all, load_claims, render_claims
 from robust_diffusion.paper.commands import FIDELITIES
 from robust_diffusion.paper.report import studies
 from robust_diffusion.paper.tables import build_tables
@@ -26,12 +26,11 @@ from robust_diffusion.records.record import Config, Record
 from robust_diffusion.records.records import archive
 from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.leaderboard import show_leaderboard
-from robust_diffusion.results.show import Table, show
+from robust_diffusion.results.show import show
 from robust_diffusion.system.files import write_whole
 from robust_diffusion.system.markdown import markdown_table
 
 RESULTS = Path(__file__).with_name("results")
-README = Path(__file__).with_name("README.md")
 RECORDS = RESULTS / "records.jsonl.gz"
 
 PLACES = frozenset(["download", "printed", "progress_bar", "root", "urls"])
@@ -42,9 +41,6 @@ KEPT_WHOLE = frozenset(["model", "surrogates", "attacks"])
 
 FROZEN = frozenset(["budget-curve.md", "switches.md", "targets.md", "tune.md"])
 """Pages of finished studies, which no code writes any more."""
-
-FRONT = "<!-- claims, by `make publish` -->"
-"""Line before and after the table of claims in the README."""
 
 
 def main() -> None:
@@ -90,8 +86,6 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
     claims = load_claims()
     verdicts = judge_all(claims, frame, FIDELITIES)
     yield RESULTS / "claims.md", render_claims(verdicts, claims, worst_of=FIDELITIES[0])
-    front = show(Table("", claims_frame(verdicts, claims.front)))
-    yield README, _with_front(README.read_text(encoding="utf-8"), front)
     agreement = render_agreement({name: list(of.values()) for name, of in variants.items()})
     yield RESULTS / "agreement.md", agreement
     for fidelity, tables in variants.items():
@@ -111,11 +105,6 @@ def outdated(made: Mapping[Path, str | bytes]) -> Iterator[str]:
             yield f"{path}: not what the records say; run `make publish`"
     for path in sorted({*RESULTS.glob("*.md")} - {RESULTS / name for name in FROZEN} - made.keys()):
         yield f"{path}: made of no records; remove it"
-
-
-def _with_front(page: str, table: str) -> str:
-    before, _, after = page.split(FRONT)
-    return f"{before}{FRONT}\n\n{table}\n{FRONT}{after}"
 
 
 def without_places(record: Record) -> Record:

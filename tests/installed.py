@@ -101,11 +101,10 @@ class Installed:
         """All that the pages name and the core can do."""
         command = [self.python, "-m", "robust_diffusion.run"]
         (self.cwd / "my/flow").mkdir(parents=True)
-        readme = (ROOT / "README.md").read_text()
-        call, flow = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-        (self.cwd / "my_flow.py").write_text(flow)
-        (option,) = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
-        (self.cwd / "my/flow/my_flow.yaml").write_text(option)
+        readme, page = ((ROOT / of).read_text() for of in ("README.md", "docs/extend/flow.md"))
+        (call,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+        for name, text in re.findall(r'```\w+ title="(.*?)"\n(.*?)```', page, re.DOTALL):
+            (self.cwd / name).write_text(text)
         for words, expected in (STEPS | (ON_CORA if on_cora() else {})).items():
             if "{victim}" in words:
                 words = words.format(victim=self.victim())
@@ -115,7 +114,7 @@ class Installed:
         self.code("zoo", "from robust_diffusion import load_model; load_model('beltrami')")
         self.code("examples of the docstrings", DOCTESTS)
         self.code("call of the README", README_CALL + call)
-        for notebook in ("evaluate_your_model", "published_records"):
+        for notebook in ("published_records",):
             self.code(notebook, cells(notebook))
 
     def victim(self) -> Path:
@@ -172,7 +171,8 @@ def main() -> None:
         own.pip(*limits, wheel)
         own.steps()
         own.pip(*limits, f"{wheel}[report]")
-        own.code("compare_flows", cells("compare_flows"))
+        for words in REFUSED:
+            own.step(words, [own.python, "-m", "robust_diffusion.run", *words.split()])
         versions = (
             "import sys, torch; print('Python', sys.version.split()[0], 'torch', torch.__version__)"
         )

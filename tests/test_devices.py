@@ -1,4 +1,4 @@
-"""What runs on a card, on a pretended one: no mixed devices; waits counted, as in docs/speed.md."""
+"""What runs on a card, on a pretended one: no mixed devices; waits counted."""
 
 import subprocess
 import sys

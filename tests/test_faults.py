@@ -91,7 +91,7 @@ def start(*arguments: str) -> "subprocess.Popen[str]":
 
 def example(launcher: str) -> list[str]:
     """The options that the page about clusters gives a launcher."""
-    page = Path(__file__).parents[1] / "docs" / "tutorials" / "cluster.md"
+    page = Path(__file__).parents[1] / "docs" / "guides" / "sweeps.md"
     text = page.read_text().replace("\\\n", " ")
     found = re.findall(r"python -m robust_diffusion\.run -m ([^\n`]*)", text)
     given = next(c.split() for c in found if f"hydra/launcher={LAUNCHERS[launcher][1]} " in c)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-PAGES = sorted((Path(__file__).parents[1] / "docs" / "tutorials").glob("*.md"))
+PAGES = sorted((Path(__file__).parents[1] / "docs" / "extend").glob("*.md"))
 BLOCK = re.compile(r'^```\w+ title="([\w/.]+)"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 
 _FOLDER = TemporaryDirectory(prefix="tutorials-")  # removed at exit

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,18 +151,6 @@ def test_parts_given_up_variables(
     given = result_of(task, DICE(), unchanged, contract.trained() if reads_edges else mlp)
     found = flags.parts_given_up(given.victim, task, given)
     assert codes(found) == ["parts_given_up"] * raised
-
-
-def test_declared_flags_page() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "flags.md").read_text(encoding="utf-8")
-    number, attack = page.split("## The attack may be weak")
-    for kind, text in (("number", number), ("attack", attack)):
-        rows = [
-            f"| `{code}` | {flag.meaning} | {flag.remedy} |"
-            for code, flag in DECLARED.items()
-            if flag.kind == kind
-        ]
-        assert [line for line in text.splitlines() if line.startswith("| `")] == rows
 
 
 def part_flags(parts: list[float]) -> Iterable[flags.Flag]:

@@ -1,6 +1,6 @@
 """Declarations of all flags, shared by the code that raises them and the code that reads records.
 
-A flag is one entry of `DECLARED`, a check in `evaluation.flags.CHECKS`, and a row in docs/flags.md.
+A flag is one entry of `DECLARED` and a check in `evaluation.flags.CHECKS`. The site lists them.
 """
 
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ class Declaration:
     """What a flag means, and where it applies."""
 
     kind: Literal["number", "attack"]  # whether the accuracy is in doubt, or the attack may be weak
-    meaning: str  # for docs/flags.md
-    remedy: str  # for docs/flags.md
+    meaning: str  # for the page of flags
+    remedy: str  # for the page of flags
     of_graph: bool = False  # counted on the graph, whichever model the attack was crafted on
     of_class: bool = False  # depends on the class of the attack
     of_predictions: bool = False  # measured on the predictions of the tested model
@@ -81,7 +81,7 @@ DECLARED: dict[str, Declaration] = {
         kind="attack",
         meaning="the model takes neither edge weights nor a mask on the messages of PyG's layers, "
         "so edges move by measured gains alone; not raised if `auto` runs [covers]"
-        "(auto.md#few-edges) alone",
+        "(auto.md) alone",
         remedy="let the model take `edge_weight`",
         of_class=True,
     ),

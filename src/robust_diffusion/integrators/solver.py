@@ -86,7 +86,7 @@ class Solver:
             adaptive_heun.
         num_steps: Number of equal steps on the integration period, at least 1; for fixed-step
             methods only, where `None` without a step size is 10. The paper's tau, see notes in
-            `docs/variants.md`.
+            `docs/paper/deviations.md`.
         step_size: Length of a step, in time, instead of `num_steps`; it must divide the period.
         rtol: Relative tolerance, positive; for adaptive methods only, where `None` is 1e-4.
         atol: Absolute tolerance, positive; for adaptive methods only, where `None` is 1e-6.

@@ -1,6 +1,6 @@
 """Features that the first layers of this package's models read without a dense matrix.
 
-Two cases are worth it (`docs/speed.md`); values and gradients are the same up to rounding:
+Two cases are worth it (`benchmarks/`); values and gradients are the same up to rounding:
 
 - `SparseFeatures`: a bag of words is 99 % one value. In training, LayerNorm and Linear then take
   time linear in the other entries.

@@ -1,9 +1,3 @@
-# Models of other libraries
-
-`fit` and `evaluate` take any module of `(x, edge_index)`, such as the graph transformers of PyTorch Geometric below. Two of them also expect PyG's `batch` vector,
-which a small wrapper adds:
-
-```python title="graph_transformers.py"
 """Graph transformers of PyTorch Geometric, trained and attacked on one graph."""
 
 from pathlib import Path
@@ -12,6 +6,7 @@ import torch
 from torch import nn
 from torch_geometric.nn import GCNConv, GPSConv
 from torch_geometric.nn.models import Polynormer, SGFormer
+
 from robust_diffusion import Budget, evaluate, fit, open_dataset
 from robust_diffusion.models import GCN, MLP
 
@@ -25,6 +20,7 @@ class GPS(nn.Module):
         self.layers = nn.ModuleList(GPSConv(width, GCNConv(width, width), 4) for _ in range(2))
 
     def forward(self, x, edge_index):
+        """Logits of every node."""
         x = self.first(x)
         for layer in self.layers:
             x = layer(x, edge_index)
@@ -40,6 +36,7 @@ class OneGraph(nn.Module):
         model._global = True  # Polynormer's attention, which is off at first
 
     def forward(self, x, edge_index):
+        """Logits of the one graph."""
         return self.model(x, edge_index, edge_index.new_zeros(x.size(0)))
 
 
@@ -64,17 +61,3 @@ def main(data, folder, *, budget, attacks="auto", **training):
 
 if __name__ == "__main__":
     main(open_dataset("cora"), ".", budget=Budget(50, 50, (-0.94, 0.94)), max_epochs=200)
-```
-
-Accuracy in % at Cora's easy targets within 50 nodes of 50 edges, one training each (`experiments/transformers/`, written by this program):
-
-| model | clean | random injection | `auto` | forward passes of `auto` |
-|---|---:|---:|---:|---:|
-| GPS | 67.2 | 54.5 | 0.0 | 274 |
-| SGFormer | 77.2 | 73.1 | 0.0 | 191 |
-| Polynormer | 75.4 | 64.9 | 0.0 | 22 |
-| GCN | 79.9 | 60.4 | 0.0 | 22 |
-| MLP | 59.7 | 59.7 | 59.7 | 91 |
-
-Global attention is no defence here: every model in the table that uses edges ends at 0 %, on one training each. With 200 epochs and default options, none of them is
-tuned. The three transformers do not take edge weights, so a mask on the messages of PyG's layers weights their edges.
