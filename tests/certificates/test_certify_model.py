@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from torch import nn
 from torch_geometric.data import Data
 
@@ -14,6 +15,7 @@ from robust_diffusion.attacks.modification.base import flipped
 from robust_diffusion.certificates import BiSmoothing, SparseSmoothing
 from robust_diffusion.certificates.report import (
     NOTHING_FELL,
+    Attacked,
     CertificateReport,
     certificate_tables,
     read_certificates,
@@ -60,6 +62,25 @@ def test_more_budget_is_certified_at_fewer_nodes(
     assert report.certified(**budget).mean() == grid["certified"].iloc[-1]
     with pytest.raises(ConfigError, match=r"^budget: "):
         report.certified(flips=1)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
+def test_a_certificate_is_drawn_and_shown_in_a_notebook(
+    scheme: Any, reports: dict[str, CertificateReport]
+) -> None:
+    report = replace(reports[scheme.name], model="<b>", attacked=[Attacked(1, 0.6, "pgd", 0)])
+    report = replace(report, attacked=[replace(report.attacked[0], total=t) for t in (1, 2)])
+    axes, curve = report.plot(Figure().subplots(), mlp=0.6), report.curve()
+    drawn = {line.get_label(): line.get_ydata() for line in axes.lines}
+    assert list(drawn["certified, each target"]) == pytest.approx(list(100 * curve["certified"]))
+    assert list(drawn["attacked"]) == pytest.approx(list(100 * curve["attacked"]))
+    assert drawn["MLP 60.0 %"][0] == pytest.approx(60)
+    assert axes.get_xlabel() == scheme.unit
+    page, text = report._repr_html_(), str(report)
+    assert "<b>" not in page
+    for share in curve["certified"]:
+        assert f"{100 * share:.2f}" in page
+        assert f"{100 * share:.2f}" in text
 
 
 ATTACKS = [(SPARSE, PRBCD(num_steps=3, block_size=500)), (INJECTION, FGSM(num_steps=3))]

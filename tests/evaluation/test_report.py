@@ -4,9 +4,11 @@ import os
 import pickle
 from dataclasses import asdict, replace
 from functools import partial
+from html import unescape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -18,8 +20,9 @@ from robust_diffusion.attacks.base import GivenUp
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation.evaluate_model import evaluate
+from robust_diffusion.evaluation.flag_codes import DECLARED, remedy_of
 from robust_diffusion.evaluation.flags import Flag, graph_hash
-from robust_diffusion.evaluation.report import AttackReport, RobustnessReport, graph_file
+from robust_diffusion.evaluation.report import AttackReport, RobustnessReport, graph_file, wilson
 from robust_diffusion.models import GCN
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
 from robust_diffusion.system.tensor_hashes import tensor_hash
@@ -106,7 +109,7 @@ def test_report_formats() -> None:
             "75.00",
             "25.00",
             "budget_unspent",
-            "worst: pgd/GCN 2; flagged, so not a bound",
+            "worst: pgd/GCN 2, 25.00 %; not a bound, since it has a flag",
         ):
             assert shown in text
     assert "<b>" not in odd._repr_html_()
@@ -122,12 +125,35 @@ def test_report_attacks_that_may_be_weak() -> None:
     assert row.endswith("stochastic")
 
 
+@pytest.mark.parametrize("code", DECLARED)
+def test_report_prints_remedies(code: str) -> None:
+    flagged = replace(TRANSFERRED, flags=[Flag(code, "what was seen")])
+    report = replace(REPORT, attacks=[CONTROL, flagged])
+    for text in (str(report), report.to_markdown(), unescape(report._repr_html_())):
+        assert text.count(f"{code}: what was seen (to do: {remedy_of(code)})") == 1
+    assert "`" not in remedy_of(code)
+
+
+def test_report_worst_reasons() -> None:
+    assert "since it has a flag" in str(REPORT)
+    controls = str(replace(REPORT, attacks=[CONTROL]))
+    assert "not a bound, since no attack does more harm than the control" in controls
+
+
 def test_report_plot() -> None:
     axes = Figure().subplots()
     REPORT.plot(axes, mlp=0.6)
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([80, 75, 25])
     assert [bool(bar.get_hatch()) for bar in axes.patches] == [False, False, True]
-    assert axes.lines[0].get_xdata()[0] == pytest.approx(60)
+    assert [text.get_text() for text in axes.texts] == ["80.0", "75.0", "25.0"]
+    *intervals, mlp = axes.lines
+    assert mlp.get_xdata()[0] == pytest.approx(60)
+    for line, value in zip(intervals, (0.8, 0.75, 0.25), strict=True):
+        low, high = 100 * np.array(wilson(value, 40))
+        assert list(line.get_xdata()) == pytest.approx([low, high])
+        assert low < 100 * value < high
+    with pytest.raises(ConfigError, match=r"^mlp"):
+        REPORT.plot(Figure().subplots(), mlp=60.67)
 
 
 def test_report_graphs_share_features(tmp_path: Path) -> None:

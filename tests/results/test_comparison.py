@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from robust_diffusion.records.record import Record
-from robust_diffusion.results.comparison import compare, compare_worst_cases
+from robust_diffusion.results.comparison import compare_settings, compare_worst_cases
 from robust_diffusion.results.frame import frame
 from robust_diffusion.results.show import show
 from tests.paper.records import finished
@@ -32,7 +32,7 @@ SWITCHED = cells(
 
 
 def test_changes_are_paired_by_seed() -> None:
-    table = compare(BASE + SWITCHED)
+    table = compare_settings(BASE + SWITCHED)
     base, switched = table.cells.to_dict("records")
     assert (base["setting"], base["seeds"]) == ("(baseline)", 3)
     assert (base["clean"], base["clean ±"]) == (pytest.approx(72), pytest.approx(2))
@@ -46,13 +46,13 @@ def test_changes_are_paired_by_seed() -> None:
 def test_the_nearest_setting_is_departed_from() -> None:
     both = {"fidelity.num_steps": "1", "flow.heads": "2"}
     records = BASE + SWITCHED + cells([(0.5, 0.4)], fidelity="paper", **both)
-    *_, last = compare(records).cells.to_dict("records")
+    *_, last = compare_settings(records).cells.to_dict("records")
     assert last["setting"] == "fidelity.num_steps=1: heads=2"
     assert last["change in clean"] == pytest.approx(-21)
     grand = {"fidelity": "paper", "flow": "grand"}  # of the same flow first
     rewiring = {"fidelity.rewiring": "{_target_:some.where.Rewiring,keep_ratio:0.5}"}
     records += cells([(0.8, 0.7)] * 2, **grand) + cells([(0.6, 0.5)] * 2, **grand, **rewiring)
-    *_, last = compare(records).cells.to_dict("records")
+    *_, last = compare_settings(records).cells.to_dict("records")
     assert last["setting"] == "flow=grand: rewiring={keep_ratio:0.5}"
     assert last["change in clean"] == pytest.approx(-20)
     assert math.isnan(last["change in clean p"])  # equal ones have no spread to be tested by
@@ -130,5 +130,5 @@ def test_accuracies_on_other_nodes_are_not_subtracted(changed: dict[str, str]) -
     default = {"dataset": "synthetic"} if "dataset" in changed else {}
     runs = of(0.9, default) + of(0.8, changed, **changed)
     runs += of(0.7, changed, **changed, **{"flow.heads": "2"})
-    found = compare(runs).cells.set_index("setting")["change in clean"]
+    found = compare_settings(runs).cells.set_index("setting")["change in clean"]
     assert list(found) == pytest.approx([math.nan, math.nan, -10], nan_ok=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from robust_diffusion.paper.tables import to_frame
 from robust_diffusion.records.record import Record
 from robust_diffusion.records.records import by_experiment
-from robust_diffusion.results.comparison import compare
+from robust_diffusion.results.comparison import compare_settings
 from robust_diffusion.results.frame import COLUMNS, frame
 from robust_diffusion.results.leaderboard import show_leaderboard
 from robust_diffusion.results.sweeps import accuracies
@@ -34,7 +34,7 @@ VIEWS: dict[str, View] = {
         t.cells.assign(dataset=t.title.partition(",")[0]) for t in show_leaderboard(frame(records))
     ),
     "accuracies": lambda records: accuracies(asked(records)).cells,
-    "compare": lambda records: compare(asked(records)).cells,
+    "compare": lambda records: compare_settings(asked(records)).cells,
     "table": lambda records: to_frame(table_of(3, records))[
         ["dataset", "graph", "model", "state", "mean", "std", "n", "difference"]
     ],

@@ -5,8 +5,9 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -20,11 +21,14 @@ from robust_diffusion.attacks.task import accuracy
 from robust_diffusion.certificates.base import MOST_SEARCHED, ClassBounds, Smoothing
 from robust_diffusion.certificates.collective import Collective
 from robust_diffusion.certificates.locality import ISOLATION, Locality
-from robust_diffusion.checks import Natural, check_value
+from robust_diffusion.checks import Natural, Share, check_value
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.evaluation.report import LARGEST, RobustnessReport
+from robust_diffusion.evaluation.report import LARGEST, RobustnessReport, new_axes
 from robust_diffusion.records.schema import Schema, UnitShare, misfit
 from robust_diffusion.system.files import read_limited, write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _REPORT = "certificate.json"
 """Name of the report's file."""
@@ -200,17 +204,31 @@ class CertificateReport:
 
     def __str__(self) -> str:
         """Show the curve, in %, below a description of the setting."""
+        return "\n".join([*self._setting(), self._table().to_string(index=False), *self._remarks()])
+
+    def _repr_html_(self) -> str:
+        """Show the text of `print(report)` in a notebook, with the curve as a table."""
+        before, after = ("<br>".join(map(escape, x)) for x in (self._setting(), self._remarks()))
+        return f"<p>{before}</p>{self._table().to_html(index=False)}<p>{after}</p>"
+
+    def _table(self) -> pd.DataFrame:
         frame = self.curve()
-        empty = nothing_fell(frame.to_dict(orient="records"))
         for column in {"certified", "collective", "attacked"} & set(frame):
             frame[column] = frame[column].map(_percent)
+        return frame
+
+    def _remarks(self) -> list[str]:
+        """Return what a reader must know of the attacks, below the table."""
+        return [NOTHING_FELL] if nothing_fell(self.curve().to_dict(orient="records")) else []
+
+    def _setting(self) -> list[str]:
         limit = f"of any model at most {self.largest}"
         if self.largest == MOST_SEARCHED:
             limit = f"of at most {MOST_SEARCHED}, beyond which none are tried"
         budgets = [report.budget for report in self.attacks]
         injected = {budget.limits for budget in budgets if budget.max_injected_nodes}
         noise = ", ".join(f"{key}={value:g}" for key, value in self.scheme.probabilities.items())
-        lines = [
+        return [
             f"{self.model}, {len(self.labels)} target nodes, {self.scheme.name} ({noise}), "
             f"{self.scheme.samples} draws, each node's certificate true with "
             f"{100 * (1 - self.scheme.alpha):g} %",
@@ -221,9 +239,44 @@ class CertificateReport:
             f"average certified radius {self.radius:.2f}, {limit}",
             *[f"assumed: {ISOLATION}; checked: {self.locality}"][: int(self._needs_isolation)],
             *["attacks inject features {:.4g} to {:.4g}".format(*limits) for limits in injected],
-            f"accuracy in % by {self.scheme.unit}{', of one node at a time' if self.local else ''}",
+            f"accuracy in % by {self._axis()}",
         ]
-        return "\n".join([*lines, frame.to_string(index=False), *[NOTHING_FELL][: int(empty)]])
+
+    def _axis(self) -> str:
+        return f"{self.scheme.unit}{', of one node at a time' if self.local else ''}"
+
+    def plot(self, ax: "Axes | None" = None, *, mlp: float | None = None) -> "Axes":
+        """Plot certified, collective and attacked accuracy in % against the budget.
+
+        Needs Matplotlib (`pip install 'robust-diffusion[report]'`). The certified curves are lower
+        bounds of the smoothed classifier's accuracy in the worst case, true for each node with
+        probability 1 - alpha; the attacked accuracies are upper bounds.
+
+        Args:
+            ax: Where to draw; `None` for a new figure.
+            mlp: Accuracy in 0..1 of an MLP on the same targets, drawn as a dashed line.
+
+        Raises:
+            ConfigError: `mlp` is not in 0..1.
+        """
+        mlp = None if mlp is None else check_value("mlp", mlp, Share)
+        ax, curve = ax or new_axes(), self.curve()
+        step: dict[str, Any] = {"drawstyle": "steps-mid"}
+        looks = {
+            "certified": step | {"label": "certified, each target", "marker": "o", "color": "C0"},
+            "collective": step | {"label": "certified, all targets together", "color": "#44aa99"},
+            "attacked": {"label": "attacked", "marker": "v", "color": "#cc6677", "ls": ""},
+        }
+        for column in filter(curve.columns.__contains__, looks):
+            known = curve[curve[column].notna()]
+            ax.plot(known["budget"], 100 * known[column], **looks[column])
+        if mlp is not None:
+            ax.axhline(100 * mlp, color="#1b1b1b", ls="--", lw=1, label=f"MLP {100 * mlp:.1f} %")
+        title = f"{self.model}, {self.scheme.name}"
+        ax.set(ylim=(0, 100), xlabel=self._axis(), ylabel="accuracy in %", title=title)
+        ax.set_xticks(curve["budget"])
+        ax.legend()
+        return ax
 
     def to_json(self) -> str:
         """Return the record as JSON: everything except the votes of each node."""

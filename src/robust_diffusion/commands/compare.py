@@ -13,7 +13,7 @@ from robust_diffusion.commands.reading import (
 from robust_diffusion.config import DEFAULT_RECORDS
 from robust_diffusion.errors import DataError
 from robust_diffusion.records.records import by_experiment
-from robust_diffusion.results.comparison import compare, compare_worst_cases
+from robust_diffusion.results.comparison import compare_settings, compare_worst_cases
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
 from robust_diffusion.results.show import show
 from robust_diffusion.results.sweeps import flag_notes
@@ -47,7 +47,7 @@ def run_compare_command(arguments: Sequence[str]) -> None:
         names = sorted({*named_by_settings(rows)["model"]})
     else:
         compared = by_experiment(records, scale=chosen.scale).get(chosen.experiment, [])
-        table = compare(compared, on=chosen.on)
+        table = compare_settings(compared, on=chosen.on)
         notes = flag_notes(compared) if chosen.on == "test" else []
         table = replace(table, title=chosen.experiment, notes=notes)
     if table.cells.empty:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from robust_diffusion.system.lazy import lazy_attributes
 
 if TYPE_CHECKING:
+    from robust_diffusion.evaluation.compare_reports import compare as compare
     from robust_diffusion.evaluation.evaluate_model import attack as attack
     from robust_diffusion.evaluation.evaluate_model import evaluate as evaluate
     from robust_diffusion.evaluation.report import AttackReport as AttackReport

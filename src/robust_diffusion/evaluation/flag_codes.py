@@ -13,7 +13,7 @@ class Declaration:
 
     kind: Literal["number", "attack"]  # whether the accuracy is in doubt, or the attack may be weak
     meaning: str  # for the page of flags
-    remedy: str  # for the page of flags
+    remedy: str  # for the page of flags, reports and tables
     of_graph: bool = False  # counted on the graph, whichever model the attack was crafted on
     of_class: bool = False  # depends on the class of the attack
     of_predictions: bool = False  # measured on the predictions of the tested model
@@ -32,7 +32,7 @@ DECLARED: dict[str, Declaration] = {
         meaning="the same weights under RK4 with four times the steps (under the fractional "
         "predictor for `frond` and `dragon`), or for an adaptive solver at a hundredth of its "
         "tolerances, differ by more than a point",
-        remedy="take more steps, or lower the tolerances",
+        remedy="raise `solver.num_steps`, or lower `solver.rtol` and `solver.atol`",
     ),
     "diverged": Declaration(
         kind="number",
@@ -48,7 +48,7 @@ DECLARED: dict[str, Declaration] = {
     "budget_overspent": Declaration(
         kind="number",
         meaning="the auditor found a broken limit",
-        remedy="mend the attack",
+        remedy="fix the attack, or raise the limit that it breaks",
         of_graph=True,
         of_blind=True,
         compared=False,  # `audit` prints the violations themselves
@@ -62,19 +62,19 @@ DECLARED: dict[str, Declaration] = {
     "no_effect": Declaration(
         kind="attack",
         meaning="no prediction changes, although the model depends on its neighbours",
-        remedy="run `auto`, or raise the budget",
+        remedy="run `attack=auto`, or raise the budget",
         of_class=True,
     ),
     "zero_gradient": Declaration(
         kind="attack",
         meaning="the gradient is zero at over half of the injected nodes that have an edge",
-        remedy="declare an adaptive form of the model",
+        remedy="define `make_adaptive` in the model, and run `threat=adaptive`",
         of_class=True,
     ),
     "gradient_not_finite": Declaration(
         kind="attack",
         meaning="the gradient is not finite at some injected node",
-        remedy="give the model a finite gradient where it has none",
+        remedy="make the gradient finite, for example by a small constant under a square root",
         of_class=True,
     ),
     "no_edge_gradient": Declaration(
@@ -82,38 +82,38 @@ DECLARED: dict[str, Declaration] = {
         meaning="the model takes neither edge weights nor a mask on the messages of PyG's layers, "
         "so edges move by measured gains alone; not raised if `auto` runs [covers]"
         "(auto.md) alone",
-        remedy="let the model take `edge_weight`",
+        remedy="let the model's `forward` take `edge_weight`",
         of_class=True,
     ),
     "rough_edge_gradient": Declaration(
         kind="attack",
         meaning="edges of weight 0 change the logits, as in attention without edge weights; the "
         "gradient of absent edges is a guess",
-        remedy="let edges of weight 0 change nothing",
+        remedy="multiply each message by its `edge_weight`, so that weight 0 removes the edge",
         of_class=True,
     ),
     "loss_without_errors": Declaration(
         kind="attack",
         meaning="the loss rises by more than 1 nat, but accuracy falls by at most one point",
-        remedy="run an attack with a margin loss, such as `auto`",
+        remedy="run an attack with a margin loss, such as `attack=auto`",
     ),
     "weaker_than_chance": Declaration(
         kind="attack",
-        meaning="random injection or random flips do more harm; `evaluate` reports their graph for "
+        meaning="the random control does more harm; `evaluate` reports their graph for "
         "an ensemble such as `auto`",
-        remedy="give the attack more steps",
+        remedy="give the attack more steps, such as `num_steps=300`, or run `attack=auto`",
         of_blind=True,
     ),
     "weaker_than_transfer": Declaration(
         kind="attack",
         meaning="an attack crafted on another model does more harm",
-        remedy="give the attack more steps, or attack the adaptive form",
+        remedy="give the attack more steps, such as `num_steps=300`, or run `threat=adaptive`",
     ),
     "budget_unspent": Declaration(
         kind="attack",
         meaning="an injection leaves part of the budget unused; not raised for `auto`, which also "
         "tries smaller budgets",
-        remedy="read what was spent, and compare at that budget",
+        remedy="read what was spent, and compare attacks at that budget",
         of_graph=True,
         of_class=True,
         of_blind=True,
@@ -130,25 +130,25 @@ DECLARED: dict[str, Declaration] = {
         kind="attack",
         meaning="the three best parts of an ensemble differ by more than five points, or its "
         "accuracy falls by more than two points in the last third of the forward passes",
-        remedy="give the attack more steps",
+        remedy="give the attack more steps, such as `num_steps=300`",
     ),
     "parts_given_up": Declaration(
         kind="attack",
         meaning="an ensemble skipped some parts because the model has no gradient for them, or "
         "none that is finite",
-        remedy="let the model take `edge_weight`, or declare an adaptive form",
+        remedy="let the model's `forward` take `edge_weight`, or define `make_adaptive`",
         compared=False,  # older reports lack the reasons
     ),
     "part_above_clean": Declaration(
         kind="attack",
         meaning="a part of an ensemble raises accuracy by more than one point",
-        remedy="read the accuracy of each part",
+        remedy='read the accuracy of each part in `report["auto"].graph.part_accuracy`',
     ),
     "one_class": Declaration(
         kind="attack",
         meaning="over nine tenths of the predictions, or of the targets still correctly classified "
         "if they are ten or more, are of one class",
-        remedy="run `auto`, which attacks every class",
+        remedy="run `attack=auto`, or give `auto` more steps, such as `num_steps=300`",
         of_predictions=True,
     ),
     "probabilities": Declaration(
@@ -162,3 +162,14 @@ DECLARED: dict[str, Declaration] = {
 
 OF_THE_NUMBER = frozenset(code for code, flag in DECLARED.items() if flag.kind == "number")
 """Flags that put the accuracy itself in doubt; the others mean that an attack may be too weak."""
+
+
+def remedy_of(code: str, attack: str = "") -> str:
+    """Return what to do about a flag, as plain text.
+
+    Args:
+        code: A key of `DECLARED`.
+        attack: Name of the attack whose options are set on the command line; "" for Python.
+    """
+    prefix = f"attacks.{attack}." if attack else ""
+    return DECLARED[code].remedy.replace("`num_steps", prefix + "num_steps").replace("`", "")

@@ -39,6 +39,12 @@ from robust_diffusion.system.tensor_hashes import tensor_hash
 
 Outdone = Literal["weaker_than_chance", "weaker_than_transfer"]
 
+_WEAKER: Mapping[Outdone, str] = {
+    "weaker_than_chance": "the random control",
+    "weaker_than_transfer": "an attack crafted on another model",
+}
+"""Attacker that did more harm, by the flag of the attack that it beat."""
+
 _POINT = 0.01
 """Smallest difference in accuracy, in 0..1, that counts as a difference."""
 
@@ -172,7 +178,7 @@ def prediction_flags(
         name = f"fractional predictor of {FINER[1]} times the steps"
     with suppress(TrainingError):  # the finer solver may exceed the limit on its steps
         by_finer = task.accuracy(victim.finer.predict(graph, task.seed))
-        yield from solvers_disagree({"own solver": task.share(logits), name: by_finer})
+        yield from solvers_disagree({"its own": task.share(logits), name: by_finer})
 
 
 def solvers_disagree(accuracies: Mapping[str, float]) -> Iterator[Flag]:
@@ -181,7 +187,7 @@ def solvers_disagree(accuracies: Mapping[str, float]) -> Iterator[Flag]:
     name, other = max(others, key=lambda item: abs(item[1] - accuracy), default=(solver, accuracy))
     if abs(other - accuracy) > _POINT:
         text = f"{solver} gives {100 * accuracy:.2f} %, {name} {100 * other:.2f} %"
-        yield Flag("solvers_disagree", f"test solvers disagree: {text}")
+        yield Flag("solvers_disagree", f"the accuracy depends on the solver: {text}")
 
 
 def weaker_than(accuracy: float, other: float, code: Outdone) -> Iterator[Flag]:
@@ -189,9 +195,8 @@ def weaker_than(accuracy: float, other: float, code: Outdone) -> Iterator[Flag]:
     # A random attack is a single draw, and a transferred attack has only seen another model. If
     # either reaches a lower accuracy, this attack has missed an attack that exists.
     if accuracy > other:
-        name = code.removeprefix("weaker_than_")
         text = f"{100 * accuracy:.2f} % against {100 * other:.2f} %"
-        yield Flag(code, f"weaker than {name}: {text}")
+        yield Flag(code, f"weaker than {_WEAKER[code]}: {text}")
 
 
 def moves_features(attack: Attack) -> bool:
@@ -264,7 +269,8 @@ def no_edge_gradient(victim: Victim, task: Task, result: AttackResult) -> Iterat
     applies = result.grew and result.attack.is_worst_case and not only_covers
     if applies and victim.edge_gradient == "none":
         yield Flag(
-            "no_edge_gradient", "without a gradient in edge weights, edges move by measured gains"
+            "no_edge_gradient",
+            "no gradient in edge weights; the attack places edges by trial",
         )
 
 
@@ -321,7 +327,7 @@ def part_flags(accuracies: Mapping[str, float], clean: float) -> Iterator[Flag]:
     best = sorted(accuracies.values())[:3]
     if len(best) == 3 and best[2] - best[0] > PARTS_APART:
         text = ", ".join(f"{100 * accuracy:.2f}" for accuracy in best)
-        yield Flag("not_converged", f"its three best parts leave {text} %")
+        yield Flag("not_converged", f"its three best parts end at {text} %, far apart")
     above = [part for part, accuracy in accuracies.items() if accuracy > clean + _POINT]
     if above:
         text = f"{len(above)} of {len(accuracies)} parts raise the accuracy, such as {above[0]!r}"

@@ -17,9 +17,10 @@ from robust_diffusion import __version__
 from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
 from robust_diffusion.attacks.base import GivenUp, Kind
 from robust_diffusion.attacks.task import Knowledge
+from robust_diffusion.checks import Share, check_value
 from robust_diffusion.data.validate import checked_graph, node_index
 from robust_diffusion.errors import ConfigError, DataError, needs_extra
-from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
+from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER, remedy_of
 from robust_diffusion.evaluation.flags import Flag, graph_hash
 from robust_diffusion.evaluation.measure import unfit
 from robust_diffusion.evaluation.threat import ThreatName
@@ -313,15 +314,35 @@ class RobustnessReport:
     def _around(self, table: str) -> str:
         """Return a table between a header with the setting and a footer with the worst case."""
         title = f"{self.model}, {self.num_targets} target nodes, {self.threat}, {self._known()}"
-        worst = f"worst: {self.worst.name}" + (
-            "" if self.worst.is_bound else "; flagged, so not a bound"
-        )
-        weak: dict[str, list[str]] = {}
-        for attack in self.attacks:
-            for flag in attack._may_be_weak():
-                weak.setdefault(flag.code, []).append(attack.name)
-        hints = [f"may be weak: {', '.join(names)}: {code}" for code, names in weak.items()]
-        return "\n".join([title, f"allowed: {self._allowed()}", table, worst, *hints, *self.notes])
+        lines = [title, f"allowed: {self._allowed()}", table, self._worst(), *self._flag_lines()]
+        return "\n".join([*lines, *self.notes])
+
+    def _worst(self) -> str:
+        """Describe the worst case, and why it is not a bound, if it is not."""
+        worst = self.worst
+        text = f"worst: {worst.name}, {100 * worst.accuracy:.2f} %"
+        if worst.is_bound:
+            return text
+        reason = "it has a flag" if worst.flags else "no attack does more harm than the control"
+        return f"{text}; not a bound, since {reason}"
+
+    def _flag_lines(self) -> list[str]:
+        """Return a line per flag: the attacks that it concerns, what was seen, and what to do."""
+        names: dict[tuple[str, str], list[str]] = {}
+        details: dict[tuple[str, str], str] = {}
+        of_model = [flag for flag in self.flags if flag.code in OF_THE_NUMBER]
+        for name, flags, weak in [
+            ("clean", of_model, ()),
+            *((attack.name, attack.flags, attack._may_be_weak()) for attack in self.attacks),
+        ]:
+            for flag in flags:
+                key = "may be weak" if flag in weak else "in doubt", flag.code
+                names[key] = [*dict.fromkeys([*names.get(key, []), name])]
+                details.setdefault(key, flag.detail)
+        return [
+            f"{kind}: {', '.join(names[kind, code])}: {code}: {detail} (to do: {remedy_of(code)})"
+            for (kind, code), detail in details.items()
+        ]
 
     def __str__(self) -> str:
         return self._around(self._table().to_string(index=False))
@@ -355,7 +376,8 @@ class RobustnessReport:
             within = "{:.4g} to {:.4g}".format(*budget.limits)
         if "injection" in kinds:
             limits.append(
-                f"{budget.max_injected_nodes} nodes of {budget.max_edges_per_injected_node} edges"
+                f"{budget.max_injected_nodes} injected nodes of "
+                f"{budget.max_edges_per_injected_node} edges each"
             )
             if budget.max_injected_edges is not None:
                 limits.append(f"{budget.max_injected_edges} injected edges in all")
@@ -375,21 +397,35 @@ class RobustnessReport:
     def plot(self, ax: "Axes | None" = None, *, mlp: float | None = None) -> "Axes":
         """Draw the accuracy in % on the clean graph and under each attack, as bars.
 
-        Needs Matplotlib (`pip install 'robust-diffusion[report]'`). Flagged bars are hatched.
+        Needs Matplotlib (`pip install 'robust-diffusion[report]'`). Each bar has its value and the
+        95 % interval (Wilson) of an accuracy at so few target nodes; flagged bars are hatched, and
+        controls are pale.
 
         Args:
             ax: Where to draw; `None` for a new figure.
-            mlp: Accuracy in 0..1 of an MLP on the same targets, drawn as a dashed line.
+            mlp: Accuracy in 0..1 of an MLP on the same targets, drawn as a dashed line, such as the
+                `clean_accuracy` of its own report. An MLP ignores the edges, so below the line the
+                graph does harm.
+
+        Raises:
+            ConfigError: `mlp` is not in 0..1.
         """
-        ax = ax or _new_axes()
+        mlp = None if mlp is None else check_value("mlp", mlp, Share)
+        ax = ax or new_axes()
         frame = self.to_frame()
         bars = ax.barh(frame["attack"], 100 * frame["accuracy"], color="#4477aa")
-        for bar, flags, control in zip(bars, frame["flags"], frame["is_control"], strict=True):
-            bar.set(hatch="//" if flags else None, alpha=0.5 if control else 1.0)
+        for i, (bar, accuracy) in enumerate(zip(bars, frame["accuracy"], strict=True)):
+            flagged, control = frame["flags"][i], frame["is_control"][i]
+            bar.set(hatch="//" if flagged else None, alpha=0.5 if control else 1.0)
+            low, high = (100 * end for end in wilson(accuracy, self.num_targets))
+            ax.plot([low, high], [i, i], color="#1b1b1b", lw=1.2, marker="|")
+            ax.text(high + 1.5, i, f"{100 * accuracy:.1f}", va="center")
         if mlp is not None:
             ax.axvline(100 * mlp, color="#1b1b1b", ls="--", lw=1, label=f"MLP {100 * mlp:.1f} %")
-            ax.legend()
-        ax.set(xlim=(0, 100), xlabel="accuracy in %", title=self.model)
+            ax.legend(loc="lower right")
+        label = f"accuracy in % at {self.num_targets} target nodes, with 95 % intervals"
+        ax.set(xlim=(0, 110), xlabel=label, title=self.model)
+        ax.set_xticks(range(0, 101, 20))
         ax.invert_yaxis()
         return ax
 
@@ -401,7 +437,7 @@ class RobustnessReport:
         Args:
             ax: Where to draw; `None` for a new figure.
         """
-        ax = ax or _new_axes()
+        ax = ax or new_axes()
         plot_traces({attack.name: attack.effort for attack in self.attacks}, ax)
         return ax
 
@@ -538,15 +574,21 @@ def _clean(folder: Path, fingerprint: str) -> Data:
     return graph
 
 
-def interval(accuracy: float, count: int) -> str:
-    """Return Wilson's 95 % interval, in %, of an accuracy on a sample of `count` nodes."""
+def wilson(accuracy: float, count: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval, in 0..1, of an accuracy on a sample of `count` nodes."""
     from scipy.stats import binomtest  # late: it takes a quarter of a second
 
     bounds = binomtest(round(accuracy * count), count).proportion_ci(method="wilson")
-    return f"{100 * bounds.low:.1f} .. {100 * bounds.high:.1f}"
+    return float(bounds.low), float(bounds.high)
 
 
-def _new_axes() -> "Axes":
+def interval(accuracy: float, count: int) -> str:
+    """Format Wilson's 95 % interval, in %, of an accuracy on a sample of `count` nodes."""
+    return "{:.1f} .. {:.1f}".format(*(100 * end for end in wilson(accuracy, count)))
+
+
+def new_axes() -> "Axes":
+    """Return the axes of a new figure; raise a `ConfigError` without Matplotlib."""
     with needs_extra("report", "report.plot"):
         from matplotlib import pyplot as plt
     axes: Axes = plt.subplots(layout="constrained")[1]

@@ -48,7 +48,7 @@ CHANGE = "change in "  # prefix of the columns of changes
 INTERVAL = f"{100 * LEVEL:.0f} % interval"
 
 
-def compare(runs: Sequence[Record], *, on: str = "test") -> Table:
+def compare_settings(runs: Sequence[Record], *, on: str = "test") -> Table:
     """Tabulate the accuracy of each setting in %, and its difference from its base setting.
 
     The base of a setting is the other setting with the same test nodes that shares most of its

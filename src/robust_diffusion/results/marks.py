@@ -50,6 +50,8 @@ def coded_warnings(record: Record, graph: str) -> list[tuple[str, str]]:
     lines, codes = record.warnings.get(graph, []), record.flags.get(graph, [])
     if len(codes) < len(lines):
         codes = [next((f for text, f in FORMER.items() if text in line), line) for line in lines]
+    # As older records call the control.
+    lines = [line.replace("than chance:", "than the random control:") for line in lines]
     return list(zip(codes, lines, strict=False))
 
 

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from robust_diffusion.evaluation.flag_codes import OF_THE_NUMBER
+from robust_diffusion.evaluation.flag_codes import DECLARED, OF_THE_NUMBER, remedy_of
 from robust_diffusion.records.record import CLEAN, Record
 from robust_diffusion.results.budgets import describe_budget, describe_cuts, listed
-from robust_diffusion.results.comparison import compare
+from robust_diffusion.results.comparison import compare_settings
 from robust_diffusion.results.evidence import ENSEMBLES, poisons
 from robust_diffusion.results.frame import (
     differing_keys,
@@ -36,7 +36,9 @@ def sweep_table(records: Sequence[Record], shown: Shown) -> Table:
     if shown == "worst_case":
         return show_worst_cases(narrow_frame(records))
     if shown.endswith("changes"):
-        return compare(records, on="validation" if shown.startswith(VALIDATION) else "test")
+        return compare_settings(
+            records, on="validation" if shown.startswith(VALIDATION) else "test"
+        )
     return ranking(records) if shown == VALIDATION else accuracies(records)
 
 
@@ -137,9 +139,12 @@ def _doubts(record: Record, graph: str) -> list[str]:
 
 
 def flag_notes(records: Sequence[Record]) -> list[str]:
-    """Return a line per kind of doubt about a number, and one line on attacks that may be weak."""
+    """Return a line per kind of doubt about a number, and one line on attacks that may be weak.
+
+    Each remedy is printed once, after the first flag that it answers.
+    """
     doubts = dict[tuple[str, str], dict[str, list[Record]]]()
-    weak = dict[str, tuple[str, dict[str, None]]]()
+    weak, printed = dict[str, tuple[str, dict[str, None]]](), set[str]()
     for record in records:
         for graph in record.warnings:
             doubtful = _doubts(record, graph)
@@ -149,9 +154,15 @@ def flag_notes(records: Sequence[Record]) -> list[str]:
                     by_line.setdefault(line, []).append(record)
                 else:
                     weak.setdefault(code, (line, {}))[1][graph] = None
-    notes = [_doubt(graph, by_line, records) for (graph, _), by_line in doubts.items()]
+    notes = [
+        _doubt(graph, by_line, records) + _to_do(code, graph, printed)
+        for (graph, code), by_line in doubts.items()
+    ]
     if weak:
-        text = "; ".join(f"{', '.join(graphs)}: {line}" for line, graphs in weak.values())
+        text = "; ".join(
+            f"{', '.join(graphs)}: {line}{_to_do(code, next(iter(graphs)), printed)}"
+            for code, (line, graphs) in weak.items()
+        )
         transferred = any(record.threat == "black_box" for record in records)
         advice = " threat=white_box attack=auto attacks the model itself." if transferred else ""
         notes.append(f"May be weak: {text}.{advice}")
@@ -168,6 +179,14 @@ def _doubt(graph: str, by_line: Mapping[str, list[Record]], records: Sequence[Re
     line, *others = by_line
     more = " (other numbers elsewhere)" if others else ""
     return f"! {who}{graph}, {named_seeds(sorted({r.seed for r in doubted}))}: {line}{more}"
+
+
+def _to_do(code: str, graph: str, printed: set[str]) -> str:
+    """Return the remedy of a flag in brackets, and note it as printed; "" if it was before."""
+    remedy = remedy_of(code, graph) if code in DECLARED else ""
+    text = f" (to do: {remedy})" if remedy and remedy not in printed else ""
+    printed.add(remedy)
+    return text
 
 
 def _common(records: Sequence[Record], key: str) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.evaluation.flag_codes import remedy_of
 from robust_diffusion.records.identity import settings_of
 from robust_diffusion.records.record import CLEAN, Record
 from robust_diffusion.results.budgets import describe_cuts, describe_limits, ranges
@@ -306,6 +307,9 @@ def show_worst_cases(rows: pd.DataFrame) -> Table:
     shown["by"] = table["by"]
     flagged = zip(table["model"], table["flags"], strict=True)
     notes = [f"! {model}: not a bound: {flags}" for model, flags in flagged if flags]
+    ensemble = THOROUGH if table["nodes"].any() else "auto_modification"
+    codes = {code: None for flags in table["flags"] for code in flags.split(", ") if code}
+    notes += [f"{code}: {remedy_of(code, ensemble)}" for code in codes]
     budgets = "" if "budget" in keys else f" within {table['budget'].iloc[0]}"
     datasets = ", ".join(table["dataset"].unique())
     caption = f"{datasets}: lowest accuracy in % that any attack reached{budgets}"
