@@ -1,5 +1,8 @@
 # Two commands do all the set-up: `make demo` and `make test`. `make help` lists the rest.
-PYTHON ?= python3.11
+# The first Python of a version that the package supports; `make demo PYTHON=...` names another.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3 python; do \
+	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
+	&& echo $$python && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.core
@@ -34,6 +37,7 @@ help: ## List the targets
 setup: $(STAMP) ## Create .venv and install the pinned dependencies
 
 $(CORE): pyproject.toml constraints.txt
+	$(if $(PYTHON),,$(error expected a Python of version 3.11 to 3.13, got none; install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3))
 	@echo 'Into $(VENV): PyTorch, then what the package needs without extras; this takes minutes'
 	@start=$$(date +%s); $(PYTHON) -m venv $(VENV) && $(PIP) torch && $(PIP) --editable . && $(COMPILE) \
 		&& echo "Installed: $$(du -sm $(VENV) | cut -f1) MB in $$(( $$(date +%s) - start )) s"

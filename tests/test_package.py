@@ -31,7 +31,7 @@ from robust_diffusion import (
     records,
     training,
 )
-from robust_diffusion.commands.usage import GROUPS, HEAD, usage
+from robust_diffusion.commands.usage import EXPERIMENTS, GROUPS, HEAD, SWEPT, usage
 from robust_diffusion.run import ALL_COMMANDS
 from robust_diffusion.system.lazy import typed_imports
 from tests.drawn import CLASSES, drawn_data
@@ -259,16 +259,27 @@ def test_the_top_level_is_small() -> None:
     assert len(robust_diffusion.__all__) <= 18
 
 
-def test_help_names_every_command_and_option(cli: Callable[..., Any]) -> None:
-    outcome = cli("flow=heat", "--help")
-    assert (outcome.status, outcome.out) == (0, usage(ALL_COMMANDS))
+def test_help_fits_a_screen_and_leads_to_every_option(cli: Callable[..., Any]) -> None:
+    for words in ([], ["--help"], ["seed=3", "-h"]):
+        outcome = cli(*words)
+        assert (outcome.status, outcome.out) == (0, usage(ALL_COMMANDS))
+    lines = outcome.out.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 100
+    assert len(SWEPT) == len(EXPERIMENTS) == 10
+    assert {*outcome.out.replace(",", " ").split()} >= {*ALL_COMMANDS, *GROUPS}
     assert GROUPS.keys() == {*FOLDERS, "hydra/launcher", "hydra/sweeper"}
-    words = set(outcome.out.replace(",", " ").split())
-    assert words >= {
-        *ALL_COMMANDS,
-        *GROUPS,
-        *(option for group in GROUPS for option in options(group)),
-    }
+    for group in GROUPS:
+        text = cli("--help", group).out
+        described = [line.split() for line in text.splitlines()]
+        assert {row[0] for row in described if len(row) > 1} >= {*options(group)}, group
+    assert "flow.lipschitz" in cli("flow=heat", "--help").out
+
+
+@pytest.mark.parametrize("override", SWEPT)
+def test_each_key_that_the_help_shows_is_swept(cli: Callable[..., Any], override: str) -> None:
+    outcome = cli("-m", override, "training.max_epochs=0")  # refused after every value was read
+    assert outcome.error.startswith("error: training.max_epochs=0: "), outcome.err
 
 
 @pytest.mark.parametrize("command", ALL_COMMANDS)

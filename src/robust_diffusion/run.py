@@ -15,7 +15,7 @@ from importlib import import_module
 from omegaconf import DictConfig
 
 from robust_diffusion import __version__, commands, paper
-from robust_diffusion.commands.usage import usage
+from robust_diffusion.commands.usage import asks_for_help, usage
 from robust_diffusion.config import CONFIG_DIR, find_published
 from robust_diffusion.system.boundary import (
     boundary,
@@ -103,19 +103,20 @@ def _answer(words: Sequence[str]) -> None:
         path = f"{paper.__name__}.commands" if of_paper else f"{commands.__name__}.{name}"
         module = import_module(path)  # late, since it takes seconds
         getattr(module, f"run_{name}_command")(words[1:])
-    elif not {"-h", "--help"}.isdisjoint(words):
-        sys.stdout.write(usage(ALL_COMMANDS))
+    elif asks_for_help(words):
+        sys.stdout.write(usage(ALL_COMMANDS, words))
     elif "--version" in words:
         sys.stdout.write(f"robust_diffusion {__version__}\n")
     else:
+        from robust_diffusion.experiment.arguments import check_arguments
+
+        check_arguments(sys.argv[1:], ALL_COMMANDS)
         import hydra  # late, since most commands compose no configuration
 
-        from robust_diffusion.experiment.overrides import check_arguments
         from robust_diffusion.experiment.sweeper import as_sweeps
 
         # Options go first: Hydra's parser rejects `key=value --option key=value`.
         sys.argv[1:] = sorted(sys.argv[1:], key=_is_override)
-        check_arguments(sys.argv[1:])
         if not {"-m", "--multirun"}.isdisjoint(words):
             sys.argv[1:] = as_sweeps(sys.argv[1:])
         decorate = hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="config")

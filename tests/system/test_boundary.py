@@ -156,7 +156,7 @@ COMMANDS: dict[str, tuple[list[str], int, str]] = {
     "further argument": ([*RUN, "data.normalize=null"], 1, r".* or \+data.normalize=null if"),
     "dashes": (["--flow=heat"], 1, "--flow=heat: .* without dashes; write flow=heat"),
     "several values": ([*RUN, "flow=heat,grand"], 1, "flow=heat,grand: .* one value; add -m"),
-    "several of a command": ([*CERTIFY, "seed=0,1"], 1, r"seed=0,1: .* one value; write seed=\["),
+    "several of a command": ([*CERTIFY, "seed=0,1"], 1, r"seed=0,1: .* one value; give one"),
     "bare word": (["certify", "gcn.pt"], 1, "gcn.pt: expected key=value; .*checkpoint=gcn.pt"),
     "launcher of one run": ([*RUN, "hydra/launcher=cores"], 1, "hydra/launcher=cores: .* add -m"),
     "own yaml": ([*OWN, "flow=flawed"], 1, ".*/my/flow/flawed.yaml: line 2: .*']'"),

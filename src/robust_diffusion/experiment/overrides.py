@@ -2,7 +2,6 @@
 
 import logging
 import math
-import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,8 +21,9 @@ from robust_diffusion.checks import (
     imported,
     parameters_of,
 )
-from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.config import CONFIG_DIR, known_keys, nearest
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.experiment.arguments import check_arguments
 from robust_diffusion.experiment.unread import REFERENCE, unread_settings
 from robust_diffusion.system.boundary import describe
 from robust_diffusion.system.interrupts import Seconds
@@ -45,15 +45,6 @@ SETTINGS = {
     **{f"paths.{name}": str for name in ("data_dir", "outputs", "records", "store")},
 }
 """Types of keys that are not passed to an object under the same name."""
-
-
-NO_NAME = re.compile(r"[-+\d.]+(e[-+]?\d+)?|true|false|null", re.IGNORECASE)
-"""Text that Hydra reads as a number, a boolean or null, and so cannot name an option."""
-
-ALONE = frozenset(
-    ["-r", "--run", "-m", "--multirun", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"]
-)
-"""Mutually exclusive flags of Hydra; two of them would end in a traceback."""
 
 
 def check_config(cfg: DictConfig, hydra: Any = None, read: Collection[str] | None = None) -> None:
@@ -99,7 +90,7 @@ def compose_all(overrides: Sequence[str], config_dir: Path | None = None) -> Dic
         raise ConfigError(
             f"overrides={overrides}: expected a list of text, such as ['flow=heat', 'seed=1']"
         )
-    check_arguments(overrides)
+    check_arguments(overrides, foreign=config_dir is not None)
     added = []
     if config_dir is not None:
         if not config_dir.is_dir():
@@ -137,42 +128,6 @@ def composed(
     return cfg, dict(hydra.runtime.choices)
 
 
-def check_arguments(arguments: Sequence[str]) -> None:
-    """Reject arguments for which Hydra would print a traceback or write to the root folder."""
-    flags = [argument for argument in arguments if argument.partition("=")[0] in ALONE]
-    if len(flags) > 1:
-        raise ConfigError(f"{' '.join(flags)}: do not go together; leave out all but one")
-    for argument in arguments:
-        name, _, value = argument.removeprefix("--").partition("=")
-        if argument.startswith("--") and name.partition(".")[0] in _known_keys():
-            remedy = f"write {name}={value or '...'}"
-            raise ConfigError(f"{argument}: expected an option without dashes; {remedy}")
-        key, equals, value = argument.lstrip("+~").partition("=")
-        if not key or (key.startswith("@") and not equals):
-            raise ConfigError(f"{argument}: names no key; write key=value, without spaces")
-        if equals and key.startswith("paths.") and value in ("", "null", "''", '""'):
-            raise ConfigError(f"{argument}: names no folder; give one, or leave it out")
-        if (key, value.lower()) == ("hydra.job.chdir", "true"):
-            raise ConfigError(f"{argument}: results would be spread over folders; leave it out")
-        if equals and not argument.startswith("~"):
-            _check_option(argument, key, value)
-
-
-def _check_option(argument: str, key: str, value: str) -> None:
-    """Reject a name that is not an option of a config group, which may also be `model@model`."""
-    group = key.partition("@")[0]
-    folder = CONFIG_DIR / group
-    if not (folder.is_dir() or re.fullmatch(r"hydra/\w+", group)) or not group:
-        return
-    options = {path.stem for path in folder.glob("*.yaml")}
-    remedy = f"use one of {', '.join(sorted(options))}" if options else "name one of its options"
-    if value.startswith("{") or value == "[]" or ".." in re.split(r"[][,/]", value):
-        raise ConfigError(f"{argument}: names no {group}; {remedy}")
-    unknown = [name for name in value.strip("[]").split(",") if NO_NAME.fullmatch(name)]
-    if unknown and not options & set(unknown):
-        raise ConfigError(f"{key}={value}: unknown; {remedy}")
-
-
 def check_parts(cfg: DictConfig) -> None:
     """Reject a configuration in which a part was deleted or is not an object."""
     for key in OmegaConf.load(CONFIG_DIR / "config.yaml"):
@@ -189,16 +144,10 @@ def check_parts(cfg: DictConfig) -> None:
             raise ConfigError(f"{path}={shown}: has no _target_; leave it as its option has it")
 
 
-def _known_keys() -> set[str]:
-    groups = {path.name for path in CONFIG_DIR.iterdir() if path.is_dir()}
-    return groups | set(OmegaConf.load(CONFIG_DIR / "config.yaml")) | {"attacks", "surrogates"}
-
-
 def check_overrides(cfg: DictConfig, hydra: Any, read: Collection[str]) -> None:
     """Reject an override that nothing reads; in a sweep only warn, as other runs may read it."""
-    known = _known_keys() | {"table"}
     for key in cfg:
-        if key not in known:
+        if key not in known_keys() and key != "table":
             raise ConfigError(f"{key!s}={cfg[key]}: unknown key; nothing reads it")
     for override in hydra.overrides.hydra:
         key = override.partition("=")[0]
@@ -231,7 +180,8 @@ def check_keys(node: DictConfig, path: str) -> None:
             if name in parameters:
                 check_argument(key, value, parameters[name])
             elif not takes_any:
-                known = ", ".join(parameters)
-                raise ConfigError(f"{key}={value}: unknown key; use one of {known}")
+                close, known = nearest(name, parameters), ", ".join(parameters)
+                meant = f"write {path}{close}={value}, or " if close else ""
+                raise ConfigError(f"{key}={value}: unknown key; {meant}use one of {known}")
         if isinstance(child, DictConfig):
             check_keys(child, f"{key}.")

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import MarkedYAMLError
 
-from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.config import LISTED, known_keys, nearest, option_names, unknown_option
 from robust_diffusion.errors import (
     FULL,
     UNWRITABLE,
@@ -136,12 +136,14 @@ def line_of(error: BaseException, words: Collection[str] = (), folder: str | Non
 
 def expected_cause(error: BaseException) -> BaseException | None:
     """Return the error in the chain that the user can fix; `None` if it is a bug of ours."""
-    from hydra.errors import HydraException
-
     chain = [error]
     while (inner := chain[-1].__cause__) is not None:
         chain.append(inner)
-    for kind in (RobustDiffusionError, HydraException, OmegaConfBaseException, MarkedYAMLError):
+    if ours := next((link for link in chain if isinstance(link, RobustDiffusionError)), None):
+        return ours
+    from hydra.errors import HydraException  # late, since it takes as long as everything else
+
+    for kind in (HydraException, OmegaConfBaseException, MarkedYAMLError):
         if cause := next((link for link in chain if isinstance(link, kind)), None):
             return cause
     return next((link for link in chain if _extra(link) or _is_of_the_machine(link)), None)
@@ -166,6 +168,8 @@ def describe(error: BaseException, words: Collection[str] = ()) -> str:
         error: Any exception.
         words: Words that the command line takes instead of overrides; none within a command.
     """
+    if isinstance(error, RobustDiffusionError):
+        return " ".join(str(error).split())
     from hydra.errors import (
         ConfigCompositionException,
         HydraException,
@@ -175,32 +179,31 @@ def describe(error: BaseException, words: Collection[str] = ()) -> str:
 
     lines = str(error).splitlines() or [""]
     match error:
-        case RobustDiffusionError():
-            return " ".join(str(error).split())
         case MissingConfigException(missing_cfg_file=str(path)):
             group, _, option = path.rpartition("/")
             if extra := PLUGINS.get(f"{group}={option}"):
                 remedy = f"pip install 'robust-diffusion[{extra}]'"
                 return f"{group}={option}: not installed; {remedy}"
-            options = error.options or sorted(f.stem for f in (CONFIG_DIR / group).glob("*.yaml"))
-            others = [
-                f"{f.parent.name}={option}" for f in CONFIG_DIR.glob("*/*.yaml") if f.stem == option
-            ]
-            meant = f"write {' or '.join(sorted(others))}, or " if others else ""
-            return f"{group}={option}: unknown; {meant}use one of {', '.join(options)}"
+            return unknown_option(group, option, error.options or option_names(group))
         case OverrideParseException(override=str(override)):
             key, _, value = override.partition("=")
             text = f"{override}: cannot be read; write key=value"
-            if value:
-                return f"{text}, and quote a value of other signs: {key}='\"...\"'"
-            return f"{text}, or one of {', '.join(words)}" if words and key.isidentifier() else text
+            quoted = f", and quote a value of other signs: {key}='\"...\"'"
+            return text + quoted * bool(value)
         case ConfigCompositionException(
             __cause__=ConfigKeyError() | ConfigAttributeError() as cause
         ):
             # Hydra's last line ends with the override: "use +key=value".
             override = lines[-1].partition(" use +")[2]
+            path, _, value = override.partition("=")
             known = sorted(k for k in map(str, cause.parent_node or ()) if not k.startswith("_"))
-            remedy = f"; use one of {', '.join(known)}" if known else ""
+            part, _, key = path.rpartition(".")
+            if part and known:
+                key = f"{part}.{close}" if (close := nearest(key, known)) else ""
+            else:
+                key = nearest(path, known_keys()) or ""
+            meant = f"; write {key}={value}" if key else ""
+            remedy = meant or (f"; use one of {', '.join(known)}" if known else "")
             takes_more = "_target_" in (cause.parent_node or ())
             remedy += f", or +{override} if its class takes that" * takes_more
             return f"{override}: unknown key{remedy}"
@@ -220,8 +223,9 @@ def _several(line: str, words: Collection[str]) -> str | None:
     if not (match := SEVERAL.match(line)):
         return None
     key, _, value = match[2].partition("=")
+    takes_list = key in LISTED or isinstance(known_keys().get(key), list)
     remedies = ["add -m to run each"] * bool(words)
-    remedies += [f"write {key}=[{value}] for a list"] * match[1].startswith("Ambiguous")
+    remedies += [f"write {key}=[{value}] for a list"] * takes_list
     return f"{match[2]}: expected one value; {', or '.join(remedies) or 'give one'}"
 
 
