@@ -25,7 +25,7 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks import PerturbedGraph
 from robust_diffusion.attacks.audit import read_perturbed
 from robust_diffusion.commands.reading import read_chosen
-from robust_diffusion.config import PUBLISHED
+from robust_diffusion.config import PUBLISHED, PUBLISHED_RECORDS
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.inventory import open_dataset
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
@@ -50,7 +50,6 @@ from robust_diffusion.system.hashes import file_hash
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 ZOO = PUBLISHED / "zoo"
-RECORDS = PUBLISHED / "results" / "records.jsonl.gz"
 
 EXPERIMENTS = frozenset(["worst-case", "worst-case-models"])
 """Experiments whose models are taken."""
@@ -77,7 +76,7 @@ def main() -> None:
     torch.set_num_threads(1)  # as in every run
     try:
         set_up_arithmetic()
-        records = read_chosen(chosen.records or [RECORDS], required=True)
+        records = read_chosen(chosen.records or [PUBLISHED_RECORDS], required=True)
         if chosen.check:
             sys.exit(0 if check_zoo(Zoo.open(chosen.zoo), records) else 1)
         made = list(zoo_of(records, chosen.store))

@@ -24,6 +24,7 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from robust_diffusion.config import PUBLISHED_RECORDS
 from robust_diffusion.paper.figures.draw import draw_charts, look_of, render
 from robust_diffusion.paper.tables import build_tables
 from robust_diffusion.records import Record, read_records
@@ -31,7 +32,6 @@ from robust_diffusion.results.frame import frame, named_by_settings
 from robust_diffusion.results.worst_case import recorded_on, worst_case_table, worst_cases
 
 ROOT = Path(__file__).parents[1]
-RECORDS = ROOT / "experiments" / "results" / "records.jsonl.gz"
 PICTURES = ROOT / "docs" / "figures"
 
 DIFFUSION = ("beltrami_guard", "mean_curvature", "beltrami", "grand", "heat")
@@ -52,7 +52,7 @@ WORST = "worst"
 
 def mean_accuracy() -> dict[str, dict[str, float]]:
     """Return the mean accuracy in % by model, or flow of a graph PDE, and test graph."""
-    runs = [run for run in read_records(RECORDS) if plain(run)]
+    runs = [run for run in read_records(PUBLISHED_RECORDS) if plain(run)]
     first = {name(run): settings(run) for run in reversed(runs) if run.experiment != "tune"}
     found: dict[str, dict[str, float]] = {}
     for row in (*DIFFUSION, *OTHERS):
@@ -68,7 +68,7 @@ def mean_accuracy() -> dict[str, dict[str, float]]:
 
 def worst_accuracy() -> dict[str, float]:
     """Return the lowest accuracy in % by model, white box, with 50 nodes of 50 edges."""
-    tried = recorded_on(frame(read_records(RECORDS)), {"worst-case", "worst-case-models"})
+    tried = recorded_on(frame(read_records(PUBLISHED_RECORDS)), {"worst-case", "worst-case-models"})
     table = worst_case_table(worst_cases(named_by_settings(tried)))
     wanted = {"dataset": "cora", "variant": "paper", "nodes": 50, "edges": 50}
     table = table[(table[list(wanted)] == pd.Series(wanted)).all(axis=1)]
@@ -155,7 +155,7 @@ def main() -> None:
         (PICTURES / "sweep.svg").write_text(draw_terminal(SWEEP), encoding="utf-8")
         return
     if wanted == "tables":
-        rows = frame(read_records(RECORDS))
+        rows = frame(read_records(PUBLISHED_RECORDS))
         for stem, _, figure in draw_charts(build_tables(rows), rows):
             (PICTURES / f"{stem}.svg").write_bytes(render(figure, "svg"))
         return

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from robust_diffusion.commands.reading import read_chosen
+from robust_diffusion.config import PUBLISHED_RECORDS
 from robust_diffusion.errors import RobustDiffusionError
 from robust_diffusion.paper.agreement import render_agreement
 from robust_diffusion.paper.claims import judge_all, load_claims, render_claims
@@ -31,7 +32,6 @@ from robust_diffusion.system.files import write_whole
 from robust_diffusion.system.markdown import markdown_table
 
 RESULTS = Path(__file__).with_name("results")
-RECORDS = RESULTS / "records.jsonl.gz"
 
 PLACES = frozenset(["download", "printed", "progress_bar", "root", "urls"])
 """Keys of a configuration that only describe where a run was executed, or what it printed."""
@@ -54,14 +54,14 @@ def main() -> None:
     if chosen.check and chosen.records:
         parser.error("--check writes nothing; name no records")
     try:
-        records = [r for r in read_chosen([RECORDS, *chosen.records]) if r.error is None]
+        records = [r for r in read_chosen([PUBLISHED_RECORDS, *chosen.records]) if r.error is None]
         made: dict[Path, str | bytes] = dict(views(records))
     except RobustDiffusionError as error:
         sys.exit(f"{error}; nothing is published")
     if chosen.check:
         sys.exit("\n".join(outdated(made)) or None)
     if chosen.records:
-        made[RECORDS] = archive(map(without_places, records))
+        made[PUBLISHED_RECORDS] = archive(map(without_places, records))
     # Every file is made before the first is written.
     for path, content in made.items():
         sys.stdout.write(f"{write_whole(path, content, option='publish:')}\n")

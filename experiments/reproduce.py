@@ -17,11 +17,11 @@ import tempfile
 from pathlib import Path
 
 from robust_diffusion.commands.reading import read_chosen
+from robust_diffusion.config import PUBLISHED_RECORDS
 from robust_diffusion.errors import DataError
 from robust_diffusion.records import Record, read_records
 from robust_diffusion.system.portable import PORTABLE, named_in
 
-RECORDS = Path(__file__).with_name("results") / "records.jsonl.gz"
 IGNORED = ("logger", "hydra", "threads")
 """Top-level keys of the overrides that do not change a result."""
 
@@ -57,7 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("ids", nargs="*", metavar="run", help="ids of runs (default: drawn)")
     parser.add_argument("--runs", type=int, default=3, help="how many to draw (default: 3)")
     parser.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
-    parser.add_argument("--records", type=Path, default=RECORDS, help="default: the published ones")
+    parser.add_argument(
+        "--records", type=Path, default=PUBLISHED_RECORDS, help="default: the published ones"
+    )
     parser.add_argument(
         "--tolerance", type=float, default=1.5, help="in points of accuracy (default: 1.5)"
     )

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from robust_diffusion.config import PUBLISHED_RECORDS
 from robust_diffusion.paper.tables import PRINTED
 from robust_diffusion.records import read_records
 from robust_diffusion.records.record import Record
@@ -37,7 +38,7 @@ Quotes = Iterator[tuple[str, Iterable[Any]]]
 
 @cache
 def records() -> list[Record]:
-    return read_records(EXPERIMENTS / "results" / "records.jsonl.gz")
+    return read_records(PUBLISHED_RECORDS)
 
 
 @cache
@@ -105,7 +106,7 @@ def transfers(dataset: str, nodes: int) -> pd.DataFrame:
     switched = [of.overrides.get("fidelity.edge_values") == "ones" for of in found["record"]]
     found = found[~pd.Series(switched, index=found.index)]  # `released` has edge ids
     keys = ["model", "variant", "attack"]
-    found = found.drop_duplicates([*keys, "draw"])  # a run of several experiments
+    found = found.drop_duplicates([*keys, "seed"])  # a run of several experiments
     newest = found.groupby(keys)["version"].transform("max")
     return found[found["version"].isna() | (found["version"] == newest)]
 
@@ -119,8 +120,8 @@ def by_seed(model: str, variant: str, attack: str, place: tuple[str, int]) -> "p
     """Accuracy by seed under a transferred attack, in %."""
     found = transfers(*place)
     found = found[(found["model"] == model) & (found["variant"] == variant)]
-    found = found[(found["attack"] == attack) & found["draw"].isin(range(5))]
-    return found.set_index("draw")["accuracy"].sort_index()
+    found = found[(found["attack"] == attack) & found["seed"].isin(range(5))]
+    return found.set_index("seed")["accuracy"].sort_index()
 
 
 def over_matched(attack: str) -> Estimate:
@@ -133,7 +134,7 @@ def over_matched(attack: str) -> Estimate:
 def over_mlp(model: str, place: tuple[str, int]) -> Estimate:
     """Points of a model above an MLP under the worse of SPEIT and TDGIA, `released`."""
     both = [by_seed(model, "released", attack, place) for attack in ("speit", "tdgia")]
-    line = rows("mlp", dataset=place[0], attack="clean").set_index("draw")["accuracy"]
+    line = rows("mlp", dataset=place[0], attack="clean").set_index("seed")["accuracy"]
     return Estimate.of(list((min(both, key=lambda of: of.mean()) - line).dropna().round(9)))
 
 
@@ -154,10 +155,10 @@ def thousands_of_runs() -> int:
 def readme() -> Quotes:
     for name, model in (("Beltrami", "beltrami"), ("GRAND", "grand")):
         found = rows("successors", model=model, variant="paper")
-        found = found[found["draw"].isin(range(5))]
+        found = found[found["seed"].isin(range(5))]
         knows = found["threat"] == "white_box"
         black = found[~knows & found["attack"].isin(["clean", "speit", "tdgia"])]
-        means = black.groupby(["attack", "draw"])["accuracy"].first().groupby("attack").mean()
+        means = black.groupby(["attack", "seed"])["accuracy"].first().groupby("attack").mean()
         attacked = lowest("successors").loc[model]
         assert attacked["seeds"] == 5
         yield f"| {name}" + " | {:.2f}" * 4 + " |", [*means, attacked["worst"]]
@@ -219,7 +220,7 @@ def studies() -> Quotes:
     above = both.loc[["beltrami_guard", "gpr_gnn", "elastic_gnn"]]
     assert list(above["seeds"]) == [1, 3, 3]
     assert not above["bound"].any()
-    guards = rows("worst-case", model="beltrami_guard", variant="paper", draw=0, version=10)
+    guards = rows("worst-case", model="beltrami_guard", variant="paper", seed=0, version=10)
     (newer,) = guards[guards["threat"] == "white_box"]["accuracy"]
     text = (
         "BeltramiGuard keeps {:.1f} % (one seed, by version 6 of `auto`; version 10 leaves {:.1f})"
@@ -247,8 +248,8 @@ def studies() -> Quotes:
     assert list(hang["seeds"]) == [2, 3]
     assert not hang["bound"].any()
     yield "keeps {:.1f} % (two seeds) and HANG-quad {:.1f} % (three seeds)", hang["worst"]
-    found = rows("successors", model="hang", variant="paper").drop_duplicates(["attack", "draw"])
-    by_graph = found.pivot_table("accuracy", "draw", "attack").loc[range(5)].mean()
+    found = rows("successors", model="hang", variant="paper").drop_duplicates(["attack", "seed"])
+    by_graph = found.pivot_table("accuracy", "seed", "attack").loc[range(5)].mean()
     yield "takes HANG from {:.1f} to {:.1f} % (five seeds)", by_graph[["clean", "random"]]
     with (EXPERIMENTS / "successors.csv").open(encoding="utf-8") as file:
         reported = [of for of in csv.DictReader(file) if of["attack"] != "clean"]
@@ -301,7 +302,7 @@ def auto() -> Quotes:
     found = cells().query("attack == 'auto' and threat == 'white_box' and version == 10")
     steps = [run.config.attacks.get("auto", {}) for run in found["record"]]
     found = found.assign(steps=[of.get("num_steps") for of in steps])
-    keys = ["dataset", "variant", "model", "draw", "nodes", "edges"]
+    keys = ["dataset", "variant", "model", "seed", "nodes", "edges"]
     few, many = (found[found["steps"] == number].set_index(keys) for number in (120, 300))
     both = few.join(many["accuracy"].rename("accuracy_more"), how="inner").sort_index(
         level=keys[4:]
@@ -320,7 +321,7 @@ def auto() -> Quotes:
 
 def newest(model: str, nodes: int) -> float:
     """What version 10 leaves of a model trained against injected nodes, on seed 0, in %."""
-    found = rows("adversarial", model=f"{model}, adversary", draw=0, nodes=nodes, attack="auto")
+    found = rows("adversarial", model=f"{model}, adversary", seed=0, nodes=nodes, attack="auto")
     assert list(found["version"]) == [10]
     return float(found["accuracy"].item())
 
@@ -328,14 +329,14 @@ def newest(model: str, nodes: int) -> float:
 def learned(other: str) -> pd.DataFrame:
     """The trained `learned` beside another model within 5 nodes, five seeds by version 10."""
     both = pairs("learned, adversary", other, 5, 10)
-    assert sorted(both["draw"]) == list(range(5))
-    return both.sort_values("draw")
+    assert sorted(both["seed"]) == list(range(5))
+    return both.sort_values("seed")
 
 
 def alone(attack: str) -> "pd.Series[float]":
     """The lowest accuracy of the trained `learned` within 5 nodes by one attack, by seed, in %."""
     found = rows("adversarial", model="learned, adversary", nodes=5, attack=attack)
-    return found.groupby("draw")["accuracy"].min()
+    return found.groupby("seed")["accuracy"].min()
 
 
 def adversarial() -> Quotes:
@@ -353,7 +354,7 @@ def adversarial() -> Quotes:
     ):
         for name, model in names.items():
             both = pairs(f"{model}, adversary", model, nodes, version)
-            both = both[both["draw"].isin(range(1, 5))]
+            both = both[both["seed"].isin(range(1, 5))]
             versions = both[["version_other", "version"]].drop_duplicates().to_numpy()
             assert versions.tolist() == ([[10, 4]] if version is None else [[4, 4]])
             text = f"| {nodes} × 50 | {name} {row} | {label} |"
@@ -422,7 +423,7 @@ def poisoning() -> Quotes:
     assert {*cora["meta_05"].nlargest(4).index} == {"elastic_gnn", "grand", "frond", "rung"}
     searched = cells()["run"][cells()["attack"] == "meta_grbcd"]
     searched = cells()[cells()["run"].isin(searched)].set_index(["model", "attack"])["accuracy"]
-    of_file = rows("poisoning", draw=0, attack="meta_05", dataset="prognn_cora")
+    of_file = rows("poisoning", seed=0, attack="meta_05", dataset="prognn_cora")
     of_file = of_file.set_index("model")["accuracy"]
     for name, model in (("GCN", "gcn"), ("Beltrami", "beltrami"), ("HANG", "hang")):
         clean, flips, meta = searched[model][["clean", "random_flip", "meta_grbcd"]]
@@ -503,20 +504,20 @@ AUTHORS += ["50.65 ± 8.41"]
 
 
 def recorded_spreads() -> Iterator[pd.DataFrame]:
-    """Accuracies in % by key, attack and draw: of all runs, of splits, and of the earlier runs."""
+    """Accuracies in % by key, attack and seed: of all runs, of splits, and of the earlier runs."""
     found = cells().dropna(subset="accuracy")
     settings = [json.dumps(run.config.whole, sort_keys=True) for run in found["record"]]
     yield found.assign(key=settings)
     splits = rows("splits")
     key = splits["dataset"] + splits["model"]
-    yield splits.assign(key=key, draw=splits.groupby([key, "attack"]).cumcount())
+    yield splits.assign(key=key, seed=splits.groupby([key, "attack"]).cumcount())
     earlier = pd.read_json(EXPERIMENTS / "rounding" / "records.jsonl.gz", lines=True)
     key = earlier["dataset"] + earlier["fidelity"] + earlier["setting"]
     yield pd.DataFrame(
         {
             "key": key,
             "attack": earlier["test_graph"],
-            "draw": earlier["seed"],
+            "seed": earlier["seed"],
             "accuracy": 100 * earlier["first"],
         }
     )
@@ -527,7 +528,7 @@ def test_every_spread_of_the_deviations_is_recorded_or_printed() -> None:
         printed = [(of["mean"], of["std"]) for of in csv.DictReader(file) if of["std"]]
     known = {f"{float(mean):.2f} ± {float(std):.2f}" for mean, std in printed}
     for found, (first, end) in product(recorded_spreads(), [(0, 5), (5, 15), (0, 15)]):
-        part = found[found["draw"].between(first, end - 1)].groupby(["key", "attack"])["accuracy"]
+        part = found[found["seed"].between(first, end - 1)].groupby(["key", "attack"])["accuracy"]
         of_part = part.agg(["mean", "std"]).dropna().round(9)
         known |= {f"{mean:.2f} ± {std:.2f}" for mean, std in of_part.itertuples(index=False)}
     pages = [ROOT / "docs" / "paper" / "deviations.md", EXPERIMENTS / "deviations.csv"]

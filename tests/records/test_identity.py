@@ -5,7 +5,7 @@ import pytest
 import yaml
 from hydra.utils import get_object
 
-from robust_diffusion.config import PUBLISHED
+from robust_diffusion.config import PUBLISHED_RECORDS
 from robust_diffusion.records import Record, read_records
 from robust_diffusion.records.content import targets_of
 from robust_diffusion.records.identity import run_id, settings_of
@@ -113,7 +113,7 @@ def test_an_option_that_no_longer_exists_counts_as_published() -> None:
 
 @pytest.mark.slow
 def test_every_class_of_a_published_cell_is_found() -> None:
-    records = read_records(PUBLISHED / "results" / "records.jsonl.gz")
+    records = read_records(PUBLISHED_RECORDS)
     found = {target for record in records for target in targets_of(record.config.whole)}
     assert len([get_object(target) for target in found]) > 40
 

@@ -64,7 +64,7 @@ def test_a_run_belongs_to_every_experiment_that_asked_for_it() -> None:
     records = [also_asked(shared, "table-9"), alone, finished(seed=2, experiment="none")]
     rows = frame(records).explode("experiments")
     for name, runs in by_experiment(records).items():
-        asked = rows[rows["experiments"] == name] if name != "none" else rows[rows["draw"] == 2]
+        asked = rows[rows["experiments"] == name] if name != "none" else rows[rows["seed"] == 2]
         assert {*asked["run"]} == {run.run for run in runs}
         assert len(asked) == 3 * len(runs)
 

@@ -103,7 +103,7 @@ def test_the_order_of_records_decides_nothing(data: st.DataObject) -> None:
     shuffled = data.draw(st.permutations(cells))
     pd.testing.assert_frame_equal(table(cells), table(shuffled), check_exact=True)
     for cell in cells:  # nothing that the lowest accuracy depends on is lost
-        (model,) = (m for m in tried(shuffled, cell.model) if m["draw"] == cell.seed)
+        (model,) = (m for m in tried(shuffled, cell.model) if m["seed"] == cell.seed)
         own = set(cell.flags.get("victim", []))
         if model["worst"] in cell.accuracy.values():
             flags = {f for attack in cell.accuracy for f in cell.flags.get(attack, [])}

@@ -250,7 +250,7 @@ def _lowest(runs: pd.DataFrame) -> Mapping[Any, pd.DataFrame]:
     latest = dict(zip(keys, pairs, strict=True))
     places = [i for i, (k, p) in enumerate(zip(keys, pairs, strict=True)) if latest[k] == p]
     models = worst_cases(runs.iloc[places])
-    seen = models[models["seen"].astype(bool)].set_index("draw").sort_index()
+    seen = models[models["seen"].astype(bool)].set_index("seed").sort_index()
     return dict(list(seen.groupby(["dataset", "model"])))
 
 

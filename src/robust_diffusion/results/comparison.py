@@ -218,7 +218,7 @@ def compare_worst_cases(rows: pd.DataFrame, first: str, second: str) -> Table:
             first: sorted(all_of(of_both["flags"])),
             second: sorted(all_of(of_both["flags of other"])),
         }
-        by_seed = of_both.sort_values(["draw", "split"]).to_dict("records")
+        by_seed = of_both.sort_values(["seed", "split"]).to_dict("records")
         for kind, pairs in _accuracies(by_seed).items():
             line = dict(zip(_NAMES, names, strict=True)) | {"accuracy": kind, "seeds": len(pairs)}
             for name, values in zip((first, second), zip(*pairs, strict=True), strict=True):

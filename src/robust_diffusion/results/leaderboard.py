@@ -27,7 +27,7 @@ Point = tuple[int, int]
 GRID: Collection[Point] = ((5, 4), (1, 50), (50, 4), (5, 50), (50, 50))
 """20 to 2,500 edges in all: fewer cost hardly any accuracy, and more cost all of it."""
 
-TRAINED = ["draw", "split"]
+TRAINED = ["seed", "split"]
 """Columns that identify a trained model among those with the same name."""
 
 
@@ -134,7 +134,7 @@ def _row(models: pd.DataFrame, points: list[Point]) -> dict[str, Any]:
         "rank": "control" if models["control"].all() else rank,
         "model": models["model"].iloc[0],
         "variant": models["variant"].iloc[0],
-        "seeds": str(used["draw"].nunique()),
+        "seeds": str(used["seed"].nunique()),
         "auto": ", ".join(map(str, versions)) or "-",
         "clean": f"{100 * used['clean'].mean():.2f}",
         **{f"{n}x{edges}": spread(curve.get((n, edges)), None, 2) for n, edges in points},

@@ -30,14 +30,14 @@ HEADINGS = {"chance": "random injection", "white_box": "white box"}
 _KEY = ["dataset", "variant", "model", "budget", "nodes", "edges"]
 """Columns of a frame in which runs must agree to be combined."""
 
-MODEL = [*_KEY, "draw", "split"]
+MODEL = [*_KEY, "seed", "split"]
 """Columns that identify a trained model and the budget of its attacks."""
 
 _READ = ["attack", "accuracy", "chance", "transfer", "white_box", "adaptive", "surrogates"]
 _READ += ["version", "by", "flags", "victim_flags", "retrained", "record"]
 """Columns of a frame from which worst cases are computed."""
 
-PAIRED = ["dataset", "variant", "budget", "draw", "split"]
+PAIRED = ["dataset", "variant", "budget", "seed", "split"]
 """Columns in which two models must agree to be compared."""
 
 CONTROL = "mlp"
@@ -115,7 +115,7 @@ def worst_cases(results: pd.DataFrame, *, all_versions: bool = False) -> pd.Data
     groups = [_deepest(group, lambda model: model["seen"] + model["thorough"]) for group in groups]
     for models in groups:
         for model in models:
-            model["tried"] = len({other["draw"] for other in models})
+            model["tried"] = len({other["seed"] for other in models})
             model["above_mlp"] = 100 * (model["worst"] - line.get(_at(model, PAIRED), math.nan))
     if not all_versions:
         groups = [_deepest(group, itemgetter("version")) for group in groups]
@@ -192,7 +192,7 @@ def lowest_within(models: pd.DataFrame) -> pd.DataFrame:
         models: Result of `worst_cases`.
     """
     models = models.reset_index(drop=True)
-    trained = ["dataset", "variant", "model", "draw", "split"]
+    trained = ["dataset", "variant", "model", "seed", "split"]
     lowest = models.index.to_numpy().copy()
     for _, group in models.groupby([*trained, models["budget"].map(feature_limits)], sort=False):
         limits = group[["nodes", "edges"]].to_numpy(int)
@@ -252,7 +252,7 @@ def _row(models: Sequence[Mapping[Any, Any]]) -> dict[str, Any]:
     values["transfer"] = [100 * model["transfers"].get(surrogates, math.nan) for model in models]
     counts = {kind: sum(value >= 0 for value in column) for kind, column in values.items()}
     return {
-        "seeds": len({model["draw"] for model in models}),
+        "seeds": len({model["seed"] for model in models}),
         "tried": models[0]["tried"],
         "splits": len({model["split"] for model in models}),
         "version": max(model["version"] for model in models),
