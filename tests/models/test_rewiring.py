@@ -79,13 +79,17 @@ def test_rewiring_without_weights(
         assert (rewired.weight is None) == (counting and not weighted)
 
 
-@pytest.mark.parametrize("most", [2**24, 0])
-def test_rewiring_dropped_edges(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewiring, "MOST_SCORES", most)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("drop", [0.05, 0.25, 0.999])
+def test_rewiring_dropped_edges(drop: float, dtype: torch.dtype) -> None:
     graph = large_graph()
-    rewired, scores = Rewiring(1.0, 0.0, 0.25)(graph, scores_of), scores_of(graph)
-    above = scores > torch.quantile(scores, 0.25)
-    assert rewired.num_edges == pytest.approx(0.75 * graph.num_edges, abs=1)
+    score = torch.rand(graph.num_nodes, graph.num_nodes, dtype=dtype)
+    rewired = Rewiring(1.0, 0.0, drop)(graph, lambda kept: score[kept.dst, kept.src])
+    scores = score[graph.dst, graph.src]
+    limit = torch.quantile(scores, drop)
+    assert torch.equal(rewiring._quantile(scores, drop, None), limit)
+    above = scores > limit
+    assert rewired.num_edges == pytest.approx((1 - drop) * graph.num_edges, abs=1)
     assert {*pairs(rewired)} == {*map(tuple, graph.edge_index[:, above].T.tolist())}
 
 

@@ -272,7 +272,7 @@ def test_large_graphs_and_any_number_of_threads(norm: str) -> None:
 
     for actual, expected in on_both(values):
         assert distance(actual, expected) < 1e-5
-    projected = signal(1500, 2 * 6 * 4).float().view(1500, 2, 6, 4)
+    projected = signal(1500, 2 * 6 * 4).float().view(1500, 2, 6, 4), signal(6, 4).float()
     modulation = Modulation(-1.0, -1.0, norm == "residual", FLOORS[norm], CEILINGS[norm])
     z, results = signal(1500, 32).float(), []
     with backend("compiled"):
@@ -280,7 +280,7 @@ def test_large_graphs_and_any_number_of_threads(norm: str) -> None:
         for threads in (1, 2, 2, 3):
             torch.set_num_threads(threads)
             try:
-                out, diffused = kernels.diffuse(z, projected, graph.weight, graph, modulation)
+                out, diffused = kernels.diffuse(z, *projected, graph.weight, graph, modulation)
                 results.append([out, *kernels.diffuse_backward(out, diffused, with_weight=True)])
             finally:
                 torch.set_num_threads(1)

@@ -139,13 +139,14 @@ def launch(kernel, programs, arguments):
 triton_kernels.launch = launch
 kernels = triton_kernels.TritonKernels()
 graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
-z, projected, weight = torch.ones(2, 7), torch.ones(2, 2, 3, 5), torch.ones(4)
+z, weight = torch.ones(2, 7), torch.ones(4)
+projected = torch.ones(2, 1, 3, 5), torch.ones(3, 5)
 kernels.dots(z, z, graph)
 kernels.softmax(torch.ones(4, 3), weight, graph)
-attended = kernels.attend(projected, weight, graph)
+attended = kernels.attend(*projected, weight, graph)
 kernels.attend_backward(weight, attended, with_weight=True)
 for modulation in (Modulation(-1, -1, False, 0.1, float("inf")), Modulation(0, 2, True, 0.1, 2)):
-    out, diffused = kernels.diffuse(z, projected, weight, graph, modulation)
+    out, diffused = kernels.diffuse(z, *projected, weight, graph, modulation)
     kernels.diffuse_backward(out, diffused, with_weight=modulation.residual)
 matrix, vector = torch.ones(7, 7), torch.ones(7)
 for iterate in (False, True):

@@ -30,8 +30,10 @@ class HeadWeights:
         """Number of heads h."""
         return self.matrix.size(1)
 
-    def project(self, z: NodeSignal, *, heads_last: bool = False) -> Float[Tensor, "n 2 x y"]:
-        """Project every node to keys and queries by one product, [n, 2, h, c] or heads last."""
+    def project(
+        self, z: NodeSignal, *, heads_last: bool = False
+    ) -> tuple[Float[Tensor, "n k x y"], Float[Tensor, "x y"] | None]:
+        """Project every node by one product, [n, k, h, c] or heads last; return the bias, too."""
         matrix = self.matrix.transpose(1, 2) if heads_last else self.matrix
         shape = matrix.shape[:3]
         matrix = matrix.flatten(0, 2)
@@ -39,11 +41,8 @@ class HeadWeights:
         # forward and backward together, take three times as long as at this width.
         if (missing := _NARROW - z.size(1)) > 0:
             z, matrix = F.pad(z, (0, missing)), F.pad(matrix, (0, missing))
-        projected = F.linear(z, matrix).view(-1, *shape)
-        if self.key_bias is None:
-            return projected.expand(-1, 2, -1, -1)
-        bias = self.key_bias.T if heads_last else self.key_bias
-        return torch.cat([projected[:, :1] + bias, projected[:, -1:]], 1)
+        bias = self.key_bias.T if heads_last and self.key_bias is not None else self.key_bias
+        return F.linear(z, matrix).view(-1, *shape), bias
 
 
 def edge_attention(z: NodeSignal, weights: HeadWeights, graph: Graph) -> EdgeValues:
@@ -55,33 +54,51 @@ def edge_attention(z: NodeSignal, weights: HeadWeights, graph: Graph) -> EdgeVal
     """
     kernels = kernels_for(z, weights.matrix, graph.full_weight, heads=weights.count)
     if kernels is None:
-        key, query = weights.project(z).unbind(1)
+        projected, bias = weights.project(z)
+        key, query = projected[:, 0], projected[:, -1]
+        key = key if bias is None else key + bias
         scores = edge_dot(key, query, graph) / math.sqrt(key.size(2))
         return row_softmax(scores, graph).mean(1)
-    projected = weights.project(z, heads_last=kernels.heads_last)
-    return _EdgeAttention.apply(projected, graph.full_weight, graph, kernels)  # type: ignore[no-any-return, no-untyped-call]
+    sides = weights.project(z, heads_last=kernels.heads_last)
+    return _EdgeAttention.apply(*sides, graph.full_weight, graph, kernels)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _sides_backward(
+    d_sides: Float[Tensor, "n 2 x y"], matrices: int, *, with_bias: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients by projections and bias from those by keys and queries."""
+    d_projected = d_sides[:, :1] + d_sides[:, 1:] if matrices == 1 else d_sides
+    return d_projected, d_sides[:, 0].sum(0) if with_bias else None
 
 
 class _EdgeAttention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, projected: Tensor, weight: Tensor, graph: Graph, kernels: Kernels
+        ctx: Any,
+        projected: Tensor,
+        bias: Tensor | None,
+        weight: Tensor,
+        graph: Graph,
+        kernels: Kernels,
     ) -> Tensor:
         projected, weight = projected.contiguous(), weight.contiguous()
-        attended = kernels.attend(projected, weight, graph)
-        ctx.save_for_backward(projected, weight, attended.attention, attended.relative)
+        bias = None if bias is None else bias.contiguous()
+        attended = kernels.attend(projected, bias, weight, graph)
+        ctx.save_for_backward(projected, bias, weight, attended.attention, attended.relative)
         ctx.graph, ctx.kernels = graph, kernels
         return attended.attention
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
-        projected, weight, *saved = ctx.saved_tensors
-        attended = Attended(projected, weight, ctx.graph, *saved)
-        gradients = ctx.kernels.attend_backward(
-            grad.contiguous(), attended, with_weight=ctx.needs_input_grad[1]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        projected, bias, weight, *saved = ctx.saved_tensors
+        _, of_bias, of_weight, *_ = ctx.needs_input_grad
+        attended = Attended(projected, bias, weight, ctx.graph, *saved)
+        d_sides, d_weight = ctx.kernels.attend_backward(
+            grad.contiguous(), attended, with_weight=of_weight
         )
-        return *gradients, None, None
+        d_projected, d_bias = _sides_backward(d_sides, projected.size(1), with_bias=of_bias)
+        return d_projected, d_bias, d_weight, None, None
 
 
 def edge_modulation(scores: EdgeValues, graph: Graph) -> EdgeValues:
@@ -123,8 +140,8 @@ def modulated_diffusion(
 
     Differentiable in the features, in W_K and W_Q, and in the edge weights.
     """
-    projected = weights.project(z, heads_last=kernels.heads_last)
-    return _ModulatedDiffusion.apply(z, projected, graph.full_weight, graph, modulation, kernels)  # type: ignore[no-any-return, no-untyped-call]
+    sides = weights.project(z, heads_last=kernels.heads_last)
+    return _ModulatedDiffusion.apply(z, *sides, graph.full_weight, graph, modulation, kernels)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _ModulatedDiffusion(torch.autograd.Function):
@@ -133,27 +150,31 @@ class _ModulatedDiffusion(torch.autograd.Function):
         ctx: Any,
         z: Tensor,
         projected: Tensor,
+        bias: Tensor | None,
         weight: Tensor,
         graph: Graph,
         modulation: Modulation,
         kernels: Kernels,
     ) -> Tensor:
         z, projected, weight = z.contiguous(), projected.contiguous(), weight.contiguous()
-        out, diffused = kernels.diffuse(z, projected, weight, graph, modulation)
+        bias = None if bias is None else bias.contiguous()
+        out, diffused = kernels.diffuse(z, projected, bias, weight, graph, modulation)
         attended = diffused.attended.attention, diffused.attended.relative
         rest = diffused.difference, diffused.norm, diffused.relative
-        ctx.save_for_backward(z, projected, weight, *attended, *rest)
+        ctx.save_for_backward(z, projected, bias, weight, *attended, *rest)
         ctx.graph, ctx.modulation, ctx.kernels = graph, modulation, kernels
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
-        z, projected, weight, attention, relative, *rest = ctx.saved_tensors
-        attended = Attended(projected, weight, ctx.graph, attention, relative)
-        gradients = ctx.kernels.diffuse_backward(
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        z, projected, bias, weight, attention, relative, *rest = ctx.saved_tensors
+        _, _, of_bias, of_weight, *_ = ctx.needs_input_grad
+        attended = Attended(projected, bias, weight, ctx.graph, attention, relative)
+        d_z, d_sides, d_weight = ctx.kernels.diffuse_backward(
             grad.contiguous(),
             Diffused(attended, z, ctx.modulation, *rest),
-            with_weight=ctx.needs_input_grad[2],
+            with_weight=of_weight,
         )
-        return *gradients, None, None, None
+        d_projected, d_bias = _sides_backward(d_sides, projected.size(1), with_bias=of_bias)
+        return d_z, d_projected, d_bias, d_weight, None, None, None

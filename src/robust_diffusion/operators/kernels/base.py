@@ -33,7 +33,8 @@ class Modulation:
 class Attended:
     """Attention of every edge, and the tensors that its derivative needs."""
 
-    projected: Float[Tensor, "n 2 x y"]  # keys and queries
+    projected: Float[Tensor, "n k x y"]  # keys and queries, or both at once
+    bias: Float[Tensor, "x y"] | None  # added to the keys
     weight: Float[Tensor, " e"]  # of the edges
     graph: Graph
     attention: Float[Tensor, " e"]  # mean over heads of the softmax
@@ -71,13 +72,14 @@ class Kernels(ABC):
     """Sums over edges, and whole right-hand sides fused with their derivatives, without autograd.
 
     All tensors are contiguous. Nodes have `z`, `x`, `y` and gradients [n, d], and `projected`
-    [n, 2, h, c], the keys and queries of h heads; edges have `weight` [e] and `scores` [e, h].
-    `with_weight` requests the gradient by the weights, too.
+    [n, k, h, c] with k = 2, the keys and queries of h heads, or k = 1 if one projection is both;
+    `bias` [h, c] is added to the keys. Edges have `weight` [e] and `scores` [e, h]. `with_weight`
+    requests the gradient by the weights, too.
     """
 
     name: str
     heads_last = False
-    """Order of the indices of projections: [n, 2, c, h] if true."""
+    """Order of the indices of projections: [n, k, c, h] if true, and [c, h] of the bias."""
 
     @abstractmethod
     def dots(self, x: Tensor, y: Tensor, graph: Graph) -> Tensor:
@@ -88,18 +90,26 @@ class Kernels(ABC):
         """Return exp(s) / sum of w exp(s) over the edges that arrive at a node: softmax over w."""
 
     @abstractmethod
-    def attend(self, projected: Tensor, weight: Tensor, graph: Graph) -> Attended:
+    def attend(
+        self, projected: Tensor, bias: Tensor | None, weight: Tensor, graph: Graph
+    ) -> Attended:
         """Return the mean over heads of the softmax of <key_u, query_v> / sqrt(c)."""
 
     @abstractmethod
     def attend_backward(
         self, grad: Tensor, attended: Attended, *, with_weight: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the gradients by the projections and by the weights."""
+        """Return the gradients by keys and queries, [n, 2, ...], and by the weights."""
 
     @abstractmethod
     def diffuse(
-        self, z: Tensor, projected: Tensor, weight: Tensor, graph: Graph, modulation: Modulation
+        self,
+        z: Tensor,
+        projected: Tensor,
+        bias: Tensor | None,
+        weight: Tensor,
+        graph: Graph,
+        modulation: Modulation,
     ) -> tuple[Tensor, Diffused]:
         """Return the sum over v of A_uv B_uv (z_v - z_u), [n, d], and values for its derivative."""
 
@@ -107,7 +117,7 @@ class Kernels(ABC):
     def diffuse_backward(
         self, grad: Tensor, diffused: Diffused, *, with_weight: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the gradients by the features, by the projections and by the weights."""
+        """Return the gradients by features, by keys and queries, and by the weights."""
 
     @abstractmethod
     def spectral(

@@ -74,6 +74,7 @@ class Projections(ctypes.Structure):
     _fields_ = (
         ("key", _POINTER),
         ("query", _POINTER),
+        ("bias", _POINTER),
         ("stride", _INT),
         ("channels", _INT),
         ("scale", ctypes.c_double),
@@ -111,7 +112,7 @@ class CompiledKernels(Kernels):
         check_sizes(graph, (x, y))
         x, y = _padded(x), _padded(y)
         out = x.new_empty(graph.num_edges)
-        ends = Projections(address(x), address(y), x.size(1), x.size(1), 1.0)
+        ends = Projections(address(x), address(y), None, x.size(1), x.size(1), 1.0)
         library.scores(self._edges(graph), 1, ends, out)
         return out
 
@@ -123,45 +124,55 @@ class CompiledKernels(Kernels):
         library.softmax_forward(self._edges(graph), scores.size(1), weight, relative)
         return relative
 
-    def attend(self, projected: Tensor, weight: Tensor, graph: Graph) -> Attended:
+    def attend(
+        self, projected: Tensor, bias: Tensor | None, weight: Tensor, graph: Graph
+    ) -> Attended:
         """Return the attention; `relative` is [e, h]."""
         library = self._library(projected.dtype)
         check_sizes(graph, (projected,), (weight,))
         heads = projected.size(3)
-        padded = _padded(projected.flatten(2))
-        projections = _projections(padded, projected.size(2))
+        padded = _padded(projected.flatten(2)), _padded_bias(bias)
+        projections = _projections(*padded, projected.size(2))
         relative = projected.new_empty(graph.num_edges, heads)
         attention = torch.empty_like(weight)
         edges = self._edges(graph)
         library.attention_forward(edges, heads, projections, weight, relative, attention)
-        return Attended(projected, weight, graph, attention, relative)
+        return Attended(projected, bias, weight, graph, attention, relative)
 
     def attend_backward(
         self, grad: Tensor, attended: Attended, *, with_weight: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the gradients by the projections and by the weights."""
+        """Return the gradients by keys and queries, and by the weights."""
         projected, weight, graph = attended.projected, attended.weight, attended.graph
         library = self._library(projected.dtype)
-        padded = _padded(projected.flatten(2))
-        projections = _projections(padded, projected.size(2))
-        d_padded = torch.empty_like(padded)
+        padded = _padded(projected.flatten(2)), _padded_bias(attended.bias)
+        projections = _projections(*padded, projected.size(2))
+        d_padded = weight.new_empty(graph.num_nodes, 2, padded[0].size(2))
         d_weight = torch.zeros_like(weight) if with_weight else None
-        shared = self._edges(graph), projected.size(3), projections, weight, attended.relative
+        edges = self._edges(graph, both_orders=True)
+        shared = edges, projected.size(3), projections, weight, attended.relative
         library.attention_backward(*shared, grad, *_sides(d_padded), d_weight)
         return _without_padding(d_padded, projected), d_weight
 
     def diffuse(
-        self, z: Tensor, projected: Tensor, weight: Tensor, graph: Graph, modulation: Modulation
+        self,
+        z: Tensor,
+        projected: Tensor,
+        bias: Tensor | None,
+        weight: Tensor,
+        graph: Graph,
+        modulation: Modulation,
     ) -> tuple[Tensor, Diffused]:
         """Diffuse in two passes over the edges: up to the gradient norms, then the rest."""
         library = self._library(z.dtype)
         check_sizes(graph, (z, projected), (weight,))
         channels, heads = z.size(1), projected.size(3)
-        features, padded = _padded(z), _padded(projected.flatten(2))
-        projections = _projections(padded, projected.size(2))
+        features = _padded(z)
+        padded = _padded(projected.flatten(2)), _padded_bias(bias)
+        projections = _projections(*padded, projected.size(2))
         options = _options(modulation, channels)
         relative = z.new_empty(graph.num_edges, heads)
-        attended = Attended(projected, weight, graph, torch.empty_like(weight), relative)
+        attended = Attended(projected, bias, weight, graph, torch.empty_like(weight), relative)
         difference = torch.empty_like(features if modulation.residual else weight)
         norm = z.new_empty(graph.num_nodes)
         diffused = Diffused(attended, z, modulation, difference, norm, torch.empty_like(weight))
@@ -178,12 +189,14 @@ class CompiledKernels(Kernels):
         attended = diffused.attended
         projected, weight, graph = attended.projected, attended.weight, attended.graph
         channels, library = diffused.z.size(1), self._library(diffused.z.dtype)
-        z, grad, padded = _padded(diffused.z), _padded(grad), _padded(projected.flatten(2))
-        projections = _projections(padded, projected.size(2))
+        z, grad = _padded(diffused.z), _padded(grad)
+        padded = _padded(projected.flatten(2)), _padded_bias(attended.bias)
+        projections = _projections(*padded, projected.size(2))
         options = _options(diffused.modulation, channels)
-        d_z, d_padded = torch.empty_like(z), torch.empty_like(padded)
+        d_z = torch.empty_like(z)
+        d_padded = weight.new_empty(graph.num_nodes, 2, padded[0].size(2))
         d_weight = torch.empty_like(weight) if with_weight else None
-        edges, heads = self._edges(graph), projected.size(3)
+        edges, heads = self._edges(graph, both_orders=True), projected.size(3)
         shared = edges, heads, projections, options, weight, z, z.size(1), *_parts(diffused)
         library.modulated_backward(*shared, grad, d_z, *_sides(d_padded), d_weight)
         return d_z[:, :channels], _without_padding(d_padded, projected), d_weight
@@ -213,21 +226,26 @@ class CompiledKernels(Kernels):
             self._libraries[dtype] = load_kernels(dtype)
         return self._libraries[dtype]
 
-    def _edges(self, graph: Graph) -> Edges:
-        """Return the edges as the structure that C++ reads."""
+    def _edges(self, graph: Graph, *, both_orders: bool = False) -> Edges:
+        """Return the edges as the structure that C++ reads; only derivatives read both orders."""
         structure = self._structures.get(edges := graph.edges)
         if structure is None:
             check_edges(graph.edge_index, graph.num_nodes)  # else pointers could leave the tensors
             by_dst = edges.rowptr, edges.sources, edges.destinations
-            by_src = edges.colptr, edges.dst_by_source, edges.order_by_source
-            structure = Edges(graph.num_nodes, *map(address, (*by_dst, *by_src)))
+            structure = Edges(graph.num_nodes, *map(address, by_dst))
             self._structures[edges] = structure
+        if both_orders and structure.colptr is None:
+            structure.colptr = address(edges.colptr)
+            structure.target = address(edges.dst_by_source)
+            structure.order = address(edges.order_by_source)
         structure.threads = torch.get_num_threads()
         return structure
 
 
-def _projections(padded: Tensor, width: int) -> Projections:
-    return Projections(*_sides(padded), padded.size(2), 1 / math.sqrt(width))
+def _projections(padded: Tensor, bias: Tensor | None, width: int) -> Projections:
+    key, query, stride = _sides(padded)
+    at_bias = None if bias is None else address(bias)
+    return Projections(key, query, at_bias, stride, padded.size(2), 1 / math.sqrt(width))
 
 
 @lru_cache
@@ -246,6 +264,10 @@ def _padded(x: Tensor) -> Tensor:
     return F.pad(x, (0, missing)) if missing else x
 
 
+def _padded_bias(bias: Tensor | None) -> Tensor | None:
+    return None if bias is None else _padded(bias.flatten())
+
+
 def _without_padding(padded: Tensor, projected: Tensor) -> Tensor:
     width, heads = projected.shape[2:]
     trimmed: Tensor = padded[:, :, : width * heads]
@@ -254,8 +276,8 @@ def _without_padding(padded: Tensor, projected: Tensor) -> Tensor:
 
 def _sides(padded: Tensor) -> tuple[int, int, int]:
     """Return the addresses of keys and queries, and the stride between nodes."""
-    key, channels = padded.data_ptr(), padded.size(2)
-    return key, key + channels * padded.element_size(), 2 * channels
+    key, sides, channels = padded.data_ptr(), padded.size(1), padded.size(2)
+    return key, key + (sides - 1) * channels * padded.element_size(), sides * channels
 
 
 def load_kernels(dtype: torch.dtype) -> ctypes.CDLL:

@@ -70,18 +70,29 @@ def _load(x, rows, there, width, B: tl.constexpr, skip=0):
 
 @triton.jit
 @no_type_check
-def _sides(rows, there, side, heads, width, H: tl.constexpr, C: tl.constexpr):
-    """Return where the keys, side 0, or the queries, side 1, of nodes lie, and a mask."""
+def _sides(rows, there, side, sides, heads, width, H: tl.constexpr, C: tl.constexpr):
+    """Return where one side of nodes lies, and a mask: keys are the first, queries the last."""
     h, c = tl.arange(0, H)[None, :, None], tl.arange(0, C)[None, None, :]
-    at = ((rows[:, None, None] * 2 + side) * heads + h) * width + c
+    at = ((rows[:, None, None] * sides + side) * heads + h) * width + c
     return at, there[:, None, None] & (h < heads) & (c < width)
 
 
 @triton.jit
 @no_type_check
-def _load_side(x, rows, there, side, heads, width, H: tl.constexpr, C: tl.constexpr):
-    at, mask = _sides(rows, there, side, heads, width, H, C)
-    return tl.load(x + at, mask, 0.0)
+def _keys(projected, bias, rows, there, sides, heads, width, H: tl.constexpr, C: tl.constexpr):
+    at, mask = _sides(rows, there, 0, sides, heads, width, H, C)
+    keys = tl.load(projected + at, mask, 0.0)
+    if bias is not None:
+        h, c = tl.arange(0, H)[None, :, None], tl.arange(0, C)[None, None, :]
+        keys += tl.load(bias + h * width + c, (h < heads) & (c < width), 0.0)
+    return keys
+
+
+@triton.jit
+@no_type_check
+def _queries(projected, rows, there, sides, heads, width, H: tl.constexpr, C: tl.constexpr):
+    at, mask = _sides(rows, there, sides - 1, sides, heads, width, H, C)
+    return tl.load(projected + at, mask, 0.0)
 
 
 @triton.jit
@@ -162,7 +173,7 @@ def _softmax_rows(
 @triton.jit
 @no_type_check
 def _attend(
-    rowptr, src, weight, projected, heads, width, z, channels,
+    rowptr, src, weight, projected, bias, sides, heads, width, z, channels,
     relative, attention, difference, norm,
     SCALE: tl.constexpr, FLOOR: tl.constexpr, CEILING: tl.constexpr, ROOT: tl.constexpr,
     TINY: tl.constexpr, NORM: tl.constexpr,
@@ -170,13 +181,13 @@ def _attend(
 ):
     """Compute the attention of a row, and its gradient norm."""
     u, begin, end = _row(rowptr)
-    key = _load_side(projected, u, u >= 0, 0, heads, width, H, C) * SCALE
+    key = _keys(projected, bias, u, u >= 0, sides, heads, width, H, C) * SCALE
     total = tl.zeros([H], weight.dtype.element_ty)
     peak = total + LOWEST
     for first in range(begin, end, E):
         e, there = _block(first, end, E)
         v = tl.load(src + e, there, 0).to(tl.int64)
-        scores = tl.sum(key * _load_side(projected, v, there, 1, heads, width, H, C), 2)
+        scores = tl.sum(key * _queries(projected, v, there, sides, heads, width, H, C), 2)
         at, mask = _places(e, there, heads, H)
         tl.store(relative + at, scores, mask)
         w = tl.load(weight + e, there, 0.0)
@@ -310,7 +321,7 @@ def _through_norm(
 @triton.jit
 @no_type_check
 def _attend_backward(
-    rowptr, src, colptr, dst_by_source, order_by_source, weight, projected, heads, width,
+    rowptr, src, colptr, dst_by_source, order_by_source, weight, projected, sides, heads, width,
     z, channels, relative, difference, norm, d_attention, d_modulation, d_norm, d_squared,
     d_scores, d_projected, d_weight,
     SCALE: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, FLOOR: tl.constexpr,
@@ -357,16 +368,16 @@ def _attend_backward(
                 d_w += tl.load(d_weight + e, there, 0.0)
             tl.store(d_weight + e, d_w, there)
         v = tl.load(src + e, there, 0).to(tl.int64)
-        query = _load_side(projected, v, there, 1, heads, width, H, C)
+        query = _queries(projected, v, there, sides, heads, width, H, C)
         d_key += tl.sum(d_score[:, :, None] * query, 0)
-    at, mask = _sides(u, u >= 0, 0, heads, width, H, C)
+    at, mask = _sides(u, u >= 0, 0, 2, heads, width, H, C)
     tl.store(d_projected + at, d_key[None, :, :], mask)
 
 
 @triton.jit
 @no_type_check
 def _pull_back(
-    colptr, dst_by_source, order_by_source, projected, heads, width, z, channels,
+    colptr, dst_by_source, order_by_source, projected, bias, sides, heads, width, z, channels,
     attention, difference, flow, inflow, d_out, d_squared, d_scores, d_projected, d_z,
     FLOOR: tl.constexpr, CEILING: tl.constexpr, NORM: tl.constexpr,
     E: tl.constexpr, H: tl.constexpr, C: tl.constexpr, D: tl.constexpr,
@@ -388,7 +399,7 @@ def _pull_back(
         e = tl.load(order_by_source + j, there, 0).to(tl.int64)
         u = tl.load(dst_by_source + j, there, 0).to(tl.int64)
         d_score = _load(d_scores, e, there, heads, H)
-        key = _load_side(projected, u, there, 0, heads, width, H, C)
+        key = _keys(projected, bias, u, there, sides, heads, width, H, C)
         d_query += tl.sum(d_score[:, :, None] * key, 0)
         if NORM != 0:
             if NORM == 1:
@@ -400,7 +411,7 @@ def _pull_back(
             d_z_v += tl.sum(along + pull[:, None] * by_norm, 0)[None, :]
     if NORM != 0:
         tl.store(d_z + at, d_z_v, mask)
-    at, mask = _sides(v, v >= 0, 1, heads, width, H, C)
+    at, mask = _sides(v, v >= 0, 1, 2, heads, width, H, C)
     tl.store(d_projected + at, d_query[None, :, :], mask)
 
 
@@ -499,28 +510,36 @@ class TritonKernels(Kernels):
         launch(_softmax_rows, graph.num_nodes, _indexes(graph.edges) | arguments)
         return relative
 
-    def attend(self, projected: Tensor, weight: Tensor, graph: Graph) -> Attended:
+    def attend(
+        self, projected: Tensor, bias: Tensor | None, weight: Tensor, graph: Graph
+    ) -> Attended:
         """Return the attention; `relative` is [e, h]."""
-        return _attended(_arguments(projected, weight, graph), graph)
+        return _attended(_arguments(projected, bias, weight, graph), graph)
 
     def attend_backward(
         self, grad: Tensor, attended: Attended, *, with_weight: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the gradients by the projections and by the weights."""
+        """Return the gradients by keys and queries, and by the weights."""
         projected, weight, graph = attended.projected, attended.weight, attended.graph
-        arguments = _arguments(projected, weight, graph) | vars(attended)
+        arguments = _arguments(projected, attended.bias, weight, graph) | vars(attended)
         arguments |= {"d_attention": grad, "d_scores": torch.empty_like(attended.relative)}
-        arguments |= {"d_projected": torch.empty_like(projected)}
+        arguments |= {"d_projected": _empty_sides(projected)}
         arguments["d_weight"] = torch.empty_like(weight) if with_weight else None
         for kernel in (_attend_backward, _pull_back):
             launch(kernel, graph.num_nodes, arguments)
         return arguments["d_projected"], arguments["d_weight"]
 
     def diffuse(
-        self, z: Tensor, projected: Tensor, weight: Tensor, graph: Graph, modulation: Modulation
+        self,
+        z: Tensor,
+        projected: Tensor,
+        bias: Tensor | None,
+        weight: Tensor,
+        graph: Graph,
+        modulation: Modulation,
     ) -> tuple[Tensor, Diffused]:
         """Diffuse in two launches: up to the gradient norms, then the rest."""
-        arguments = _arguments(projected, weight, graph, z, modulation)
+        arguments = _arguments(projected, bias, weight, graph, z, modulation)
         difference = torch.empty_like(z if modulation.residual else weight)
         norm, relative = weight.new_empty(graph.num_nodes), torch.empty_like(weight)
         attended = _attended(arguments | {"difference": difference, "norm": norm}, graph)
@@ -535,7 +554,8 @@ class TritonKernels(Kernels):
         """Differentiate in three launches; each completes a value of every node."""
         attended, z = diffused.attended, diffused.z
         projected, weight, graph = attended.projected, attended.weight, attended.graph
-        arguments = _arguments(projected, weight, graph, z, diffused.modulation) | vars(attended)
+        options = attended.bias, weight, graph, z, diffused.modulation
+        arguments = _arguments(projected, *options) | vars(attended)
         arguments |= {"difference": diffused.difference, "norm": diffused.norm}
         arguments |= {"modulation": diffused.relative, "d_out": grad}
         arguments |= {
@@ -544,7 +564,7 @@ class TritonKernels(Kernels):
         arguments |= {
             name: torch.empty_like(diffused.norm) for name in ("inflow", "d_norm", "d_squared")
         }
-        arguments |= {"d_z": torch.empty_like(z), "d_projected": torch.empty_like(projected)}
+        arguments |= {"d_z": torch.empty_like(z), "d_projected": _empty_sides(projected)}
         arguments["d_scores"] = torch.empty_like(attended.relative)
         arguments["d_weight"] = torch.empty_like(weight) if with_weight else None
         for kernel in (_diffuse_backward, _attend_backward, _pull_back):
@@ -583,13 +603,20 @@ def _attended(arguments: dict[str, Any], graph: Graph) -> Attended:
     weight = arguments["weight"]
     relative = weight.new_empty(graph.num_edges, arguments["heads"])
     attention = torch.empty_like(weight)
-    attended = Attended(arguments["projected"], weight, graph, attention, relative)
+    projections = arguments["projected"], arguments["bias"]
+    attended = Attended(*projections, weight, graph, attention, relative)
     launch(_attend, graph.num_nodes, arguments | vars(attended))
     return attended
 
 
+def _empty_sides(projected: Tensor) -> Tensor:
+    """Return memory for gradients by keys and queries."""
+    return projected.new_empty(projected.size(0), 2, *projected.shape[2:])
+
+
 def _arguments(
     projected: Tensor,
+    bias: Tensor | None,
     weight: Tensor,
     graph: Graph,
     z: Tensor | None = None,
@@ -599,7 +626,8 @@ def _arguments(
     check_sizes(graph, [x for x in (projected, z) if x is not None], (weight,))
     heads, width = projected.shape[2:]
     channels = 0 if z is None else z.size(1)
-    arguments = {"weight": weight, "projected": projected, "heads": heads, "width": width}
+    arguments: dict[str, Any] = {"weight": weight, "projected": projected, "bias": bias}
+    arguments |= {"sides": projected.size(1), "heads": heads, "width": width}
     arguments |= {"z": z, "channels": channels, "NORM": 0, "SCALE": 1 / math.sqrt(width)}
     if (m := modulation) is not None:
         arguments |= {"LEFT": m.left, "RIGHT": m.right, "FLOOR": m.floor, "CEILING": m.ceiling}

@@ -99,7 +99,7 @@ void residual_norm_backward(const Edges& g, int64_t first, int64_t last, const M
       d_z[i] = -d_residual[i] - inflow[u] * d_out[i];
     }
   }
-  score_rows<1>(g, first, last, {d_residual, z, channels, channels, 1}, d_attention, true);
+  score_rows<1>(g, first, last, {d_residual, z, nullptr, channels, channels, 1}, d_attention, true);
   for (int64_t e = g.rowptr[first]; e < g.rowptr[last]; ++e) pull[2 * e + 1] = attention[e];
 }
 
@@ -148,7 +148,7 @@ void attention_backward(const Edges* edges, int64_t heads, const Projections* pr
     });
     for_blocks(g, [&](int64_t first, int64_t last) {
       multiply_rows<count>(by_source(g), first, last, d_scores.get(), p.key, p.stride, p.channels,
-                           d_query, d_stride);
+                           d_query, d_stride, p.bias);
     });
   });
 }
@@ -243,7 +243,7 @@ void modulated_backward(const Edges* edges, int64_t heads, const Projections* pr
       else
         pull_back_rows<false>(g, first, last, pull.get(), d_out, z, channels, d_z);
       multiply_rows<count>(by_source(g), first, last, d_scores.get(), p.key, p.stride, p.channels,
-                           d_query, d_stride);
+                           d_query, d_stride, p.bias);
     });
   });
 }

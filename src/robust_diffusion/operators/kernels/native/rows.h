@@ -17,6 +17,7 @@
 struct Projections {
   const Real* key;
   const Real* query;
+  const Real* bias;  // added to the keys; null for none
   int64_t stride;    // from one node to the next
   int64_t channels;  // of all heads
   double scale;      // of their dot products
@@ -39,8 +40,11 @@ inline void score_rows(const Edges& g, int64_t first, int64_t last, const Projec
   for_channels(p.channels, [&](int64_t channel, auto count) {
     for (int64_t u = first; u < last; ++u) {
       Vector<LANES> key[count];
-      for (int i = 0; i < count; ++i)
-        key[i] = Real(p.scale) * load(p.key + u * p.stride + channel + i * LANES);
+      for (int i = 0; i < count; ++i) {
+        key[i] = load(p.key + u * p.stride + channel + i * LANES);
+        if (p.bias) key[i] += load(p.bias + channel + i * LANES);
+        key[i] *= Real(p.scale);
+      }
       for (int64_t e = g.rowptr[u]; e < g.rowptr[u + 1]; ++e) {
         fetch(p.query + g.source[e + AHEAD] * p.stride + channel, count);
         const Real* query = p.query + g.source[e] * p.stride + channel;
@@ -54,20 +58,24 @@ inline void score_rows(const Edges& g, int64_t first, int64_t last, const Projec
   });
 }
 
-// out_u = sum over entries of value[j, h] x_v; if there are heads, LANES numbers follow the values.
+// out_u = sum over entries of value[j, h] (x_v + bias), the bias null for none; if there are heads,
+// LANES numbers follow the values.
 template <int heads>
 inline void multiply_rows(const Order& s, int64_t first, int64_t last, const Real* value,
                           const Real* x, int64_t stride, int64_t channels, Real* out,
-                          int64_t out_stride) {
+                          int64_t out_stride, const Real* bias = nullptr) {
   for_channels(channels, [&](int64_t channel, auto count) {
     for (int64_t u = first; u < last; ++u) {
-      Vector<LANES> total[count] = {};
+      Vector<LANES> total[count] = {}, added[count] = {};
+      if (bias)
+        for (int i = 0; i < count; ++i) added[i] = load(bias + channel + i * LANES);
       for (int64_t j = s.pointers[u]; j < s.pointers[u + 1]; ++j) {
         fetch(x + s.columns[j + AHEAD] * stride + channel, count);
         const int64_t e = s.order ? s.order[j] : j;
         const Vector<LANES> factor = spread<heads>(value + e * heads);
         const Real* x_v = x + s.columns[j] * stride + channel;
-        for (int i = 0; i < count; ++i) total[i] += factor * load(x_v + i * LANES);
+        for (int i = 0; i < count; ++i)
+          total[i] += factor * (load(x_v + i * LANES) + added[i]);
       }
       for (int i = 0; i < count; ++i) store(out + u * out_stride + channel + i * LANES, total[i]);
     }
