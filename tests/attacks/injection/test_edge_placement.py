@@ -3,10 +3,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data
@@ -256,6 +258,27 @@ def test_slopes_of_too_many_edges_are_not_taken(monkeypatch: pytest.MonkeyPatch)
     assert placement.slopes(*tried, features) is not None
     monkeypatch.setattr(edge_placement, "AUTO", replace(AUTO, most_slopes=6 * 60 - 1))
     assert placement.slopes(*tried, features) is None
+
+
+def test_edges_are_assigned_part_by_part_if_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The matrix of free edges by targets is bounded, and no part takes the place of another."""
+    (victim, task), features, placement = placed()
+    entries = []
+
+    def assign(worth: np.ndarray, *, maximize: bool) -> Any:
+        entries.append(worth.size)
+        return linear_sum_assignment(worth, maximize=maximize)
+
+    monkeypatch.setattr(edge_placement, "AUTO", replace(AUTO, most_slopes=6 * 60 - 1))
+    monkeypatch.setattr(edge_placement, "linear_sum_assignment", assign)
+    generator = torch.Generator().manual_seed(0)
+    after = placement.allotted(victim, task, features, 0.0, generator, keep=False, by_slopes=False)
+    assert len(entries) > 1
+    assert max(entries) < 6 * 60
+    assert (after.chosen.sum(1) <= after.capacity).all()
+    right = placement.margins(victim, task, features) <= 0
+    assert after.chosen[:, right].any()
+    assert torch.equal(after.chosen[:, ~right], placement.chosen[:, ~right])
 
 
 @pytest.mark.parametrize(("is_weighed", "end"), [(True, 1), (False, 0)])

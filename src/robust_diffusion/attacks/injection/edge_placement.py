@@ -40,6 +40,13 @@ class Placement:
         return cls(chosen, targets, links, room, task.x.size(0))
 
     @property
+    def _at_a_time(self) -> int:
+        """Targets to which edges are assigned together, fewer if there are many possible edges."""
+        if self.chosen.numel() <= AUTO.most_slopes:
+            return max(1, len(self.targets))
+        return max(1, AUTO.most_slopes // max(1, int(self.capacity.sum())))
+
+    @property
     def rows(self) -> list[Int[Tensor, "_"]]:
         """Targets of each injected node."""
         return [self.targets[row] for row in self.chosen]
@@ -165,25 +172,34 @@ class Placement:
         gains, chosen = gains.masked_fill(free.chosen | ~right, -torch.inf), free.chosen.clone()
         drawn = _drawn((right.numel(),), generator).to(features.device)
         open_ = right & (drawn >= left_out) & (reached <= 0)
-        while (room := self.capacity - chosen.sum(1)).any() and open_.any():
-            targets = open_.nonzero()[:, 0]
-            nodes = torch.arange(len(room), device=room.device)
-            slots = nodes.repeat_interleave(room.clamp_max(targets.numel()))
-            after = reached[targets, None] + gains[slots][:, targets].T
-            worth = (after > 0) + AUTO.nearer * (after.tanh() - reached[targets, None].tanh())
-            # NaN if a flow diverges on the graph with this edge.
-            worth = worth.masked_fill(after.isneginf() | after.isnan(), -1)
-            row, slot = linear_sum_assignment(worth.double().cpu().numpy(), maximize=True)
-            row, slot = (torch.from_numpy(index).to(room.device) for index in (row, slot))
-            useful = worth[row, slot] > 0
-            row, slot = targets[row[useful]], slots[slot[useful]]
-            chosen[slot, row] = True
-            reached[row] += gains[slot, row]
-            gains[slot, row] = -torch.inf
+        while (self.capacity > chosen.sum(1)).any() and open_.any():
             served = torch.zeros_like(open_)
-            served[row] = reached[row] <= 0
+            for targets in torch.split(open_.nonzero()[:, 0], self._at_a_time):
+                room = self.capacity - chosen.sum(1)
+                nodes, row = _assigned(gains[:, targets], reached[targets], room)
+                row = targets[row]
+                chosen[nodes, row] = True
+                reached[row] += gains[nodes, row]
+                gains[nodes, row] = -torch.inf
+                served[row] = reached[row] <= 0
             open_ = served
         return replace(self, chosen=chosen)
+
+
+def _assigned(
+    gains: Float[Tensor, "k t"], reached: Float[Tensor, " t"], room: Int[Tensor, " k"]
+) -> tuple[Int[Tensor, " a"], Int[Tensor, " a"]]:
+    """Assign free edges to targets, at most one each; return pairs of a node and a target."""
+    nodes = torch.arange(len(room), device=room.device)
+    slots = nodes.repeat_interleave(room.clamp_max(reached.numel()))
+    after = reached[:, None] + gains[slots].T
+    worth = (after > 0) + AUTO.nearer * (after.tanh() - reached[:, None].tanh())
+    # NaN if a flow diverges on the graph with this edge.
+    worth = worth.masked_fill(after.isneginf() | after.isnan(), -1)
+    row, slot = linear_sum_assignment(worth.double().cpu().numpy(), maximize=True)
+    row, slot = (torch.from_numpy(index).to(room.device) for index in (row, slot))
+    useful = worth[row, slot] > 0
+    return slots[slot[useful]], row[useful]
 
 
 def _drawn(shape: Sequence[int], generator: torch.Generator) -> Tensor:
