@@ -103,6 +103,16 @@ def test_the_budget_says_which_parts_run_and_none_exceeds_it(
     assert not [rule for rule in broken if rule.level == "error"]
 
 
+@pytest.mark.parametrize(("nodes", "parts"), [(11, {"cover"}), (12, ASCENTS)])
+def test_a_cover_of_many_targets_is_left_to_ascents_if_these_run(
+    nodes: int, parts: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto, "AUTO", replace(AUTO, most_covered=59))
+    steps = 2 if nodes < 12 else 0
+    attack, budget = AutoInjection(num_steps=steps), Budget(nodes, 1, feature_limits=(-0.94, 0.94))
+    assert kinds(run(attack, data=clean(graph()), budget=budget)) == parts
+
+
 @pytest.mark.parametrize(("targets", "right"), [(1, 1), (60, 0)])
 def test_a_single_target_or_none_that_is_right_is_no_error(targets: int, right: int) -> None:
     data, nodes = clean(graph()), graph().index_test[:targets]
@@ -332,5 +342,7 @@ def test_gains_of_less_than_one_target_in_a_thousand_end_the_attack(
 def test_most_passes_are_expected_of_a_cover_and_ascents_together() -> None:
     attack = AutoInjection()
     cover, both, ascents = (attack.expected_passes(Budget(2, k), 100) or 0 for k in (5, 50, 200))
-    assert 0 < ascents < cover < both
+    assert 0 < min(cover, ascents) <= max(cover, ascents) < both
+    many = attack.expected_passes(Budget(100, 50), AUTO.most_covered + 1)
+    assert many == ascents  # more targets take no more passes, since there is no cover
     assert AutoInjection(num_steps=0).expected_passes(Budget(2, 5), 100) is None

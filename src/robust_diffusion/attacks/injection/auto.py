@@ -39,7 +39,8 @@ class AutoInjection(Ensemble):
 
     - If there are at most two edges per correctly classified target, `Cover` places each edge
       where it misclassifies most targets. It runs through each form of the model, or without
-      gradients if no form has any.
+      gradients if no form has any. With at least one edge per five such targets, it is skipped on
+      more than 4,096 of them.
     - If there is at least one edge per five such targets, a search without gradients and gradient
       ascents follow, each with its own edges and loss. Their edges only lead to correctly
       classified targets: one edge per target, four, or all that the budget allows, the latter with
@@ -86,18 +87,24 @@ class AutoInjection(Ensemble):
 
     def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
         """See `Attack`; a cover tries an edge at every target, and few edges move for long."""
+        if not self.num_steps:
+            return None
         edges = sum(budget.injected_degrees) / num_targets
-        per_step = 8.0
-        if edges <= AUTO.covered:
-            per_step += num_targets / 60 + (28 if edges >= AUTO.ascended else 0)
-        return round(per_step * self.num_steps) or None
+        expected = 8.0 * self.num_steps
+        if edges >= AUTO.ascended and (edges > AUTO.covered or num_targets > AUTO.most_covered):
+            # Searches, and moves of edges, take passes however few the steps.
+            return round(expected + 240)
+        expected += self.num_steps * (num_targets / 60 + (28 if edges >= AUTO.ascended else 0))
+        return round(expected)
 
     def run_parts(self, parts: Parts) -> None:
         """Run covers if there are few edges; with more, ascents that end by moving edges."""
         edges = sum(parts.budget.injected_degrees)
         right = parts.task.right(parts.judge.clean_logits)
-        covers = self._covers(parts) if 0 < edges <= AUTO.covered * right else []
-        if 0 < edges < AUTO.ascended * right:
+        is_scarce = 0 < edges < AUTO.ascended * right
+        is_fast = is_scarce or right <= AUTO.most_covered
+        covers = self._covers(parts) if is_fast and 0 < edges <= AUTO.covered * right else []
+        if is_scarce:
             return
         starts = list(_starts(parts))
         for spending, sharing, placement in starts:
