@@ -150,6 +150,7 @@ class Parts:
         artifact = Artifact({k: v.to(device) for k, v in cached.tensors.items()}, cached.metadata)
         accuracy = cached.metadata["accuracy"]
         if accuracy < self.lowest:
+            self.graph = None  # freed before the next one, which may be as large as the clean graph
             self.graph, self.best = graph(artifact), name
         self.accuracy[name] = min(accuracy, self.accuracy.get(name, accuracy))
         return artifact

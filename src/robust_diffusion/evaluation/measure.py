@@ -361,7 +361,9 @@ def tidied(perturbed: object, clean: Data, *, by: str) -> PerturbedGraph:
     assert isinstance(perturbed, PerturbedGraph)
     # Unchanged rows are copied from the clean graph, since 0 and -0 are equal but hash differently.
     attacked = perturbed.x.detach().cpu()
-    rows = torch.where((attacked[:n] != x).any(1, keepdim=True), attacked[:n], x)
+    # No comparison of all values at once, which takes as much memory as another graph.
+    same = torch.equal(attacked[:n], x)
+    rows = x if same else torch.where((attacked[:n] != x).any(1, keepdim=True), attacked[:n], x)
     edge_index = perturbed.edge_index.cpu()
     return replace(perturbed, x=torch.cat([rows, attacked[n:]]), edge_index=edge_index, clean=clean)
 
