@@ -5,8 +5,8 @@
 
 The published records are the finished record of each run and the sweeps that asked for it, without
 keys that only describe where a run was executed. Every view (tables that hold a number,
-comparisons, claims) is written from them alone. With `--check`, nothing is written, and it is an
-error if a view is out of date.
+comparisons, claims, the leaderboard and its first rows in the README) is written from them alone.
+With `--check`, nothing is written, and it is an error if a view is out of date.
 """
 
 import argparse
@@ -25,11 +25,12 @@ from robust_diffusion.paper.report import studies
 from robust_diffusion.paper.tables import build_tables
 from robust_diffusion.records.record import Config, Record
 from robust_diffusion.records.records import archive
+from robust_diffusion.records.submission import read_submissions
 from robust_diffusion.results.frame import narrow_frame
-from robust_diffusion.results.leaderboard import show_leaderboard
+from robust_diffusion.results.leaderboard import with_submissions
+from robust_diffusion.results.leaderboard_page import front_table, leaderboard_page
 from robust_diffusion.results.show import show
 from robust_diffusion.system.files import write_whole
-from robust_diffusion.system.markdown import markdown_table
 
 RESULTS = Path(__file__).with_name("results")
 
@@ -41,6 +42,11 @@ KEPT_WHOLE = frozenset(["model", "surrogates", "attacks"])
 
 FROZEN = frozenset(["budget-curve.md", "switches.md", "targets.md", "tune.md"])
 """Pages of finished studies, which no code writes any more."""
+
+README = RESULTS.parents[1] / "README.md"
+
+FRONT = ("<!-- leaderboard -->", "<!-- /leaderboard -->")
+"""Lines around the first rows of the leaderboard in the README."""
 
 
 def main() -> None:
@@ -77,11 +83,10 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
     for name, table in studies(records, frame):
         if f"{name}.md" not in FROZEN:
             yield RESULTS / f"{name}.md", show(table)
-    boards = (
-        f"{board.title}\n\n{markdown_table(board.cells, board.keys)}\n"
-        for board in show_leaderboard(frame)
-    )
-    yield RESULTS / "leaderboard.md", "\n".join(boards)
+    submissions = [*read_submissions(RESULTS.parent / "zoo" / "index.json")]
+    lowered = with_submissions(frame, submissions)
+    yield RESULTS / "leaderboard.md", leaderboard_page(lowered, submissions)
+    yield README, _with_front(README.read_text(encoding="utf-8"), front_table(lowered))
     variants = {name: build_tables(frame, fidelity=name) for name in FIDELITIES}
     claims = load_claims()
     verdicts = judge_all(claims, frame, FIDELITIES)
@@ -105,6 +110,11 @@ def outdated(made: Mapping[Path, str | bytes]) -> Iterator[str]:
             yield f"{path}: not what the records say; run `make publish`"
     for path in sorted({*RESULTS.glob("*.md")} - {RESULTS / name for name in FROZEN} - made.keys()):
         yield f"{path}: made of no records; remove it"
+
+
+def _with_front(page: str, table: str) -> str:
+    before, after = page.split(FRONT[0])[0], page.split(FRONT[1])[1]
+    return f"{before}{FRONT[0]}\n\n{table}\n\n{FRONT[1]}{after}"
 
 
 def without_places(record: Record) -> Record:

@@ -19,7 +19,8 @@ def test_a_budget_of_another_form_is_named(cli: Cli, budget: str) -> None:
 def test_the_board_of_chosen_budgets(cli: Cli) -> None:
     records = [record(model, budget=(5, 20), auto=0.4) for model in ("gcn", "mlp")]
     given = ("leaderboard", "--records", archived(*records))
-    assert cli(*given, "--budget=5x20", "--format=csv").out.startswith(
-        "rank,model,seeds,clean,5x20,"
-    )
+    numbers = cli(*given, "--budget=5x20", "--format=csv").out
+    assert numbers.startswith("dataset,features,split,variant,model,control,rank,reason,seeds,")
+    (row, *_) = cli(*given).table
+    assert (row["rank"], row["model"], row["5x20"]) == ("control", "MLP", "40.00")
     assert "no run" in cli(*given, "--budget=1x2").out

@@ -13,7 +13,7 @@ from robust_diffusion.records.record import Record
 from robust_diffusion.records.records import by_experiment
 from robust_diffusion.results.comparison import compare_settings
 from robust_diffusion.results.frame import COLUMNS, frame
-from robust_diffusion.results.leaderboard import show_leaderboard
+from robust_diffusion.results.leaderboard import leaderboard
 from robust_diffusion.results.sweeps import accuracies
 from robust_diffusion.results.worst_case import worst_case_table, worst_cases
 from tests.paper.records import failed, finished
@@ -30,9 +30,7 @@ def asked(records: list[Record]) -> list[Record]:
 VIEWS: dict[str, View] = {
     "frame": lambda records: frame(records)[list(COLUMNS)].drop(columns=["record", "asked"]),
     "worst_cases": lambda records: worst_case_table(worst_cases(frame(records))),
-    "leaderboard": lambda records: pd.concat(
-        t.cells.assign(dataset=t.title.partition(",")[0]) for t in show_leaderboard(frame(records))
-    ),
+    "leaderboard": lambda records: leaderboard(frame(records)),
     "accuracies": lambda records: accuracies(asked(records)).cells,
     "compare": lambda records: compare_settings(asked(records)).cells,
     "table": lambda records: to_frame(table_of(3, records))[

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from hydra.utils import get_object
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 from torch import nn
 from torch_geometric.data import Data
 
@@ -29,6 +29,7 @@ from robust_diffusion.evaluation.graph_files import KnownGraph, graphs_in
 from robust_diffusion.evaluation.load import build_model, load_weights
 from robust_diffusion.models.modules import own_context
 from robust_diffusion.records.schema import Schema, UnitShare, first_problem
+from robust_diffusion.records.submission import FileName, Submission
 from robust_diffusion.system.artifact import read_artifact
 from robust_diffusion.system.files import write_whole
 from robust_diffusion.system.hashes import file_hash
@@ -45,10 +46,6 @@ BUILT_OF = (
     "robust_diffusion.integrators.solver",
 )
 """Packages whose classes a model's configuration may name."""
-
-
-FileName = Annotated[str, Field(pattern=r"^[^/\\]+$")]
-"""Name of a file in the folder of the index."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +69,7 @@ class ZooEntry:
     worst_accuracy: UnitShare  # the same under that attack
     attack: str  # in words
     target_nodes: str = ""  # hash of the target nodes; "" in an older zoo
+    submissions: Sequence[Submission] = ()  # graphs by others that lowered an accuracy
 
     @property
     def key(self) -> str:
@@ -134,8 +132,15 @@ class Zoo:
 
     def worst_graph(self, entry: ZooEntry, clean: GraphLike) -> PerturbedGraph:
         """Read the attacked graph with the lowest accuracy of the entry."""
+        return self._graph(entry.graph, entry.graph_sha256, clean)
+
+    def submitted_graph(self, submission: Submission, clean: GraphLike) -> PerturbedGraph:
+        """Read a graph that somebody submitted."""
+        return self._graph(submission.graph, submission.graph_sha256, clean)
+
+    def _graph(self, name: str, sha256: str, clean: GraphLike) -> PerturbedGraph:
         assert clean.x is not None
-        read = read_perturbed(self._verified(entry.graph, entry.graph_sha256), clean)
+        read = read_perturbed(self._verified(name, sha256), clean)
         return PerturbedGraph(read.x, read.edge_index, clean.x.size(0))
 
     def _verified(self, name: str, sha256: str) -> Path:
