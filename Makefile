@@ -149,7 +149,7 @@ SHAPES := --jaxtyping-packages='$(foreach of,$(TENSORS),robust_diffusion.$(of)$(
 LIMIT := --limit-seconds=120
 
 test-all: $(STAMP) ## Run every test that this machine can run, and check every tensor's shape
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(SHAPES) $(LIMIT) $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=30 --durations-min=5 $(SHAPES) $(LIMIT) $(ARGS)
 
 test-devices: $(STAMP) ## Run what a card runs on a pretended one, in a process of its own
 	ROBUST_DIFFUSION_CARD=1 $(BIN)/python -m pytest tests/test_devices.py $(ARGS)
