@@ -41,6 +41,7 @@ class SweepProgress(Callback):
         if sweep is None or number >= len(sweep.runs):  # of a sweeper that plans run by run
             return
         names, count = _names(sweep, config), len(sweep.runs)
+        Progress.inner = None  # of the run before
         Progress.label = f"[{number + 1:>{len(str(count))}}/{count}] "
         self._name = f"{Progress.label}{names[number]:<{max(map(len, names))}}"
         self._end = "done"
@@ -65,7 +66,7 @@ class SweepProgress(Callback):
         elif record.levelno >= logging.WARNING and shared is not False:
             name = "" if shared else f"{self._name.strip()}: "
             self._lines.append(f"  ⚠ {name}{logging.Formatter().format(record)}")
-        return False
+        return hasattr(record, "progress")  # a line a minute
 
 
 @contextmanager
@@ -87,10 +88,11 @@ def reporting(config: DictConfig, overrides: Sequence[Sequence[str]]) -> Iterato
     tqdm.write(header, file=sys.stderr)
     _printed.clear()
     with Progress("sweep", count, "runs", lines=False) as SweepProgress.bar:
+        Progress.around = SweepProgress.bar
         try:
             yield
         finally:
-            SweepProgress.bar = None
+            SweepProgress.bar = Progress.around = None
             Progress.label = ""  # an interrupted run leaves its label
 
 

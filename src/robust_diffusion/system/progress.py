@@ -39,6 +39,12 @@ class Progress:
     hidden = False
     """True in a process that shares its terminal with others."""
 
+    around: "Progress | None" = None
+    """Progress of the sweep that the runs of this process belong to."""
+
+    inner: "Progress | None" = None
+    """The computation that goes on in a run of the sweep."""
+
     def __init__(
         self,
         name: str = "",
@@ -51,7 +57,7 @@ class Progress:
         self.done = self.free = 0
         self.total = total
         self._name, self._unit, self._note = f"{self.label}{name}", unit, ""
-        self._start = time.monotonic()
+        self._start = self._last = time.monotonic()
         watched = shown and sys.stderr.isatty() and not self.hidden
         self._next = self._start + LINE_SECONDS if shown and lines and not watched else float("inf")
         self._bar = tqdm(
@@ -77,11 +83,16 @@ class Progress:
         if self.total is not None and self.done > self.total:
             self.total = None  # the total was an estimate
         now = time.monotonic()
+        self._last = now if steps else self._last
         if self._bar.disable and now < self._next:
             return False
         self._next = now + LINE_SECONDS
         left = self.seconds_left()
         rest = "" if left is None else f"{tqdm.format_interval(left)} left"
+        if Progress.around not in (None, self):
+            Progress.inner = self
+            if (whole := Progress.around.seconds_left()) is not None:
+                rest += f"{', ' * bool(rest)}{tqdm.format_interval(whole)} of the sweep"
         notes = list(filter(None, [self._note, rest]))
         if not self._bar.disable:
             self._bar.total = self.total
@@ -89,20 +100,34 @@ class Progress:
             return bool(self._bar.update(steps))
         done = f"{self.done} of {self.total}" if self.total else f"{self.done}"
         line = ", ".join([f"{done} {self._unit}".strip(), *notes])
-        log.info("%s: %s", self._name, line)
+        if log.hasHandlers():
+            log.info("%s: %s", self._name, line, extra={"progress": True})
+        else:  # of a command or a script, which sets up no log
+            sys.stderr.write(f"{self._name}: {line}\n")
         return True
 
     def seconds_left(self) -> float | None:
-        """Estimate the seconds left from the mean of the steps that took time, if there are any."""
-        if self.total is None or self.done == self.free:
+        """Estimate the seconds left from the mean of the steps that took time.
+
+        The step that goes on takes what its own computation still expects, if that is longer.
+        `None` if nothing is known.
+        """
+        if self.total is None:
             return None
-        spent = time.monotonic() - self._start
-        return spent / (self.done - self.free) * (self.total - self.done)
+        inner = Progress.inner.seconds_left() if self is Progress.around and Progress.inner else None
+        left = self.total - self.done
+        if self.done == self.free:
+            return inner if left == 1 else None
+        mean = (self._last - self._start) / (self.done - self.free)
+        current = max(mean - (time.monotonic() - self._last), inner or 0.0)
+        return max(current, 0.0) + mean * (left - 1) if left else 0.0
 
     def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, *_: object) -> None:
+        if Progress.inner is self:
+            Progress.inner = None
         self._bar.close()
 
 
