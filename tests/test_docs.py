@@ -36,7 +36,7 @@ def test_every_figure_is_shown() -> None:
     pages = [*DOCS.rglob("*.md"), ROOT / "README.md", *(ROOT / "experiments").rglob("*.md")]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     text += (DOCS / "hooks.py").read_text(encoding="utf-8")
-    assert [path.name for path in (DOCS / "figures").iterdir() if path.name not in text] == []
+    assert [of.name for of in (DOCS / "figures").iterdir() if of.stem not in text] == []
 
 
 def test_the_site_has_tabs_neighbours_palettes_and_every_page() -> None:
