@@ -114,13 +114,16 @@ def test_charts_show_the_means_of_their_tables() -> None:
     drawn = charts(records)
     assert list(drawn) == ["models", "injections", "solvers", "t-end"]
 
-    def lines(name: str) -> list[tuple[list[float], list[float]]]:
-        found = (line for line in drawn[name].axes[0].lines if len(line.get_label()) > 0)
+    def lines(name: str, panel: int = 0) -> list[tuple[list[float], list[float]]]:
+        found = (line for line in drawn[name].axes[panel].lines if len(line.get_label()) > 0)
         return [(list(line.get_xdata()), list(line.get_ydata())) for line in found]
 
     assert lines("models")[0][0] == pytest.approx([60.0])
     assert ([50.0, 100.0], pytest.approx([40.0, 40.0])) in lines("injections")
     assert lines("solvers")[0] == ([24.0], pytest.approx([75.0]))
-    assert [place for place, _ in lines("t-end")] == [[60.0], pytest.approx([80.0, 80.0])]
-    assert lines("t-end")[1][1] == pytest.approx([5.0, 10.0])
+    mlp, flow = lines("t-end")
+    assert [mlp[0], flow[0]] == [[0.5, 1.0]] * 2
+    assert [mlp[1], flow[1]] == [pytest.approx([60.0] * 2), pytest.approx([80.0] * 2)]
+    assert lines("t-end", 1)[1][1] == pytest.approx([5.0, 10.0])
+    assert "T" in drawn["t-end"].get_supxlabel()
     assert charts([]) == {}

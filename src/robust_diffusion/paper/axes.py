@@ -17,6 +17,7 @@ DATASETS = {
     "flickr": "Flickr",
     "amazon_computer": "Amazon Computer",
     "citeseer_words": "Citeseer (words)",
+    "planetoid_citeseer": "Citeseer (Planetoid)",
 }
 
 STAND_INS: dict[str, str] = read_yaml(CONFIG_DIR / "hydra" / "sweeper" / "grid.yaml")["stand_ins"]
@@ -64,7 +65,11 @@ _SETTINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 """Flow -> its names in the tables, and the options of each; with others, it has no name."""
 
-SOLVERS = {"implicit_adams": "Implicit Adam", "explicit_adams": "Explicit Adam", "dopri5": "Dopri5"}
+SOLVERS = {
+    "implicit_adams": "Implicit Adams",
+    "explicit_adams": "Explicit Adams",
+    "dopri5": "Dopri5",
+}
 
 NAMED: Mapping[str, Mapping[str, str]] = {
     "dataset": DATASETS,

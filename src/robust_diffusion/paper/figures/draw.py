@@ -27,9 +27,12 @@ from robust_diffusion.results.frame import asked_by, settings_by_path
 from robust_diffusion.results.view import View, cells
 from robust_diffusion.system.files import write_whole
 
-COLOURS: tuple[str, ...] = ("#cc6677", "#332288", "#b8860b", "#117733", "#4477aa")
-COLOURS += ("#882255", "#44aa99", "#999933", "#aa4499")
-"""Paul Tol's muted scheme, its pale colours darkened; none is grey as edges are."""
+COLOURS: tuple[str, ...] = ("#cc6677", "#6f63c9", "#b8860b", "#1f8a44", "#4477aa")
+COLOURS += ("#b05a2b", "#2f9e8c", "#8a8a2a", "#aa4499")
+"""Paul Tol's muted hues, moved to a lightness that reads on white and on the site's dark page."""
+
+NEUTRAL = "#7f7f7f"
+"""Colour of texts and axes on pages, which has the same contrast with white and the dark page."""
 
 MARKERS = "os^vD<>pXPh*d"
 
@@ -41,6 +44,9 @@ STYLE: dict[Any, object] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 8,
+    "axes.facecolor": "none",
+    "grid.color": NEUTRAL,
+    "grid.alpha": 0.25,
     "svg.fonttype": "none",
     "svg.hashsalt": "robust_diffusion",  # the same ids in an SVG each time
     "pdf.fonttype": 42,
@@ -50,7 +56,7 @@ _FORMATS: Mapping[str, dict[str, Any]] = {
     # Without dates, so that the same figure is the same file.
     "pdf": {"dpi": 300, "metadata": {"CreationDate": None}},
     "png": {"dpi": 200, "metadata": {"Software": None}},
-    "svg": {"dpi": 170, "metadata": {"Date": None}},
+    "svg": {"dpi": 170, "metadata": {"Date": None}, "facecolor": "none"},
 }
 """Files of a figure: PDF and PNG for papers, SVG for pages."""
 
@@ -150,6 +156,7 @@ def _draw_graph(
     # Ten thousand lines and nodes as vectors would make a page slow; titles stay text.
     axes.set_rasterization_zorder(2.2)
     axes.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04), aspect="equal", xticks=[], yticks=[])
+    axes.set_facecolor("white")
     axes.spines[:].set(color="#b0b0b0", linewidth=0.6)
     axes.set_title(panel.title, fontsize=9, pad=4)
     # Not as the axis' label, which would be drawn as pixels with what it lies behind.
@@ -160,31 +167,31 @@ def draw_series(points: pd.DataFrame, x_label: str, y_label: str, *, line: str =
     """Draw one panel per `panel` with its `series`; names on the y axis go from top to bottom.
 
     Args:
-        points: Columns `panel`, `series`, `x`, `y`, `error` and, for texts beside points, `note`.
+        points: Columns `panel`, `series`, `x`, `y` and `error`.
         x_label: Label of all x axes.
         y_label: Label of all y axes.
         line: Style of the lines; "" for points alone.
     """
     panels, names = points.groupby("panel", sort=False), list(dict.fromkeys(points["series"]))
-    columns, rows = min(2, len(panels)), -(-len(panels) // 2)
+    columns = 3 if len(panels) == 3 else min(2, len(panels))  # no empty place
+    rows = -(-len(panels) // columns)
     looks = [look_of(name, place) for place, name in enumerate(names)]
     sizes = [{"ms": 9 if look.marker == "|" else 4, "lw": 1} for look in looks]
     styles = {name: look.style | size for name, look, size in zip(names, looks, sizes, strict=True)}
     listed = isinstance(points["y"].iloc[0], str)
     style = STYLE | {"axes.spines.top": False, "axes.spines.right": False, "figure.labelsize": 8}
     with rc_context(style):
-        size = (1 + 3.5 * columns, 0.8 + (3 if listed else 2.4) * rows)
+        width = 2.5 if columns == 3 else 3.5
+        size = (1 + width * columns, 0.8 + (3 if listed else 2.4) * rows)
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False, sharey=not listed).ravel()
         for axes, (title, panel) in zip(grid, panels, strict=False):
             axes.set_title(title)
-            axes.grid(color="#eeeeee")
+            axes.grid()
             for name, curve in panel.groupby("series", sort=False):
                 error = curve["error"].astype(float).fillna(0)
                 errors = {"xerr" if listed else "yerr": error} if error.any() else {}
                 axes.errorbar("x", "y", data=curve, **errors, **styles[str(name)], linestyle=line)
-                for x, y, note in curve.reindex(columns=["x", "y", "note"]).dropna().to_numpy():
-                    axes.annotate(note, (x, y), (3, 3), textcoords="offset points", fontsize=6)
             if listed:
                 axes.invert_yaxis()
         for axes in grid[len(panels) :]:
@@ -233,13 +240,9 @@ def draw_charts(
         yield "solvers", caption, draw_series(solvers, evaluations, ACCURACY, line="")
     counted = (frame["scale"] == about["scale"]) & (frame["variant"] == about["fidelity"])
     if not (periods := _periods(asked_by(frame[counted], "t-end"))).empty:
-        caption = "Accuracy under attack against clean accuracy; the numbers are the end T of the "
-        caption += "integration period, and the MLP sees no edge"
-        yield (
-            "t-end",
-            caption,
-            draw_series(periods, f"clean {ACCURACY}", f"{ACCURACY}, under attack"),
-        )
+        label = "end T of the integration period"
+        caption = f"Accuracy against the {label}, clean and under attack; the MLP sees no edge"
+        yield "t-end", caption, draw_series(periods, label, ACCURACY)
 
 
 def _points(table: PaperTable, x: str) -> Iterator[dict[str, Any]]:
@@ -261,17 +264,17 @@ def _points(table: PaperTable, x: str) -> Iterator[dict[str, Any]]:
 
 
 def _periods(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return flows by integration period; a network without one, such as the MLP, is a point."""
+    """Return the accuracy of flows by integration period; a network without one is a line."""
     settings = map(settings_by_path, runs["record"])
     runs = runs.assign(t_end=[s.get("flow.t_end", s.get("model.flow.t_end", -1)) for s in settings])
-    table = cells(runs[runs["attack"] != CLEAN], View(["t_end", "dataset", "attack", "model"], []))
+    table = cells(runs, View(["t_end", "dataset", "attack", "model"], []))
+    known = sorted({t_end for t_end in table["t_end"] if t_end >= 0})
     points = []
     for cell in table[table["n"] > 0].sort_values("t_end", kind="stable").to_dict("records"):
-        means = 100 * runs.loc[cell["index"], ["clean", "accuracy"]].mean()
-        place = {"x": means["clean"], "y": means["accuracy"], "error": None}
         panel = f"{label_of('dataset', cell['dataset'])}, {label_of('attack', cell['attack'])}"
-        note = "" if cell["t_end"] < 0 else f"{cell['t_end']:g}"
-        points.append({"panel": panel, "series": cell["model"], "note": note, **place})
+        place = {"panel": panel, "series": cell["model"], "y": cell["mean"], "error": cell["std"]}
+        periods = [cell["t_end"]] if cell["t_end"] >= 0 else known
+        points += [{"x": t_end, **place} for t_end in periods]
     return pd.DataFrame(points)
 
 
@@ -299,4 +302,8 @@ def render(figure: Figure, form: str) -> bytes:
     buffer = io.BytesIO()
     with rc_context(STYLE):
         figure.savefig(buffer, format=form, **_FORMATS[form])
-    return buffer.getvalue()
+    if form != "svg":
+        return buffer.getvalue()
+    # Pages are white or dark, and an image knows neither.
+    text = buffer.getvalue().decode().replace("#000000", NEUTRAL)
+    return text.replace("</style>", f"text{{fill: {NEUTRAL}}}</style>", 1).encode()
