@@ -31,8 +31,13 @@ RESULTS = ROOT / "experiments" / "results"
 NOTEBOOKS = ROOT / "docs" / "notebooks"
 CONF = ROOT / "conf"
 
-BOOST = {"experiments/results/leaderboard.md": 10, "api/flows.md": 3, "paper/tables.md": 0.1}
-"""Weight of a page in the search. Its own tables of numbers would bury every other page."""
+BOOST = {
+    "experiments/results/leaderboard.md": 10,
+    "api/flows.md": 3,
+    **dict.fromkeys(["reading.md", "guides/model.md", "guides/sweeps.md"], 2),
+    **dict.fromkeys(["api/attacks.md", "paper/tables.md", "reference/configuration.md"], 0.3),
+}
+"""Weight of a page in the search, where long lists would bury explanations."""
 
 FIGURES = {
     5: ("Accuracy by solver against evaluations of the flow in a forward pass", "solvers"),
