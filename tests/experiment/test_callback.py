@@ -47,6 +47,19 @@ def test_a_sweep_ends_in_each_table_that_its_experiment_shows(
     assert "+10.00" in printed
 
 
+def test_the_end_of_a_command_reads_its_own_runs_alone(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    saved(finished(job=0, seed=1), sweep="another")
+    saved(finished(job=0), **SWEEP)
+    for path in RECORDS.glob("*.json"):
+        if '"seed": 1,' in path.read_text():
+            path.write_text("{")  # would be warned of
+    PrintResults().on_multirun_end(config())
+    assert "75.00" in capsys.readouterr().out
+    assert not caplog.text
+
+
 def test_the_next_command_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
     cfg = config()
     cfg.paths.records = path = "my out/records"

@@ -168,3 +168,12 @@ def test_a_time_has_quartiles_and_a_factor_alone_in_every_format() -> None:
     assert pd.isna([line[key] for key in ("difference", "deviations", "p", "rank")]).all()
     smoke = table_of(7, [timed(scale="smoke", settings=one_step)], scale="smoke")
     assert to_frame(smoke)["factor"].isna().all()
+
+
+def test_an_mlp_that_other_runs_trained_is_named_below_a_table() -> None:
+    about: dict[str, Any] = {"experiment": "mlp", "model": "mlp", "flow": None, "attacks": ()}
+    mlp = [finished(0.6 + seed / 50, seed=seed, **about) for seed in (0, 1)]
+    (line,) = [line for line in table_of(3, [finished(), *mlp]).lines if "MLP" in line]
+    assert line == "An MLP, which sees no edge, reaches 61.00 ± 1.41 on Cora."
+    elsewhere = [finished(0.6, dataset="coauthor", **about)]
+    assert not any("MLP" in line for line in table_of(3, [finished(), *elsewhere]).lines)

@@ -24,7 +24,7 @@ from robust_diffusion.records.records import (
     Sweep,
     by_experiment,
     read_record,
-    requested_by,
+    read_requested,
     save_request,
     save_sweep,
 )
@@ -104,7 +104,7 @@ def test_a_run_belongs_to_every_sweep_that_asked_for_it(tmp_path: Path) -> None:
         "table-3": [other.run, run.run],
         "table-9": [other.run, run.run],
     }
-    assert [(r.overrides, r.job) for r in requested_by(records, "b")] == [
+    assert [(r.overrides, r.job) for r in read_requested(tmp_path, "b")] == [
         ({"by": "b"}, 0),
         ({"by": "b"}, 1),
     ]
@@ -115,11 +115,11 @@ def test_a_run_belongs_to_every_sweep_that_asked_for_it(tmp_path: Path) -> None:
     save_sweep(planned, tmp_path)
     resolved = Request("mine", "full", {"x": "0"}, "2027", "d", 0)
     save_request(tmp_path, other.run, resolved)
-    (asked,) = requested_by(read_records(tmp_path), "d")
+    (asked,) = read_requested(tmp_path, "d")
     assert (asked.run, asked.overrides) == (other.run, {"x": "${seed}"})
     # Of another experiment than the sweep, and failing although an earlier attempt has finished.
     save_request(tmp_path, other.run, resolved._replace(scale="smoke", error="too late"))
-    (asked,) = requested_by(read_records(tmp_path), "d")
+    (asked,) = read_requested(tmp_path, "d")
     assert (asked.overrides, asked.error) == ({"x": "${seed}"}, "too late")
     assert by_experiment(read_records(tmp_path), scale="smoke")["mine"][0].error is None
     found = read_record(tmp_path, run.run, with_sweeps=True)
@@ -145,7 +145,7 @@ def test_processes_that_write_while_another_reads_lose_nothing(
     while any(writer.is_alive() for writer in writers):
         read_records(tmp_path)
     assert [writer.exitcode for writer in writers] == [0] * 3
-    assert [r.seed for r in requested_by(read_records(tmp_path), "shared")] == list(range(30))
+    assert [r.seed for r in read_requested(tmp_path, "shared")] == list(range(30))
     assert not [text for text in caplog.messages if "holds no record" not in text]
 
 

@@ -18,7 +18,7 @@ from robust_diffusion.errors import EscapedError
 from robust_diffusion.experiment.wandb_log import chosen_mode, log_table, where_logged
 from robust_diffusion.records.header import sweep_name
 from robust_diffusion.records.record import Record
-from robust_diffusion.records.records import read_records, requested_by
+from robust_diffusion.records.records import read_requested
 from robust_diffusion.results.show import show
 from robust_diffusion.results.sweeps import Shown, sweep_table
 
@@ -41,7 +41,7 @@ class PrintResults(Callback):
     def on_run_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the row of a single run, unless it failed and its error is shown instead."""
         with _past_hydra():
-            _, records = _records_of(config, config.hydra.run.dir)
+            records = _records_of(config, config.hydra.run.dir)
             if records and not any(record.error for record in records):
                 self._show(records)
                 _print_places(config, config.hydra.run.dir, records)
@@ -49,17 +49,15 @@ class PrintResults(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table of all runs, and exit non-zero if any failed."""
         with _past_hydra():
-            everything, records = _records_of(config, config.hydra.sweep.dir)
+            records = _records_of(config, config.hydra.sweep.dir)
             sys.stderr.write("\n" * bool(records))  # ends the lines of the runs
-            _log_tables(config, list(self.show_sweep(config, records, everything)))
+            _log_tables(config, list(self.show_sweep(config, records)))
             if records:
                 _print_places(config, config.hydra.sweep.dir, records)
         if any(record.error for record in records):
             sys.exit(1)
 
-    def show_sweep(
-        self, config: DictConfig, records: list[Record], everything: list[Record]
-    ) -> Iterator[Tagged]:
+    def show_sweep(self, config: DictConfig, records: list[Record]) -> Iterator[Tagged]:
         """Print the table of a sweep's runs, failed ones included, and yield it for W&B."""
         if records:
             yield self._show(records), [config.hydra.runtime.choices.get("scale", "full")]
@@ -107,7 +105,6 @@ def _past_hydra() -> Iterator[None]:
         raise EscapedError from error
 
 
-def _records_of(config: DictConfig, directory: str) -> tuple[list[Record], list[Record]]:
-    """Return all records, and those that the command in this folder asked for, in its order."""
-    everything = read_records(config.paths.records, missing_ok=True)
-    return everything, requested_by(everything, sweep_name(config, directory))
+def _records_of(config: DictConfig, directory: str) -> list[Record]:
+    """Return the runs that the command in this folder asked for, in its order."""
+    return read_requested(config.paths.records, sweep_name(config, directory))

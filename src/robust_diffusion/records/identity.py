@@ -1,6 +1,7 @@
 """Identity of a run: a hash of every setting that its result depends on."""
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Hashable, Mapping
 from functools import cache, wraps
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from robust_diffusion.records.record import Record
 
 _T = TypeVar("_T")
+
+_PARTS: dict[tuple[str, str], Any] = {}
 
 _SEED = "\0seed"
 """Stands for the seed in the settings of a configuration."""
@@ -75,15 +78,23 @@ def renamed(node: Any, names: Mapping[str, str] = RENAMED) -> Any:
     is_flow = str(node.get("_target_")).startswith("robust_diffusion.flows.")
     return {
         names.get(key, key) if is_flow else key: renamed(child, names)
+        if isinstance(child, dict | list)
+        else child
         for key, child in node.items()
     }
 
 
 def settings_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a resolved configuration that can change a result."""
-    return {
-        key: _settings(value, key) for key, value in config.items() if key not in PRESENTATION_KEYS
-    }
+    return {key: _part(value, key) for key, value in config.items() if key not in PRESENTATION_KEYS}
+
+
+def _part(value: Any, key: str) -> Any:
+    """Return the settings of a top-level key, cached since most records share them."""
+    name = key, repr(value)
+    if name not in _PARTS:
+        _PARTS[name] = _settings(value, key)
+    return _PARTS[name]
 
 
 def same_configuration(first: "Record", second: "Record") -> bool:
@@ -147,13 +158,18 @@ def settings_of(record: "Record", graph: str) -> str:
     config = recorded_settings(record)
     if config.get("timing"):
         parts = ["model", "data", "trainer", "timing"]
-        return canonical_json({part: config.get(part) for part in parts}, "config")
+        return _text({part: config.get(part) for part in parts})
     parts_behind = trained_parts(config)
     if graph != "clean":
         parts_behind |= {part: config.get(part) for part in ("threat", "budget")}
         parts_behind["attack"] = config.get("attacks", {}).get(graph)
         parts_behind |= {"user_code": record.user_code, "user_files": record.user_files}
-    return canonical_json(without_trainer(parts_behind), "config")
+    return _text(without_trainer(parts_behind))
+
+
+def _text(settings: Mapping[str, Any]) -> str:
+    """Return the same text for equal settings; faster than the canonical one behind ids."""
+    return json.dumps(settings, sort_keys=True)
 
 
 def without_trainer(node: Any) -> Any:

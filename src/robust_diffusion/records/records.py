@@ -370,11 +370,16 @@ def by_experiment(
     return {name: list(runs.values()) for name, runs in asked.items()}
 
 
-def requested_by(records: Iterable[Record], sweep: str) -> list[Record]:
-    """Return the runs that a sweep asked for, in its order, with its overrides and failures.
+def read_requested(folder: str | Path, sweep: str) -> list[Record]:
+    """Read the runs that a sweep asked for, in its order, with its overrides and failures.
 
-    A failure counts even if another attempt has finished, whose record is kept.
+    A failure counts even if another attempt has finished, whose record is kept. No other run of the
+    folder is read.
     """
+    own = read_sweep(sweep, folder)
+    names = dict.fromkeys(f"{one.run}.json" for one in own.runs if one.run) if own else {}
+    items = _items(Path(folder), [*names]) if own else ()
+    records = _requested((item for item in items if isinstance(item, Record)), [own] if own else [])
     asked = (item for item in _by_time(records) if item[0].sweep == sweep)
     return [
         _as_requested(record, request).model_copy(update={"error": request.error or record.error})

@@ -128,7 +128,8 @@ def asked_by(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
         rows: Rows of `frame`.
         experiment: Name of the experiment.
     """
-    last = {i: of[experiment][-1].order for i, of in enumerate(rows["asked"]) if experiment in of}
+    asked = rows["asked"].tolist()  # ten times faster to go through
+    last = {i: of[experiment][-1].order for i, of in enumerate(asked) if experiment in of}
     return expected_graphs(rows.iloc[sorted(last, key=last.__getitem__)])
 
 

@@ -34,8 +34,9 @@ ROUNDING = 0.005
 ASSUMED_RUNS = 5
 """Runs behind a printed mean and deviation; the paper says 5 to 10, so this is the cautious end."""
 
-_READ = ["run", "attack", *UNITS, "seed", "error", "error_kind", "record", "warnings", "code"]
-_READ += ["threat", "budget", "spent", "clean", "timing"]
+_SELECTED = ["attack", "seed", "error", "record"]
+_READ = [*_SELECTED, "run", *UNITS, "error_kind", "code", "threat", "budget", "spent", "clean"]
+_READ += ["timing"]
 _PRINTED = ["printed_mean", "printed_std"]
 
 
@@ -120,21 +121,23 @@ def cells(frame: pd.DataFrame, view: View, others: pd.DataFrame | None = None) -
 def replicates(frame: pd.DataFrame, view: View) -> dict[Key, dict[int, float]]:
     """Return the values of each cell with runs, by seed."""
     unit, by_key = UNITS[view.value], {}
-    for key, rows in _groups(frame, view).items():
+    for key, rows in _groups(frame, view, [*_SELECTED, view.value]).items():
         if runs := _selected(rows, view.value).runs:
             by_key[key] = {run.seed: unit * getattr(run, view.value) for run in runs}
     return by_key
 
 
-def _groups(frame: pd.DataFrame, view: View) -> dict[Key, list[Any]]:
-    """Return the rows of the frame that belong to each cell."""
+def _groups(
+    frame: pd.DataFrame, view: View, columns: Sequence[str] = _READ
+) -> dict[Key, list[Any]]:
+    """Return the rows of the frame that belong to each cell, with some of their columns."""
     timed = frame["timing"].notna()
     rows = frame[timed if view.value == "seconds" else ~timed]
     for column, wanted in view.select.items():
         rows = rows[rows[column].isin(wanted if isinstance(wanted, list) else [wanted])]
     groups: dict[Key, list[Any]] = {}
     keys = rows[view.axes].itertuples(index=False, name=None)
-    for key, row in zip(keys, rows[_READ].itertuples(), strict=True):
+    for key, row in zip(keys, rows[[*columns]].itertuples(), strict=True):
         if not any(part is None or part != part for part in key):
             groups.setdefault(key, []).append(row)
     return groups
