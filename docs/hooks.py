@@ -249,6 +249,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if name.startswith("experiments/") or name in GENERATED:
         # Two footnote marks in a row, "[1] [2]", would be read as a link.
         markdown = re.sub(r"\[(\d+)\]", r"\\[\1\\]", markdown)
+        # The site leaves data files to the repository.
+        markdown = re.sub(r"\[([^]]+)\]\([^)]+\.(?:csv|gz|json)\)", r"\1", markdown)
         return re.sub(r"\]\(((?:\.\./)+)docs/", r"](\1", markdown)
     markdown = re.sub(r"\]\(((?:\.\./)*notebooks/\w+)\.ipynb", r"](\1.md", markdown)
     return re.sub(r"\]\(((?:\.\./)*)\.\./experiments/", r"](\1experiments/", markdown)
