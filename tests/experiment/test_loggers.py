@@ -4,8 +4,11 @@ import re
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
 from glob import glob
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -17,14 +20,16 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.experiment import wandb_log
 from robust_diffusion.experiment.loggers import BestEpochLogger
 from robust_diffusion.experiment.wandb_log import (
+    close_run,
+    group_of,
     log_record,
     log_table,
     results,
     run_name,
     settings,
-    sweep_of,
     where_logged,
 )
+from robust_diffusion.records.records import Asked, Sweep
 from tests.graphs import without_type_checks
 from tests.paper.records import finished
 
@@ -107,31 +112,47 @@ def test_a_setting_that_cannot_be_is_refused(tmp_path: Path, key: str, value: An
 @pytest.mark.parametrize(
     ("overrides", "swept", "varied"),
     [
-        ({}, [], ""),
-        ({"training.max_epochs": "80"}, [], ""),
-        ({"flow": "beltrami", "flow.rate": "0.5"}, ["flow", "flow.rate"], " flow.rate=0.5"),
-        ({"threat": "white_box", "seed": "0"}, ["threat", "seed"], " threat=white_box"),
+        ({}, [], "cora beltrami seed=0"),
+        ({"training.max_epochs": "80"}, [], "cora beltrami seed=0"),
+        ({"flow": "beltrami", "flow.rate": "0.5"}, ["flow", "flow.rate"], "beltrami flow.rate=0.5"),
+        ({"threat": "white_box", "seed": "0"}, ["threat", "seed"], "threat=white_box seed=0"),
     ],
 )
 def test_a_run_is_named_by_what_its_sweep_varies(
     overrides: dict[str, str], swept: list[str], varied: str
 ) -> None:
-    assert run_name(finished(overrides=overrides), swept) == f"cora beltrami{varied} seed=0"
+    assert run_name(finished(overrides=overrides), swept) == varied
+
+
+def sweep_at(time: str, **overrides: Any) -> Sweep:
+    runs = [Asked(job=job, overrides={"flow": f, **overrides}) for job, f in enumerate("ab")]
+    return Sweep(sweep=time, experiment="none", scale="full", time=time, runs=runs)
+
+
+def test_a_run_belongs_to_its_experiment_or_to_its_sweep_however_often_that_is_taken_up() -> None:
+    first, again = sweep_at("one"), sweep_at("two")
+    assert group_of("table-3", first) == "table-3"
+    assert group_of("none", first) == group_of("none", again)
+    assert str(group_of("none", first)).startswith("flow ")
+    assert group_of("none", first) != group_of("none", sweep_at("one", seed="1"))
+    assert group_of("none", None) is None
 
 
 @pytest.mark.parametrize(
-    ("experiment", "directory", "sweep"),
-    [
-        ("table-3", "multirun/2026-01-02/4", "table-3"),
-        ("none", "multirun/2026-01-02/4", "2026-01-02"),
-        ("none", "run/2026-01-02", None),
-    ],
+    ("failure", "marks"),
+    [(None, []), (ValueError, ["failed"]), (KeyboardInterrupt, ["interrupted"])],
 )
-def test_a_run_belongs_to_its_experiment_or_sweep(
-    experiment: str, directory: str, sweep: str | None
+def test_a_run_that_does_not_end_well_is_marked(
+    failure: type[BaseException] | None, marks: list[str]
 ) -> None:
-    record = finished(experiment=experiment, directory=directory, job=4)
-    assert sweep_of(record) == sweep
+    codes: list[int] = []
+    run = SimpleNamespace(tags=("cora",), finish=lambda exit_code: codes.append(exit_code))
+    with suppress(BaseException), ExitStack() as stack:
+        stack.push(partial(close_run, run))
+        if failure:
+            raise failure
+    assert list(run.tags) == ["cora", *marks]
+    assert codes == [int(bool(marks))]
 
 
 def test_results_have_one_name_each_and_are_not_in_the_configuration() -> None:

@@ -42,7 +42,7 @@ ACCURACIES = st.sampled_from([0.1, 0.2, 0.55, 0.7])
 
 @st.composite
 def studies(draw: st.DrawFn, dataset: str = "cora") -> list[Record]:
-    """Runs of a table, some of which failed, and worst cases under one or two versions of `auto`."""
+    """Runs of a table, with failed ones, and worst cases under one or two versions of `auto`."""
     records = []
     for seed in range(draw(st.integers(1, 3))):
         for flow in ("heat", "beltrami"):

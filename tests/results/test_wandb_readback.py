@@ -40,7 +40,7 @@ def test_a_sweep_in_wandb_holds_what_records_and_dashboards_say(
     assert (run["state"], run["exit_code"]) == ("finished", 0)
     assert run["project"] == "robust_diffusion"
     # Names say what the sweep varies, and the group is the sweep.
-    assert run["name"] == "synthetic p_laplacian flow.p=3 seed=0"
+    assert run["name"] == "flow.p=3"
     assert {of.about["run_group"] for of in found.values()} == {"demo"}
     choices = ["synthetic", "graph_pde", "p_laplacian", "black_box", "paper"]
     assert logged.about["tags"] == [*choices, "demo"]

@@ -15,10 +15,15 @@ from omegaconf import DictConfig
 from robust_diffusion.checks import check_choice
 from robust_diffusion.config import DEFAULT_RECORDS
 from robust_diffusion.errors import EscapedError
-from robust_diffusion.experiment.wandb_log import chosen_mode, log_table, where_logged
+from robust_diffusion.experiment.wandb_log import (
+    chosen_mode,
+    group_of,
+    log_table,
+    where_logged,
+)
 from robust_diffusion.records.header import sweep_name
 from robust_diffusion.records.record import Record
-from robust_diffusion.records.records import read_requested
+from robust_diffusion.records.records import read_requested, read_sweep
 from robust_diffusion.results.show import show
 from robust_diffusion.results.sweeps import Shown, sweep_table
 
@@ -73,7 +78,8 @@ def _log_tables(config: DictConfig, tables: Sequence[Tagged]) -> None:
     wandb = (config.get("logger") or {}).get("wandb")
     if wandb and chosen_mode(wandb.mode) != "disabled":
         experiment, folder = config.hydra.runtime.choices.experiment, config.hydra.sweep.dir
-        sweep = Path(folder).name if experiment == "none" else experiment
+        planned = read_sweep(sweep_name(config, folder), config.paths.records)
+        sweep = group_of(experiment, planned) or Path(folder).name
         place = {"project": wandb.project, "mode": wandb.mode, "directory": folder}
         for table, tags in tables:
             log_table(table, sweep=sweep, tags=tags, **place)

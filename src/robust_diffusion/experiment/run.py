@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,7 @@ from robust_diffusion.errors import ConfigError, RobustDiffusionError
 from robust_diffusion.evaluation.load import ModelTraining, Recipe, set_up_process, victim_key
 from robust_diffusion.experiment.evaluate_run import RunResult, evaluate_run
 from robust_diffusion.experiment.overrides import check_config, compose_all
-from robust_diffusion.experiment.progress import swept_keys
-from robust_diffusion.experiment.wandb_log import chosen_mode, log_record
+from robust_diffusion.experiment.wandb_log import chosen_mode, close_run, log_record
 from robust_diffusion.models.modules import own_context
 from robust_diffusion.operators import set_backend
 from robust_diffusion.records.content import with_content
@@ -124,15 +124,10 @@ def _wandb_logger(cfg: DictConfig, record: Record, *, finished: bool = False) ->
     # `record` is not passed to `instantiate`, which would instantiate the configuration in it.
     if finished:
         record = read_record(cfg.paths.records, record.run, with_sweeps=True) or record
-    about = {"record": record, "swept": _swept(cfg), "finished": finished}
+    sweep = read_sweep(sweep_name(cfg, HydraConfig.get().sweep.dir), cfg.paths.records)
+    about = {"record": record, "sweep": sweep, "finished": finished}
     opened: WandbLogger = instantiate(wandb, _partial_=True)(**about)
     return opened
-
-
-def _swept(cfg: DictConfig) -> list[str]:
-    """Return the keys that the sweep of a run varies."""
-    sweep = read_sweep(sweep_name(cfg, HydraConfig.get().sweep.dir), cfg.paths.records)
-    return swept_keys(sweep) if sweep else []
 
 
 def _open_logger(key: str, cfg: DictConfig, record: Record) -> Logger | None:
@@ -168,7 +163,7 @@ def _compute(cfg: DictConfig, record: Record) -> Record:
     with ExitStack() as stack:
         runs = [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]
         for run in runs:  # a run left open would receive the curves of the next one
-            stack.callback(run.finish)
+            stack.push(partial(close_run, run))
         record |= {"backend": backend, **asdict(measure(datamodule, loggers))}
         save_record(record, cfg.paths.records)
         for run in runs:

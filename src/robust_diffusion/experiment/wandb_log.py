@@ -1,5 +1,6 @@
 """W&B runs and tables, opened without a prompt, and offline if there is no key or network."""
 
+import hashlib
 import logging
 import os
 import re
@@ -14,7 +15,10 @@ from requests.utils import get_netrc_auth
 
 from robust_diffusion.checks import Positive, check_choice, validated
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.experiment.progress import swept_keys
 from robust_diffusion.records.record import Record
+from robust_diffusion.records.records import Sweep
+from robust_diffusion.system.hashes import canonical_json
 
 if TYPE_CHECKING:
     import wandb  # an optional dependency that takes a second to import
@@ -46,7 +50,7 @@ def open_run(
     record: Record,
     directory: str,
     name: str | None = None,
-    swept: Sequence[str] = (),
+    sweep: Sweep | None = None,
     tags: Sequence[str] = (),
     finished: bool = False,
     **place: Any,
@@ -62,8 +66,8 @@ def open_run(
         tags=[*choices, *tags, *record.experiments],
         finished=finished,
         id=record.run,
-        name=name or run_name(record, swept),
-        group=sweep_of(record),
+        name=name or run_name(record, swept_keys(sweep) if sweep else ()),
+        group=group_of(record.experiment, sweep),
         job_type="run",
         **place,
     )
@@ -75,19 +79,36 @@ def open_run(
 
 
 def run_name(record: Record, swept: Sequence[str] = ()) -> str:
-    """Return dataset, model, the values of the keys `swept`, and seed."""
-    named, overrides = ("dataset", "model", "flow", "seed"), record.overrides
-    varied = [f"{key}={overrides[key]}" for key in swept if key in overrides and key not in named]
-    parts = [record.dataset, record.model_name, *varied, f"seed={record.seed}"]
+    """Return the values of the keys `swept`; of a run that differs in none, what it is of."""
+    overrides = record.overrides
+    parts = [
+        overrides[key] if key in ("dataset", "model", "flow") else f"{key}={overrides[key]}"
+        for key in swept
+        if key in overrides
+    ]
+    parts = parts or [record.dataset, record.model_name, f"seed={record.seed}"]
     return " ".join(parts)[:128]  # W&B's limit
 
 
-def sweep_of(record: Record) -> str | None:
-    """Return the experiment of a run, else the folder of its sweep; `None` for a single run."""
-    if record.experiment != "none":
-        return record.experiment
-    folder = Path(record.directory)
-    return folder.parent.name if folder.name == str(record.job) else None
+def group_of(experiment: str, sweep: Sweep | None) -> str | None:
+    """Return the experiment of a run, else its sweep; `None` for a single run.
+
+    A sweep is named by what it varies and a hash of its runs, so that it has the same name when the
+    same command takes it up again.
+    """
+    if experiment != "none" or sweep is None:
+        return None if experiment == "none" else experiment
+    runs = sorted(canonical_json(run.overrides, "sweep") for run in sweep.runs)
+    digest = hashlib.sha256("\n".join(runs).encode()).hexdigest()[:6]
+    return " ".join([*swept_keys(sweep), digest])[:128]
+
+
+def close_run(run: "wandb.Run", failure: type[BaseException] | None, *_: Any) -> None:
+    """Finish a W&B run, and mark it if what it logged was interrupted or failed."""
+    if failure is not None:
+        mark = "failed" if issubclass(failure, Exception) else "interrupted"
+        run.tags = (*(run.tags or ()), mark)
+    run.finish(exit_code=int(failure is not None))
 
 
 @validated("logger.wandb")
@@ -196,8 +217,9 @@ def log_table(
     place |= {"id": name, "name": sweep, "group": sweep, "job_type": "table"}
     with _start(directory, tags=[sweep, *tags], **place) as run:
         # W&B infers one type per column, and a column of text and gaps has two.
-        text = dict.fromkeys(table.select_dtypes(exclude="number"), str)
-        run.log({sweep: _wandb().Table(dataframe=table.astype(text))})
+        types: dict[Any, Any] = dict.fromkeys(table.select_dtypes(exclude="number"), str)
+        types |= dict.fromkeys(table.select_dtypes(include="Int64"), float)
+        run.log({sweep: _wandb().Table(dataframe=table.astype(types))})
     return run
 
 

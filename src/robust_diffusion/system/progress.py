@@ -114,7 +114,9 @@ class Progress:
         """
         if self.total is None:
             return None
-        inner = Progress.inner.seconds_left() if self is Progress.around and Progress.inner else None
+        inner = (
+            Progress.inner.seconds_left() if self is Progress.around and Progress.inner else None
+        )
         left = self.total - self.done
         if self.done == self.free:
             return inner if left == 1 else None
