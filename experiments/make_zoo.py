@@ -39,6 +39,7 @@ from robust_diffusion.evaluation.zoo import (
     write_index,
 )
 from robust_diffusion.records import Record
+from robust_diffusion.records.submission import Submission
 from robust_diffusion.results.evidence import KIND, SEEN, attack_in_words
 from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.leaderboard import thorough_runs
@@ -236,8 +237,10 @@ def write_zoo(made: Sequence[Made], directory: Path) -> list[Path]:
     lowest = {(entry.key, entry.weights): entry.worst_accuracy for entry in before}
     made = [item for item in made if not _harms_less(item.entry, lowest)]
     new = {item.entry.key for item in made}
+    submitted = {(entry.key, entry.weights): entry.submissions for entry in before}
     entries = [entry for entry in before if entry.key not in new]
     kept = [directory / name for entry in entries for name in (entry.file, entry.graph)]
+    kept += [directory / of.graph for entry in before for of in entry.submissions]
     with TemporaryDirectory() as folder:
         for item in made:
             files = [f"{kind}-{item.entry.key}.safetensors" for kind in ("model", "graph")]
@@ -247,6 +250,9 @@ def write_zoo(made: Sequence[Made], directory: Path) -> list[Path]:
             ]
             sha256, graph_sha256 = map(file_hash, paths)
             entry = replace(item.entry, file=files[0], sha256=sha256)
+            # Of other weights, a submitted graph says nothing.
+            submissions = submitted.get((entry.key, entry.weights), ())
+            entry = replace(entry, submissions=submissions)
             entries.append(replace(entry, graph=files[1], graph_sha256=graph_sha256))
         staged = sorted(Path(folder).iterdir())
         total = sum(path.stat().st_size for path in [*kept, *staged])
@@ -279,12 +285,34 @@ def check_zoo(zoo: Zoo, records: Iterable[Record]) -> bool:
     """
     latest = {record.run: record for record in records}
     rows = [_checked(zoo, entry, latest.get(entry.run)) for entry in zoo.entries]
+    rows += [_checked_submission(zoo, *of) for of in _submitted(zoo)]
     frame = pd.DataFrame(rows)
     if frame.empty:
         sys.stdout.write(f"{zoo.directory}: no model\n")
         return False
     sys.stdout.write(show(Table("", frame, f"{zoo.directory}: accuracy in %")))
     return bool((frame["found"] == "as recorded").all())
+
+
+def _submitted(zoo: Zoo) -> Iterator[tuple[ZooEntry, Submission]]:
+    for entry in zoo.entries:
+        for submission in entry.submissions:
+            yield entry, submission
+
+
+def _checked_submission(zoo: Zoo, entry: ZooEntry, submission: Submission) -> dict[str, str]:
+    """Return the table row of a submitted graph."""
+    row = {"model": f"{entry.name}, {submission.author}", "dataset": entry.dataset}
+    row |= {"variant": entry.variant, "seed": str(entry.seed)}
+    try:
+        model, datamodule = zoo.load(entry), open_dataset(entry.dataset)
+        graph = zoo.submitted_graph(submission, datamodule.graph)
+        clean, measured = accuracies(model, datamodule, graph, entry.seed)
+    except RobustDiffusionError as error:
+        return row | {"clean": "-", "worst": "-", "found": str(error)}
+    same = round(measured, 9) == round(submission.accuracy, 9)
+    found = "as recorded" if same else f"the index has {100 * submission.accuracy:.2f}"
+    return row | {"clean": f"{100 * clean:.2f}", "worst": f"{100 * measured:.2f}", "found": found}
 
 
 def _checked(zoo: Zoo, entry: ZooEntry, record: Record | None) -> dict[str, str]:

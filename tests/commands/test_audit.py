@@ -1,5 +1,6 @@
 import json
 import pickle
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +18,16 @@ from robust_diffusion import Budget, evaluate, load_model, open_dataset
 from robust_diffusion.attacks import FGSM
 from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.data.sources import citation_like_graph
+from robust_diffusion.evaluation.zoo import Zoo
 from robust_diffusion.models import GCN
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import Artifact
 from tests.conftest import TINY_DATA
 from tests.drawn import CLASSES, FEATURES, drawn_data
+from tests.paper.records import archived
+from tests.results.worst_cases import record
+from tests.test_experiments import script
+from tests.zoo import BUDGET as BOARD
 from tests.zoo import trained
 
 Cli = Callable[..., Any]
@@ -236,3 +242,52 @@ def test_what_cannot_be_read_and_what_it_does_not_read_are_named(
     result = str(write_injection(tmp_path / "result"))
     assert stray.lstrip("+") in cli("audit", *TINY_DATA, *BUDGET, result, stray).error
     assert "grb-cora" in cli("audit", result, "dataset=cora").error  # is not downloaded
+
+
+def on_board(zoo: Path, accuracy: float = 0.95) -> str:
+    """Return an archive of the published run of the zoo's model."""
+    (entry,) = Zoo.open(zoo).entries
+    run = record("gcn", clean=entry.clean_accuracy, auto=accuracy, budget=(5, 20))
+    limits = run.budget.bounds | {"feature_limits": [-0.87, 0.87]}
+    return archived(run | {"run": entry.run, "dataset": entry.dataset, "budget": limits})
+
+
+def test_a_verified_graph_lowers_its_entry_and_keeps_the_earlier_number(
+    cli: Cli, zoo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zoo = Path(shutil.copytree(zoo_folder, tmp_path / "zoo"))
+    model, data = load_model("gcn", "synthetic", directory=zoo), open_dataset("synthetic")
+    options: dict[str, Any] = {"attacks": "fgsm", "progress": False}
+    for name, budget in (("mine", BOARD), ("wide", replace(BOARD, feature_limits=(-0.9, 0.9)))):
+        evaluate(model, data, budget=budget, **options).save(name)
+    shutil.copytree("mine", "forged")
+    path = Path("forged", "report.json")
+    path.write_text(path.read_text().replace('"robust_accuracy": 0.', '"robust_accuracy": 0.0'))
+    enter = ("--zoo", str(zoo), "--records", on_board(zoo), "--enter")
+
+    outcome = cli("audit", "forged", *enter, "Ada")
+    assert (outcome.status, "what to do: save the report again" in outcome.out) == (1, True)
+    outcome = cli("audit", "wide", *enter, "Ada")
+    assert (outcome.status, "attack within the budget of the board" in outcome.out) == (1, True)
+    assert "author" in cli("audit", "mine", *enter, "<b>Ada</b>").err
+    assert not Zoo.open(zoo).entries[0].submissions
+
+    outcome = cli("audit", "mine", *enter, "Ada Lovelace")
+    assert (outcome.status, "entered as Ada Lovelace's" in outcome.out) == (0, True)
+    (submission,) = Zoo.open(zoo).entries[0].submissions
+    assert (submission.earlier, submission.earlier_attack) == (0.95, "auto (white box)")
+    outcome = cli("audit", "mine", *enter, "Ada Lovelace")
+    assert (outcome.status, "and the board has" in outcome.out) == (1, True)
+
+    monkeypatch.setenv("ROBUST_DIFFUSION_ZOO", str(zoo))
+    (row,) = cli("leaderboard", "--records", on_board(zoo)).table
+    assert (row["5x20"], row["by"]) == (f"{100 * submission.accuracy:.2f}", "Ada Lovelace: fgsm")
+    opened = Zoo.open(zoo)
+    row = script("make_zoo")._checked_submission(opened, opened.entries[0], submission)
+    assert row["found"] == "as recorded"
+
+
+def test_a_model_outside_of_the_zoo_has_no_entry_to_lower(cli: Cli, zoo_folder: Path) -> None:
+    saved("other", trained(open_dataset("synthetic"), epochs=1))
+    outcome = cli("audit", "other", "--zoo", str(zoo_folder), "--enter", "Ada")
+    assert (outcome.status, "no model of the zoo" in outcome.err) == (1, True)

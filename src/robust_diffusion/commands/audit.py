@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robust_diffusion.commands.evaluate import check_read, own_model, path_option
+from robust_diffusion.commands.reading import add_records_option
 from robust_diffusion.errors import DataError
 from robust_diffusion.results.show import Table, show
 
@@ -25,6 +26,15 @@ if TYPE_CHECKING:
 
 _TOLERANCE = 1.5
 """Largest difference, in points of accuracy, that rounding on another processor explains."""
+
+_REMEDIES = {
+    "budget": "attack again within the budget, or save the report with the budget that it spent",
+    "entry": "save the report again by report.save(), and change none of its files",
+    "accuracy": "run it with the rounding of the published runs (PORTABLE=1 of the Makefile), and "
+    "check that --weights are the ones that were attacked",
+    "graph": "attack open_dataset() of this version, without changes to its features or edges",
+}
+"""What to do if a report does not verify."""
 
 _READ = ("dataset", "difficulty", "budget", "data", "fidelity", "scale", "experiment", "paths")
 """Config keys that determine the clean graph, its target nodes and the budget."""
@@ -52,22 +62,46 @@ def run_audit_command(arguments: Sequence[str]) -> None:
     chosen.options = [arg for arg in overrides if chosen.model and arg.startswith("model.")]
     overrides = [arg for arg in overrides if arg not in chosen.options]
     reports = {arg for arg in paths if not overrides and (Path(arg) / REPORT).is_file()}
-    of_reports = {"--model": chosen.model, "--zoo": chosen.zoo}
+    of_reports = {"--model": chosen.model, "--zoo": chosen.zoo, "--enter": chosen.enter}
     if not reports and (named := [option for option, value in of_reports.items() if value]):
         parser.error(
             f"{named[0]}: only a report has accuracies to measure; name a folder of report.save(), "
             "without overrides"
         )
+    if chosen.records and not chosen.enter:
+        parser.error("--records: only --enter reads them; leave it out")
     files = {arg: (_graphs if arg in reports else perturbed_files)(Path(arg)) for arg in paths}
     broken, clean_of_all = [], cache(lambda: _clean(overrides))
     for path, members in files.items():
         report = RobustnessReport.load(path) if path in reports else None
         clean = _reported(Path(path), report) if report else clean_of_all()
-        broken += [_print_audit(file, clean, chosen) for file in members]
+        exceeded = [_print_audit(file, clean, chosen) for file in members]
+        broken += exceeded
         if report:
-            broken.append(_print_accuracies(Path(path), report, chosen))
+            remedies = [_REMEDIES["budget"]] * any(exceeded)
+            accuracies, more = _print_accuracies(Path(path), report, chosen)
+            remedies += more
+            broken.append(bool(remedies))
+            sys.stdout.writelines(f"{path}: what to do: {remedy}\n" for remedy in remedies)
+            if chosen.enter and not remedies:
+                broken.append(not _print_entry(Path(path), report, accuracies, chosen))
     if any(broken):
         sys.exit(1)
+
+
+def _print_entry(
+    folder: Path,
+    report: "RobustnessReport",
+    accuracies: Mapping[str, float],
+    chosen: argparse.Namespace,
+) -> bool:
+    """Enter the graphs of a verified report, and return whether any lowers a number."""
+    from robust_diffusion.commands.submit import enter_report
+
+    places = {"author": chosen.enter, "zoo": chosen.zoo, "records": chosen.records}
+    lines = [*enter_report(folder, report, accuracies, **places)]
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    return any(": entered as " in line for line in lines)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -106,6 +140,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--zoo", type=path_option, metavar="FOLDER", help="(default: the published one)"
     )
+    parser.add_argument(
+        "--enter",
+        metavar="AUTHOR",
+        help="if a report verifies and lowers a number of the leaderboard, add its graph to the "
+        "zoo under this name; the earlier number is kept",
+    )
+    add_records_option(parser, "with --enter, the published ones")
     return parser
 
 
@@ -131,13 +172,15 @@ def _reported(folder: Path, report: "RobustnessReport") -> _Clean:
     return _Clean(report.clean, report.clean.target_nodes, report.budget, name)
 
 
-def _print_accuracies(folder: Path, report: "RobustnessReport", chosen: argparse.Namespace) -> bool:
-    """Count and measure a report again; return true if its numbers, flags or graph differ."""
+def _print_accuracies(
+    folder: Path, report: "RobustnessReport", chosen: argparse.Namespace
+) -> tuple[dict[str, float], list[str]]:
+    """Count and measure a report again; return its accuracies, and what to do if it is wrong."""
     from robust_diffusion.evaluation.report import REPORT
     from robust_diffusion.evaluation.saved_graphs import measured_again
 
     model, wrong = _model(report, chosen), list(_miscounted(folder, report))
-    same_graph = True
+    remedies, accuracies = [_REMEDIES["entry"]] * bool(wrong), {}
     if model is None:
         sys.stdout.write(
             f"{folder}: accuracies and flags are not measured, since no model of the zoo has the "
@@ -151,9 +194,13 @@ def _print_accuracies(folder: Path, report: "RobustnessReport", chosen: argparse
         )
         sys.stdout.write(show(Table("", frame, title)))
         differs = frame[(frame["reported"] - frame["measured"]).abs() > _TOLERANCE]
-        wrong += [f"accuracy on {graph}: differs" for graph in differs["graph"]] + flags
+        measured = [f"accuracy on {graph}: differs" for graph in differs["graph"]] + flags
+        remedies += [_REMEDIES["accuracy"]] * bool(measured)
+        remedies += [_REMEDIES["graph"]] * (not same_graph)
+        wrong += measured
+        accuracies = dict(zip(frame["graph"], frame["measured"], strict=True))
     sys.stdout.writelines(f"{folder / REPORT}: {line}\n" for line in wrong)
-    return bool(wrong) or not same_graph
+    return accuracies, remedies
 
 
 def _miscounted(folder: Path, report: "RobustnessReport") -> Iterator[str]:

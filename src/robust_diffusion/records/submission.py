@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -15,13 +15,16 @@ from robust_diffusion.records.schema import UnitShare, first_problem
 FileName = Annotated[str, Field(pattern=r"^[^/\\]+$")]
 """Name of a file in the folder of the index."""
 
+Words = Annotated[str, Field(pattern=r"^[^|<>`\[\]\r\n]{1,200}$")]
+"""A line without marks of Markdown tables, links or HTML."""
+
 
 @dataclass(frozen=True)
 class Submission:
     """An attacked graph by somebody else, and the accuracy that it lowered."""
 
-    author: str
-    attack: str  # its name in the submitted report
+    author: Words
+    attack: Words  # its name in the submitted report
     nodes: Count  # injected nodes
     edges: Count  # edges of the injected node that has most
     accuracy: UnitShare  # measured by `audit`, in 0..1
@@ -32,6 +35,14 @@ class Submission:
 
 
 _SUBMISSIONS = TypeAdapter(list[Submission])
+
+
+def checked_submission(**values: Any) -> Submission:
+    """Return a submission; raise a `DataError` if a value is not valid."""
+    try:
+        return _SUBMISSIONS.validate_python([values])[0]
+    except ValidationError as error:
+        raise DataError(f"--enter: {first_problem(error)}") from error
 
 
 def read_submissions(index: Path) -> Iterator[tuple[str, Submission]]:
