@@ -1,5 +1,6 @@
 """LightningModule for the training of any model, and the interface for adversarial training."""
 
+import math
 from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, Protocol, runtime_checkable
@@ -160,12 +161,12 @@ class NodeClassification(pl.LightningModule):
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
         """Compute the loss on the scored nodes of the train view."""
         loss, accuracy = self._score(batch)
-        if not torch.isfinite(loss):
+        value = self._log("train", loss, accuracy)
+        if not math.isfinite(value):
             raise TrainingError(
-                f"loss is {loss.item()} at epoch {self.current_epoch}; lower "
+                f"loss is {value} at epoch {self.current_epoch}; lower "
                 f"{self.key}.learning_rate={self.learning_rate} or check the features"
             )
-        self._log("train", loss, accuracy)
         if self._adversary is None or self._attacker is None:
             return loss
         attacked_loss, attacked_accuracy = self._score(self._attacker(self._cast(batch)))
@@ -215,9 +216,15 @@ class NodeClassification(pl.LightningModule):
         )
         return loss, accuracy
 
-    def _log(self, stage: str, loss: Tensor, accuracy: Tensor) -> None:
-        values = {f"{stage}_loss": loss.detach(), f"{stage}_accuracy": accuracy}
+    def _log(self, stage: str, loss: Tensor, accuracy: Tensor) -> float:
+        """Log both from the host, in one host sync on a GPU, and return the loss.
+
+        Lightning, its loggers and early stopping would otherwise read each from the GPU again.
+        """
+        loss, accuracy = torch.stack([loss.detach(), accuracy.to(loss.dtype)]).cpu()
+        values = {f"{stage}_loss": loss, f"{stage}_accuracy": accuracy}
         self.log_dict(values, on_step=False, on_epoch=True, batch_size=1)
+        return loss.item()
 
 
 CAPTURING = "cuda"
