@@ -91,7 +91,10 @@ def test_state_on_the_host_is_not_frozen() -> None:
 
 
 @pytest.mark.parametrize("changed", ["rate", "weight", "data", "buffer"])
-def test_attributes_changed_since_the_recording_count(changed: str) -> None:
+def test_attributes_changed_since_the_recording_count(
+    changed: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     model = GCN(5, 8, out_channels=3, dropout=0.5)
     model.register_buffer("seen", torch.zeros(2))
     run = CapturedPasses(model)
@@ -108,6 +111,7 @@ def test_attributes_changed_since_the_recording_count(changed: str) -> None:
         next(model.parameters()).requires_grad = False
     run(X, EDGES)
     assert captured(run) == [False]
+    assert "dropped a recorded pass" in caplog.text
 
 
 def test_a_recording_that_fails_drops_those_before(monkeypatch: pytest.MonkeyPatch) -> None:

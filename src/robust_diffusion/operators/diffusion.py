@@ -55,7 +55,8 @@ def edge_attention(z: NodeSignal, weights: HeadWeights, graph: Graph) -> EdgeVal
     kernels = kernels_for(z, weights.matrix, graph.full_weight, heads=weights.count)
     if kernels is None:
         projected, bias = weights.project(z)
-        key, query = projected[:, 0], projected[:, -1]
+        ends = projected.unbind(1)
+        key, query = ends[0], ends[-1]
         key = key if bias is None else key + bias
         scores = edge_dot(key, query, graph) / math.sqrt(key.size(2))
         return row_softmax(scores, graph).mean(1)

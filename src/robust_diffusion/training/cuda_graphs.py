@@ -59,7 +59,7 @@ class CapturedPasses:
             run, host = self._recorded[key]
             if host.is_unchanged():
                 return run()
-            log.debug("a pass as a CUDA graph: dropped, as attributes of the model have changed")
+            log.info("CUDA graphs: dropped a recorded pass, since attributes of the model changed")
             del self._recorded[key]
         logits: Tensor = self._passes[key]()
         return logits
