@@ -1,34 +1,48 @@
-"""Launches of an epoch of Beltrami (3 x 64, one step) on a GPU, counted on a simulated one.
+"""Launches and host syncs of an epoch of Beltrami (3 x 64, one step), on a simulated GPU.
 
 Counts operators that compute, and Triton kernels, which are not executed. Some of PyTorch's
-operators launch several kernels. The counts are the same on every graph.
+operators launch several kernels. The counts are the same on every graph. A fit trains under the
+`torch` backend with a CSV logger, as a run does by default.
 
-python benchmarks/launches.py
+    python benchmarks/launches.py                                       # print
+    python benchmarks/launches.py --record after                        # into results/launches.json
+    PYTHONPATH=../before/src python benchmarks/launches.py --record before    # another checkout
 """
 
+import argparse
+import json
 import os
 import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, cast
 
 os.environ |= {"ROBUST_DIFFUSION_CARD": "1", "TRITON_INTERPRET": "1"}
 sys.path.append(str(Path(__file__).parents[1]))
 
+import pytorch_lightning as pl
 import torch
 from networks import ONE_STEP, epoch_of, network
+from pytorch_lightning.accelerators import CPUAccelerator
+from pytorch_lightning.loggers import CSVLogger
+from pytorch_lightning.strategies import SingleDeviceStrategy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch_geometric.data import Data
 
 from robust_diffusion.data import GraphDataModule
+from robust_diffusion.flows import Beltrami
+from robust_diffusion.models import GraphPDE
 from robust_diffusion.operators import set_backend
 from robust_diffusion.operators.kernels import triton_kernels
+from robust_diffusion.training import Fit
 from tests.card import CARD, OnCard, card
 
-NODES, FEATURES, CLASSES = 6, 302, 7
+RESULTS = Path(__file__).with_name("results") / "launches.json"
+NODES, FEATURES, CLASSES = 6, 302, 6
 ADAM = torch.optim.Adam
 ALLOCATE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 RENAME = {"_unsafe_view", "lift_fresh", "detach"}
@@ -57,20 +71,29 @@ class Launches(TorchDispatchMode):
         return out
 
 
-def count(backend: Any) -> Counter[str]:
-    """Count the launches of an epoch under a backend, after one that prepares the graph."""
-    set_backend(backend)
+def built(*, released: bool = False) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    """Build the network, or that of the authors' code without rewiring, and a ring to train on."""
     torch.manual_seed(0)
     along = torch.arange(NODES)
     edge_index = torch.stack([torch.cat([along, along.roll(1)]), torch.cat([along.roll(1), along])])
     sizes = SimpleNamespace(num_features=FEATURES, num_classes=CLASSES)
     model = network(cast(GraphDataModule, sizes), ONE_STEP)
+    if released:
+        flow = partial(Beltrami, attention="resampled", gradient_norm="residual")
+        model = GraphPDE(FEATURES, out_channels=CLASSES, flow=flow, solver=ONE_STEP)
     x, y, mask = torch.rand(NODES, FEATURES), along % CLASSES, along > 0
+    return model, {"x": x, "edge_index": edge_index, "y": y, "mask": mask}
+
+
+def count(backend: Any, *, released: bool = False) -> Counter[str]:
+    """Count the launches of an epoch under a backend, after one that prepares the graph."""
+    set_backend(backend)
+    model, ring = built(released=released)
     launches = Launches()
     triton_kernels.launch = launches.count
     torch.optim.Adam = partial(ADAM, foreach=True)  # as on CUDA by default
     with card():
-        graph = Data(x=x.to(CARD), edge_index=edge_index.to(CARD), y=y.to(CARD), mask=mask.to(CARD))
+        graph = Data(**{name: value.to(CARD) for name, value in ring.items()})
         epoch = epoch_of(model.to(CARD), graph, graph)
         epoch()
         launches.counts.clear()
@@ -79,7 +102,57 @@ def count(backend: Any) -> Counter[str]:
     return launches.counts
 
 
+class _OnCard(CPUAccelerator):
+    """Lightning's, which does not know the simulated GPU."""
+
+    def setup_device(self, device: torch.device) -> None:
+        """Accept any device."""
+
+
+def count_fit() -> tuple[float, float]:
+    """Count the launches and the host syncs of an epoch of a fit."""
+    set_backend("torch")
+    totals = []
+    for epochs in (1, 2, 6):  # the first fills caches
+        model, ring = built()
+        part = torch.arange(NODES) % 3
+        split = {f"{name}_mask": part == i for i, name in enumerate(("train", "val", "test"))}
+        data = GraphDataModule.from_data(Data(**ring, **split), transductive=True)
+        strategy = SingleDeviceStrategy(torch.device(CARD, 0), accelerator=_OnCard())
+        trainer = partial(
+            pl.Trainer,
+            strategy=strategy,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+            log_every_n_steps=1,
+        )
+        with TemporaryDirectory() as folder, card() as syncs, Launches() as launches:
+            fit = Fit(trainer, max_epochs=epochs, progress_bar=False)
+            fit(model, data, logger=CSVLogger(folder))
+            totals.append((launches.counts.total(), syncs.total()))
+    _, few, many = totals
+    launched, waited = ((b - a) / 4 for a, b in zip(few, many, strict=True))
+    return launched, waited
+
+
+def main() -> None:
+    """Count, print, and record under a name."""
+    parser = argparse.ArgumentParser(description="Count launches and host syncs of an epoch.")
+    parser.add_argument("--record", help="name of the counts in results/launches.json")
+    name = parser.parse_args().record
+    counts = {backend: count(backend) for backend in ("torch", "triton")}
+    counts["triton_released"] = count("triton", released=True)
+    for backend, launches in counts.items():
+        print(backend, launches.total(), dict(launches.most_common()))
+    launched, syncs = count_fit()
+    print("fit_launches", round(launched))
+    print("fit_syncs", round(syncs))
+    if name:
+        recorded = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+        recorded[name] = {backend: launches.total() for backend, launches in counts.items()}
+        recorded[name] |= {"fit": launched, "fit_host_syncs": syncs}
+        RESULTS.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")
+
+
 if __name__ == "__main__":
-    for backend in ("torch", "triton"):
-        counts = count(backend)
-        print(backend, counts.total(), dict(counts.most_common()))
+    main()
