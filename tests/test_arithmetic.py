@@ -55,7 +55,7 @@ def test_bits_are_those_of_all_machines(tmp_path: Path) -> None:
         subprocess.run(
             [
                 *(sys.executable, "-m", "robust_diffusion", "-m", *options),
-                *("scale=smoke", "training.max_epochs=6", "logger=none"),
+                *("scale=smoke", "training.max_epochs=6", "logger=none", "mlp=false"),
             ],
             cwd=tmp_path,
             env=os.environ | PORTABLE,

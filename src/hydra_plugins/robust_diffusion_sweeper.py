@@ -22,7 +22,7 @@ from omegaconf.errors import InterpolationResolutionError
 from robust_diffusion.checks import Count, validated
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.experiment.overrides import check_values
-from robust_diffusion.experiment.progress import reporting
+from robust_diffusion.experiment.progress import announce, mlps_of, reporting
 from robust_diffusion.experiment.sweeper import covering, plan, without_lacking_keys
 from robust_diffusion.experiment.unread import unread_settings
 from robust_diffusion.records.header import by_key
@@ -106,6 +106,11 @@ class GridSweeper(Sweeper):
         except ConfigCompositionException:
             runs = without_lacking_keys(runs, self._compose)
             configs = list(map(self._compose, covering(runs)))
+        runs = list(
+            map(list, dict.fromkeys(map(tuple, runs)))
+        )  # some now lack what they differed in
+        mlps = mlps_of(runs) if self._adds_mlp(configs) else []
+        announce(self.config, [*runs, *mlps])
         wrong: dict[str, None] = {}
         for config in configs:
             try:
@@ -117,8 +122,16 @@ class GridSweeper(Sweeper):
         if wrong:
             raise ConfigError("; ".join(wrong))
         self._refuse_unread(by_key(arguments), runs)
-        # Runs that differed only in a removed key are now the same.
-        return [self.launch(list(map(list, dict.fromkeys(map(tuple, runs)))))]
+        return [self.launch([*runs, *mlps])]
+
+    def _adds_mlp(self, configs: Sequence[DictConfig]) -> bool:
+        """Return whether a sweep trains MLPs; experiments have grids, and MLPs of their own."""
+        if self.plan.keywords["params"] or any(self.plan.keywords["grids"]):
+            return False
+        choices = [config.hydra.runtime.choices for config in configs]
+        if any(of.model == "mlp" or of.threat == "poisoning" for of in choices):
+            return False  # poisoned graphs train other models, too
+        return any(config.mlp and config.attacks and not config.timing for config in configs)
 
     def _refuse_unread(self, typed: Iterable[str], runs: Sequence[list[str]]) -> None:
         """Reject a key of the command line that no run reads; runs warn of their own."""

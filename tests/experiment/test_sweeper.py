@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hydra_plugins.robust_diffusion_sweeper import GridSweeper
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.experiment.overrides import compose_all
+from robust_diffusion.experiment.progress import mlps_of
 from robust_diffusion.experiment.sweeper import covering, plan, without_lacking_keys
 
 options = st.dictionaries(
@@ -180,5 +181,19 @@ def test_a_key_that_the_default_option_lacks_is_swept_with_one_that_has_it(
         return SimpleNamespace(val_accuracy=0.5)
 
     monkeypatch.setattr("robust_diffusion.experiment.run.run_and_record", collect)
-    outcome = cli("model=gcn,gat", "-m", "model.heads=2")  # options may stand anywhere
+    outcome = cli("model=gcn,gat", "-m", "model.heads=2", "mlp=false")  # options may stand anywhere
     assert (outcome.status, runs) == (0, [None, 2]), outcome.err
+
+
+def test_an_mlp_is_trained_per_dataset_training_and_seed() -> None:
+    runs = [
+        [f"flow={flow}", f"seed={seed}", "attack=[speit]", "budget.epsilon=1", "dataset=cora"]
+        for flow in ("heat", "grand")
+        for seed in (0, 1)
+    ]
+    mlps = [["model=mlp", "attack=none", f"seed={seed}", "dataset=cora"] for seed in (0, 1)]
+    assert [sorted(run) for run in mlps_of(runs)] == [sorted(run) for run in mlps]
+    (one,) = mlps_of(
+        [["model.flow.heads=2", "model@surrogates.a=gcn", "+threat.fit.x=1", "mlp=true"]]
+    )
+    assert one == ["mlp=true", "model=mlp", "attack=none"]

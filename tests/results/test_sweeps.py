@@ -146,3 +146,32 @@ def test_a_setting_that_was_not_typed_is_that_of_the_run() -> None:
 def test_a_shortened_training_is_named(limit: int, patience: int, cuts: list[str]) -> None:
     training = {"max_epochs": limit, "patience": patience}
     assert describe_cuts([finished(settings={"training": training})]) == cuts
+
+
+def mlp(clean: float, seed: int = 0, **overrides: str) -> Record:
+    own = {"overrides": {"model": "mlp", "attack": "none", **overrides}, "attacks": ()}
+    return finished(clean, model="mlp", flow=None, seed=seed, **own)
+
+
+def test_the_table_of_attacked_models_ends_with_the_mlp() -> None:
+    models = [record(flow, seed) for flow in ("heat", "hang") for seed in (0, 1)]
+    *attacked, last = rows([*models, mlp(0.6, 0), mlp(0.7, 1)])
+    assert attacked == rows(models)  # no column is added
+    assert last == {"flow": "mlp", "seeds": "2"} | dict.fromkeys(("clean", "speit"), "65.00 ± 7.07")
+    assert accuracies([*models, mlp(0.6)]).notes[-1].startswith("mlp: trained in this sweep")
+    # An attack on the features of nodes reaches an MLP, too.
+    spent = {"spent": {"speit": {"victim": {"changed_nodes": 3}}}}
+    *_, last = rows([record(**spent), mlp(0.6)])
+    assert (last["clean"], last["speit"]) == ("60.00", "-")
+    assert rows([record(attacks=()), mlp(0.6)])[1]["clean"] == "60.00"  # a model like others
+
+
+def test_the_mlp_of_a_sweep_over_other_keys_is_named_beside_them() -> None:
+    def steps(number: int) -> Record:
+        return record(overrides={"solver.num_steps": str(number)})
+
+    *_, last = rows([steps(2), steps(4), mlp(0.6)])
+    assert last["solver.num_steps"] == "mlp"
+    named = [record(dataset=name, overrides={"dataset": name}) for name in ("a", "b")]
+    *_, last = rows([*named, mlp(0.6, dataset="a") | {"dataset": "a"}])
+    assert last["dataset"] == "a, mlp"

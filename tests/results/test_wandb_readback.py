@@ -32,7 +32,7 @@ def test_a_sweep_in_wandb_holds_what_records_and_dashboards_say(
     cli: Callable[..., Any], tiny: list[str], tmp_path: Path
 ) -> None:
     sweep = ("-m", "experiment=demo", "flow=p_laplacian", "flow.p=3,4", "logger=wandb")
-    record, _ = cli(*sweep, *tiny).records
+    record, _ = cli(*sweep, "mlp=false", *tiny).records
     found = {of.about["run_id"]: of for of in map(Logged, (tmp_path / "outputs").rglob("*.wandb"))}
     assert len(found) == 3  # two runs, and the table
     logged, table = found[record.run], found["demo-full"]

@@ -39,6 +39,7 @@ SETTINGS = {
     "seed": Seed,
     "download": bool,
     "force": bool,
+    "mlp": bool,
     "backend": Backend,
     "time_limit": Seconds | None,
     "threads": Annotated[int, Ge(1), Le(4096)] | Literal["auto"],

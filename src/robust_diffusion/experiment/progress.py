@@ -1,9 +1,10 @@
 """Progress of a sweep: a header, then one line per finished run with the time left."""
 
 import logging
+import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -63,15 +64,36 @@ class SweepProgress(Callback):
         shared = getattr(record, "shared", None)  # None unless the message is of an attack
         if end := getattr(record, "end", None):
             self._end, self._reused = end, hasattr(record, "reused")
+        elif hasattr(record, "size"):
+            line = record.getMessage()
+            if SweepProgress.bar is None:  # in a process of its own
+                self._lines.append(line)
+            elif line not in _printed:
+                _printed.add(line)
+                return True
         elif record.levelno >= logging.WARNING and shared is not False:
             name = "" if shared else f"{self._name.strip()}: "
             self._lines.append(f"  ⚠ {name}{logging.Formatter().format(record)}")
         return hasattr(record, "progress")  # a line a minute
 
 
+def announce(config: DictConfig, overrides: Sequence[Sequence[str]]) -> None:
+    """Print the header of a sweep, before anything that takes seconds."""
+    if not overrides or not config.hydra.callbacks.get("progress"):
+        return
+    sweep = _planned(config, overrides)
+    swept, count = swept_keys(sweep), sum(not _is_mlp(run.overrides) for run in sweep.runs)
+    composed = config.hydra.runtime.choices.dataset
+    datasets = dict.fromkeys(run.overrides.get("dataset", composed) for run in sweep.runs)
+    over = f" over {' × '.join(swept)}" if swept else ""
+    mlps = f", and {more} of an MLP" if (more := len(overrides) - count) else ""
+    header = f"{count} run{'s' * (count > 1)}{over}{mlps} · {', '.join(datasets)}\n"
+    tqdm.write(header, file=sys.stderr)
+
+
 @contextmanager
 def reporting(config: DictConfig, overrides: Sequence[Sequence[str]]) -> Iterator[None]:
-    """Save the plan of a sweep, print its header, and report its runs until the block ends."""
+    """Save the plan of a sweep, and report its runs until the block ends."""
     if not overrides:
         yield
         return
@@ -80,14 +102,8 @@ def reporting(config: DictConfig, overrides: Sequence[Sequence[str]]) -> Iterato
     if not config.hydra.callbacks.get("progress"):
         yield
         return
-    swept, count = swept_keys(sweep), len(overrides)
-    composed = config.hydra.runtime.choices.dataset
-    datasets = dict.fromkeys(run.overrides.get("dataset", composed) for run in sweep.runs)
-    over = f" over {' × '.join(swept)}" if swept else ""
-    header = f"{count} run{'s' * (count > 1)}{over} · {', '.join(datasets)}\n"
-    tqdm.write(header, file=sys.stderr)
     _printed.clear()
-    with Progress("sweep", count, "runs", lines=False) as SweepProgress.bar:
+    with Progress("sweep", len(overrides), "runs", lines=False) as SweepProgress.bar:
         Progress.around = SweepProgress.bar
         try:
             yield
@@ -125,8 +141,32 @@ def _planned(config: DictConfig, overrides: Sequence[Sequence[str]]) -> Sweep:
 
 
 def swept_keys(sweep: Sweep) -> list[str]:
-    """Return the keys of the overrides in which the runs of a sweep differ."""
-    return differing_keys([run.overrides for run in sweep.runs])
+    """Return the keys of the overrides in which the runs of a sweep differ, without its MLPs."""
+    return differing_keys([run.overrides for run in sweep.runs if not _is_mlp(run.overrides)])
+
+
+def mlps_of(runs: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return the runs that train an MLP with the data, training and seed of each of these runs."""
+    kept = (
+        [o for o in run if re.split("[.@=]", o.lstrip("+~"))[0] not in _NOT_OF_AN_MLP]
+        for run in runs
+    )
+    return [[*run, *_MLP] for run in dict.fromkeys(map(tuple, kept))]
+
+
+_MLP = ("model=mlp", "attack=none")
+
+_NOT_OF_AN_MLP = frozenset(
+    [
+        *("adversary", "attack", "attacks", "budget", "flow", "model", "solver", "surrogate"),
+        *("surrogates", "threat"),
+    ]
+)
+"""Parts that an MLP without attacks does not read."""
+
+
+def _is_mlp(overrides: Mapping[str, str]) -> bool:
+    return all(overrides.get(key) == name for key, name in (o.split("=") for o in _MLP))
 
 
 def _names(sweep: Sweep, config: DictConfig) -> list[str]:
@@ -141,7 +181,7 @@ def _names(sweep: Sweep, config: DictConfig) -> list[str]:
             f"{key.rpartition('.')[2]}={run.overrides[key]}"
             if "." in key or key == "seed"
             else run.overrides[key]
-            for key in swept
+            for key in dict.fromkeys(["model"] * _is_mlp(run.overrides) + swept)
             if key in run.overrides
         )
         or alone

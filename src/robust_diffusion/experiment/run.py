@@ -16,6 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.loggers import Logger, WandbLogger
+from torch.nn.parameter import is_lazy
 
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
@@ -197,9 +198,18 @@ def _measure(cfg: DictConfig, record: Record) -> Callable[[GraphDataModule, Sequ
 
     def measure(datamodule: GraphDataModule, logger: Sequence[Any]) -> RunResult:
         train = ModelTraining(datamodule, store, cfg.seed, folder)
+        _log_size(cfg, f"{record.model_name} on {record.dataset}", train.untrained(model))
         return evaluate_run(train, recipe, logger=logger, **parts)
 
     return measure
+
+
+def _log_size(cfg: DictConfig, name: str, model: torch.nn.Module) -> None:
+    """Log layers, width and parameters of a model, which differ between models of one sweep."""
+    layers, width = (cfg.model.get(key) for key in ("num_layers", "hidden_channels"))
+    shape = f"{layers} layers x {width}, " if layers and width else ""
+    count = sum(p.numel() for p in model.parameters() if not is_lazy(p))
+    log.info("%s: %s%s parameters", name, shape, f"{count:,}", extra={"size": True})
 
 
 def record_failure(cfg: DictConfig, error: str, kind: str) -> None:

@@ -26,7 +26,12 @@ def record_header(cfg: DictConfig) -> Record:
     choices = hydra.runtime.choices
     uses_flow = "flow" in cfg.model
     config: Any = OmegaConf.to_container(cfg, resolve=True)
-    for key in ("paths", "logger", "table"):  # no effect on results, and different by machine
+    for key in (
+        "paths",
+        "logger",
+        "mlp",
+        "table",
+    ):  # without effect on results
         config.pop(key, None)
     if timing := config["timing"]:
         config["timing"] = timing | {"on": machine()}

@@ -22,7 +22,8 @@ _SEED = "\0seed"
 
 PRESENTATION_KEYS = frozenset(
     [
-        *("backend", "download", "experiment", "force", "logger", "paths", "scale", "table"),
+        *("backend", "download", "experiment", "force", "logger", "mlp", "paths"),
+        *("scale", "table"),
         "time_limit",
     ]
 )

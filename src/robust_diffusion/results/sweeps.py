@@ -20,11 +20,16 @@ from robust_diffusion.results.frame import (
 from robust_diffusion.results.marks import coded_warnings, named_seeds
 from robust_diffusion.results.show import Table
 from robust_diffusion.results.view import View, cells
-from robust_diffusion.results.worst_case import show_worst_cases
+from robust_diffusion.results.worst_case import CONTROL, show_worst_cases
 
 ALWAYS_SHOWN = ("dataset", "model", "flow")
 
 TIME = "ms per step"
+
+MLP_NOTE = (
+    "mlp: trained in this sweep on the same split, without attacks; it ignores edges, so neither "
+    "injected nodes nor flipped edges change its accuracy (mlp=false leaves it out)"
+)
 VALIDATION = "validation"
 
 Shown = Literal["test", "validation", "changes", "validation_changes", "worst_case"]
@@ -48,13 +53,52 @@ def accuracies(records: Sequence[Record]) -> Table:
     Args:
         records: Runs as they were requested, at least one.
     """
+    mlps = _controls(records)
+    records = [record for record in records if record not in mlps]
     rows, names = _swept(records)
     tested = View([*names], ["attack"], headings=[*names.values()])
     timed = View([*names], [], headings=[*names.values()], value="seconds")
     lines = _lines(rows, tested) if any(not record.is_timing for record in records) else {}
     for key, line in _lines(rows, timed, TIME).items():
         lines[key] = lines.get(key, {}) | line
-    return Table("", _frame(lines), _title(records), notes=flag_notes(records))
+    notes = flag_notes(records)
+    if mlps:
+        lines |= _mlp_lines(mlps, records, [*names.values()])
+        notes = [*notes, MLP_NOTE]
+    return Table("", _frame(lines), _title(records), notes=notes)
+
+
+def _controls(records: Sequence[Record]) -> list[Record]:
+    """Return the MLPs of a sweep that attacks other models only."""
+    attacked = any(record.config.attacks for record in records)
+    return [r for r in records if attacked and r.model == CONTROL and not r.config.attacks]
+
+
+def _mlp_lines(
+    mlps: Sequence[Record], records: Sequence[Record], headings: Sequence[str]
+) -> dict[tuple[str, ...], dict[str, Any]]:
+    """Return the lines of MLPs; attacks that change no features of nodes leave them as they are."""
+    clean = View(["setting"], ["attack"])
+    spent = [(graph, of) for r in records for graph, by in r.spent.items() for of in by.values()]
+    changed = {graph for graph, counts in spent if counts.get("changed_nodes")}
+    same = dict.fromkeys(graph for graph, _ in spent if graph not in changed)
+    at = next((key for key in ("model", "flow") if key in headings), headings[0])
+    by_labels: dict[tuple[str, ...], list[Record]] = {}
+    for record in mlps:
+        of = {key: _setting(record, key) if key in record.overrides else None for key in headings}
+        shown = {key: value or "-" for key, value in (of | {"flow": None}).items()}
+        shown[at] = CONTROL if at in ("model", "flow") or not of[at] else f"{of[at]}, {CONTROL}"
+        by_labels.setdefault(tuple(shown[key] for key in headings), []).append(record)
+    lines = {}
+    for labels, alike in by_labels.items():
+        rows = expected_graphs(narrow_frame(alike)).assign(setting=CONTROL)
+        (cell,) = cells(rows, clean).to_dict("records")
+        line = dict(zip(headings, labels, strict=True)) | {"seeds": cell["n"]}
+        for graph in (CLEAN, *same):
+            line |= {graph: cell["mean"], f"{graph} ±": cell["std"]}
+            line |= {f"{graph} failed": cell["failed"], f"{graph} !": False}
+        lines[labels] = line
+    return lines
 
 
 def ranking(records: Sequence[Record]) -> Table:
