@@ -28,8 +28,9 @@ from robust_diffusion.errors import ConfigError
 class BiSmoothing(Smoothing):
     """Smoothing that deletes each edge with p_e, and all edges of a node at once with p_n.
 
-    A node without edges does not change the prediction of any other node. If k nodes with at most m
-    edges each are injected, all of them lose all their edges with probability at least
+    The scheme assumes that a node without edges does not change the prediction of any other node;
+    `certify` refuses a model in which it finds the contrary. If k nodes with at most m edges each
+    are injected, all of them lose all their edges with probability at least
 
     s = (p_n + (1 - p_n) p_e^m)^k,
 

@@ -145,8 +145,10 @@ def certify(
 ) -> CertificateReport:
     """Certify the smoothed form of a trained model, and attack that form.
 
-    Each target is certified separately: with probability 1 - alpha over the draws, no perturbation
-    of the whole graph within the budget changes its class. The model is not modified.
+    Each target is certified separately. If it is, no perturbation within the budget changes its
+    class under the smoothed form, with probability 1 - alpha over the draws: for `sparse`, no flips
+    of edges anywhere in the graph; for `bi_smoothing`, no injected nodes, whatever their features.
+    The model is not modified.
 
     Examples:
         >>> import torch

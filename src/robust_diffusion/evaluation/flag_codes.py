@@ -42,7 +42,7 @@ DECLARED: dict[str, Declaration] = {
     ),
     "logits_not_finite": Declaration(
         kind="number",
-        meaning="the model's logits are not finite",
+        meaning="the model's logits are not finite at some target node",
         remedy="train the model again, with a lower learning rate",
     ),
     "budget_overspent": Declaration(
@@ -99,7 +99,7 @@ DECLARED: dict[str, Declaration] = {
     ),
     "weaker_than_chance": Declaration(
         kind="attack",
-        meaning="the random control does more harm; `evaluate` reports their graph for "
+        meaning="the random control does more harm; `evaluate` reports its graph for "
         "an ensemble such as `auto`",
         remedy="give the attack more steps, such as `num_steps=300`, or run `attack=auto`",
         of_blind=True,
@@ -128,8 +128,9 @@ DECLARED: dict[str, Declaration] = {
     ),
     "not_converged": Declaration(
         kind="attack",
-        meaning="the three best parts of an ensemble differ by more than five points, or its "
-        "accuracy falls by more than two points in the last third of the forward passes",
+        meaning="the three best parts of an ensemble differ by more than five points, or the "
+        "accuracy under `auto` falls by more than two points in the last third of its forward "
+        "passes",
         remedy="give the attack more steps, such as `num_steps=300`",
     ),
     "parts_given_up": Declaration(
@@ -147,7 +148,7 @@ DECLARED: dict[str, Declaration] = {
     "one_class": Declaration(
         kind="attack",
         meaning="over nine tenths of the predictions, or of the targets still correctly classified "
-        "if they are ten or more, are of one class",
+        "if they are ten or more, are of one class, but were not on the clean graph",
         remedy="run `attack=auto`, or give `auto` more steps, such as `num_steps=300`",
         of_predictions=True,
     ),

@@ -49,11 +49,11 @@ def attack_each(
     """Attack targets one at a time, and count the edges until the model misclassifies each.
 
     The attack is greedy and white box, with the true classes. A modification flips pairs of the
-    target and another node one by one. It tries the few pairs with the highest gradient of the
-    target's margin, and flips the one that raises the margin most. An injection joins new nodes to
+    target and another node one by one. It tries the few pairs whose flip lowers the target's margin
+    most by the gradient, and flips the one that does. An injection joins new nodes to
     the target one by one, each by a single edge, and moves all their features along the sign of the
-    gradient. The count is an upper bound of the number of edges needed, whereas a certificate's
-    radius gives a lower bound.
+    gradient. The count is an upper bound of the number of edges needed; a certificate's radius is a
+    lower bound, but for the smoothed form of the model.
 
     Args:
         model: Trained model (see `evaluate`).
