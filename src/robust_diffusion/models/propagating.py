@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import pairwise
+from math import comb
 from typing import Literal
 
 import torch
@@ -42,6 +43,8 @@ from robust_diffusion.operators import (
     spmm,
     symmetric_weights,
 )
+from robust_diffusion.operators.kernels.base import PropagationSteps
+from robust_diffusion.operators.propagation import Propagator, propagator
 
 
 @validated("model")
@@ -126,6 +129,23 @@ class PropagatingMLP(LayerStack):
     ) -> Float[Tensor, "n c"]:
         """Propagate the MLP's logits `local` along a graph with self-loops."""
 
+    def predictions(self, x: AnyFeatures) -> Float[Tensor, "n c"]:
+        """Return the predictions of the MLP, which are propagated."""
+        return self.run(x, run_layer)
+
+    def steps(self) -> PropagationSteps | None:
+        """Return the steps of the propagation in evaluation; `None` if C++ does not know them."""
+        return None
+
+    def propagator(
+        self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], targets: Int[Tensor, " t"]
+    ) -> Propagator | None:
+        """Return the propagation over this graph for attacks that evaluate it many times."""
+        steps = self.steps()
+        if steps is None:
+            return None
+        return propagator(self.predictions, x, edge_index, targets, steps)
+
 
 def linear_layers(widths: Sequence[int]) -> list[nn.Module]:
     """Create linear layers between these widths, initialised as in GRB."""
@@ -199,6 +219,20 @@ class APPNP(PropagatingMLP):
         for step_weights in self._edges_kept(weights):
             z = self._propagated(z, local, step_weights, graph)
         return z
+
+    def predictions(self, x: AnyFeatures) -> Float[Tensor, "n c"]:
+        """Return the predictions of the MLP, after ReLU in GRB's code."""
+        z = super().predictions(x)
+        return self.activation(z) if self.variant == "grb" else z
+
+    def steps(self) -> PropagationSteps:
+        """Return the weights of the powers."""
+        k, alpha = self.num_iterations, self.teleport
+        if self.variant == "grb":
+            weights = [comb(k, i) * (1 - alpha) ** i * alpha ** (k - i) for i in range(k + 1)]
+        else:
+            weights = [*(alpha * (1 - alpha) ** i for i in range(k)), (1 - alpha) ** k]
+        return PropagationSteps(torch.tensor(weights, dtype=torch.float32))
 
     def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
         """Return one step of the propagation, which has no layers, at hidden width."""
@@ -297,6 +331,12 @@ class ElasticGNN(PropagatingMLP):
             z = y - gamma * at_nodes(dual)
         return z
 
+    def steps(self) -> PropagationSteps | None:
+        """Return the penalties; `l1` is not compiled."""
+        if self.penalty == "l1":
+            return None
+        return PropagationSteps(None, self.lambda1, self.lambda2, self.num_iterations)
+
     def _clipped(self, dual: Float[Tensor, "e c"]) -> Float[Tensor, "e c"]:
         if self.penalty == "l1":
             return dual.clamp(-self.lambda1, self.lambda1)
@@ -359,6 +399,10 @@ class GPRGNN(PropagatingMLP):
             z = spmm(weights, z, graph)
             out = out + weight * z
         return out
+
+    def steps(self) -> PropagationSteps:
+        """Return the learned weights."""
+        return PropagationSteps(self.weights.detach()[: self.num_iterations + 1])
 
 
 _SMALLEST = 0.01

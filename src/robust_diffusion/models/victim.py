@@ -35,6 +35,7 @@ from robust_diffusion.models.adaptive import adaptive_form, with_solver
 from robust_diffusion.models.modules import frozen, seeded
 from robust_diffusion.models.stack import takes_features
 from robust_diffusion.operators import AnyFeatures, InjectedRows
+from robust_diffusion.operators.propagation import Propagator
 from robust_diffusion.system.tensor_hashes import ByTensor, state_hash
 
 DRAWS = 8
@@ -432,6 +433,25 @@ class Victim:
     def with_rows(self) -> Callable[[Tensor], AnyFeatures]:
         """Append rows to the clean features; see `appending`."""
         return self.appending(self.x)
+
+    def propagator(self, targets: Int[Tensor, " t"]) -> Propagator | None:
+        """Return a fast propagation over the clean graph with injected nodes, if the model has one.
+
+        Its logits are those of the model, which the first call checks.
+        """
+        build = getattr(self.model, "propagator", None)
+        if not (self.traits.in_package and build and self.draws == 1):
+            return None
+        with torch.no_grad():
+            fast = build(self.x, self.edge_index, targets)
+        if fast is None:
+            return None
+        empty = targets.new_empty(2, 0)
+        none = torch.zeros(0, targets.numel(), dtype=torch.bool)
+        alike = torch.allclose(
+            fast(fast.local[:0], none, empty), self.clean_logits[targets], rtol=1e-3, atol=1e-3
+        )
+        return fast if alike else None
 
     @cached_property
     def edge_gradient(self) -> EdgeGradient:

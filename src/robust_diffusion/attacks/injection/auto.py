@@ -4,17 +4,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from torch import Generator
+import torch
+from torch import Generator, Tensor
 
 from robust_diffusion.attacks.base import Kind, Task, Victim
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
+from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.gradient_ascent import StepRule
-from robust_diffusion.attacks.injection.base import STARTS
+from robust_diffusion.attacks.injection.base import STARTS, draw_targets
 from robust_diffusion.attacks.injection.constants import AUTO
 from robust_diffusion.attacks.injection.cover import Cover
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS, SharingName
 from robust_diffusion.attacks.injection.edge_placement import Placement
+from robust_diffusion.attacks.injection.exchange import Exchange, directions
 from robust_diffusion.attacks.injection.part import Climb, Injection, Part
 from robust_diffusion.attacks.injection.search import Search
 from robust_diffusion.attacks.losses import LossName
@@ -50,6 +53,9 @@ class AutoInjection(Ensemble):
     - The best part of each edge distribution, and the next best part, continue as long as they
       gain. They move edges away from targets that stay misclassified without them, to where
       gradients and measured gains are largest.
+    - At the end single edges are exchanged, judged on the whole graph with annealed acceptance
+      (`Exchange`): in many chains of steps if the model propagates predictions that C++ can
+      evaluate quickly, and in a few from the best graph if gradients can guide them.
 
     The attack stops once every target is misclassified. `PerturbedGraph.part_accuracy` records the
     accuracy of every part. A part whose gradient is missing or not finite is dropped with a warning
@@ -75,7 +81,7 @@ class AutoInjection(Ensemble):
     """
 
     name = "auto"
-    version = 10
+    version = 11
     kind: ClassVar[Kind] = "injection"
 
     def __init__(self, *, num_steps: Steps = 120) -> None:
@@ -98,14 +104,20 @@ class AutoInjection(Ensemble):
         return round(expected)
 
     def run_parts(self, parts: Parts) -> None:
-        """Run covers if there are few edges; with more, ascents that end by moving edges."""
+        """Run covers if there are few edges; with more, ascents; then exchange single edges."""
+        features = self._placed(parts)
+        if parts.lowest > 0 and self.num_steps:
+            self._exchanged(parts, features)
+
+    def _placed(self, parts: Parts) -> list[Tensor]:
+        """Run all parts but exchanges; return the features of the ascents."""
         edges = sum(parts.budget.injected_degrees)
         right = parts.task.right(parts.judge.clean_logits)
         is_scarce = 0 < edges < AUTO.ascended * right
         is_fast = is_scarce or right <= AUTO.most_covered
         covers = self._covers(parts) if is_fast and 0 < edges <= AUTO.covered * right else []
         if is_scarce:
-            return
+            return [best.found.features for _, best in covers]
         starts = list(_starts(parts))
         for spending, sharing, placement in starts:
             if sharing == "apart" and spending in AUTO.searched:
@@ -115,6 +127,7 @@ class AutoInjection(Ensemble):
         for share, count in AUTO.rungs:
             best = _best(tracks, count * len(parts.forms))
             tracks = _continued(parts, [(replace(part, share=share), now) for part, now in best])
+        features = [best.found.features for _, best in [*tracks, *covers]]
         tracks = _best_of_each_sharing([*tracks, *covers], 1.0 if covers else AUTO.behind)
         share, moves, idle = AUTO.last_share, AUTO.moves_per_round, 0
         tracks = [(replace(part, share=share, moves=moves), best) for part, best in tracks]
@@ -123,6 +136,34 @@ class AutoInjection(Ensemble):
             tracks = _continued(parts, _best(tracks, len(tracks)))
             idle = 0 if before - parts.lowest > AUTO.least_gain else idle + 1
             if not tracks or idle == (1 if parts.lowest < AUTO.enough else AUTO.idle_rounds):
+                break
+        return features
+
+    def _exchanged(self, parts: Parts, features: Sequence[Tensor]) -> None:
+        """Exchange single edges on the whole graph.
+
+        A model that propagates predictions is evaluated in C++, so chains also start from random
+        edges. Of other models, only the best graph is improved, if gradients can guide the search.
+        """
+        form, task, budget = parts.last_form, parts.task, parts.budget
+        bound = self._bound(parts, form, "exchange")
+        fast = parts.judge.propagator(task.targets)
+        if fast is not None:
+            vectors = directions(fast, task.x, feature_set(budget), parts.generator)
+            exchange = Exchange(*bound, vectors, AUTO.fast, fast)
+            for start in _exchange_starts(parts, vectors):
+                _improved(parts, exchange, start)
+            exchange = replace(exchange, schedule=AUTO.cooler)
+        elif features and parts.forms[form].edge_gradient == "exact":
+            exchange = Exchange(*bound, torch.cat(list(features)), AUTO.slow)
+        else:
+            return
+        for _ in range(AUTO.most_exchanges):
+            before = parts.lowest
+            if before < AUTO.enough or parts.graph is None:
+                break
+            _improved(parts, exchange, Injection.of_graph(task, budget, parts.graph))
+            if before - parts.lowest <= AUTO.least_gain:
                 break
 
     def _covers(self, parts: Parts) -> list[Track]:
@@ -163,6 +204,18 @@ class AutoInjection(Ensemble):
             self.num_steps,
             parts.generator,
         )
+
+
+def _exchange_starts(parts: Parts, vectors: Tensor) -> Iterator[Injection]:
+    """Yield the best graph so far, and random edges with random features of a dictionary."""
+    task, budget, generator = parts.task, parts.budget, parts.generator
+    if parts.graph is not None:
+        yield Injection.of_graph(task, budget, parts.graph)
+    for _ in range(AUTO.chains - 1):
+        rows = draw_targets(task.targets, budget.injected_degrees, generator)
+        placement = Placement.of(task, rows, budget.injected_degrees, 0)
+        drawn = torch.randint(len(vectors), (len(rows),), generator=generator)
+        yield Injection.at(task, placement, vectors[drawn.to(vectors.device)])
 
 
 def _improved(parts: Parts, part: Part, best: Injection) -> Injection | None:

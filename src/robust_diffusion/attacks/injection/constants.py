@@ -5,6 +5,22 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Schedule:
+    """Schedule of an annealing; temperature and width fall geometrically."""
+
+    per_step: int  # evaluations of the whole graph per gradient step of the attack
+    hot: float  # first temperature, in targets
+    cold: float  # last temperature
+    wide: float  # first width of the energy, in median margins of the clean graph
+    narrow: float  # last width
+
+    def at(self, done: float) -> tuple[float, float]:
+        """Return temperature and width after a share of the evaluations, in 0..1."""
+        heat = self.hot * (self.cold / self.hot) ** done
+        return heat, self.wide * (self.narrow / self.wide) ** done
+
+
+@dataclass(frozen=True)
 class AutoConstants:
     """Constants of `AutoInjection`, each with its meaning and what it was chosen on.
 
@@ -68,6 +84,30 @@ class AutoConstants:
     group: int = 2  # nodes that reselect their ends at a time; unstudied
     exchange_patience: int = 16  # exchanges in a row without a gain that end them; unstudied
     refit_share: float = 1 / 12  # fit after each exchange or move of edges; unstudied
+
+    # Exchange of single edges.
+    # With a propagation in C++, from scratch; the later ones go on from the best.
+    fast: Schedule = Schedule(100, 0.05, 0.005, 1.0, 0.1)
+    chains: int = 3  # from the best graph, and from random edges
+    cooler: Schedule = Schedule(100, 0.02, 0.005, 0.3, 0.1)
+    # By forward passes, from the best graph.
+    slow: Schedule = Schedule(10, 0.02, 0.005, 0.2, 0.1)
+    most_exchanges: int = 3  # most chains that go on from the best, as long as each gains
+    refresh: int = 150  # evaluations between gradients that guide proposals; unstudied
+    guided: float = 0.6  # share of proposals drawn by them
+    # Shares of the kinds of proposals, summed: another vector, a new end, an edge less; the others
+    # give an edge to another node.
+    revectored: float = 0.1
+    moved: float = 0.65
+    removed: float = 0.72
+    replaced: float = 0.85  # share of new ends that replace one though there is room; unstudied
+    transferred: float = 0.6  # share of gifts that get nothing back; unstudied
+    anywhere: float = 0.5  # share of new ends that are drawn from all targets; unstudied
+    nearby: float = 0.3  # median margins at which an end is preferred; unstudied
+    tries: int = 6  # draws of such an end; unstudied
+    directions: int = 400  # random ones of the dictionary; unstudied
+    sizes: Sequence[float] = (0.3, 0.15, 0.075, 0.0375)  # of the steps that fit it; unstudied
+    fits: int = 20  # steps of each size; unstudied
 
     # Edges that move.
     moves_per_round: int = 4  # unstudied

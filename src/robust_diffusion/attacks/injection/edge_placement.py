@@ -39,6 +39,22 @@ class Placement:
         room = torch.tensor(capacity, device=targets.device)
         return cls(chosen, targets, links, room, task.x.size(0))
 
+    @classmethod
+    def read(
+        cls, task: Task, edge_index: Int[Tensor, "2 e"], degrees: Sequence[int]
+    ) -> "Placement":
+        """Read the injected nodes of an attacked graph; `degrees` are their most edges."""
+        targets, n, (src, dst) = task.targets, task.x.size(0), edge_index
+        position = targets.new_full((n,), -1)
+        position[targets] = torch.arange(len(targets), device=targets.device)
+        new, old = src >= n, dst < n
+        chosen = torch.zeros(len(degrees), len(targets), dtype=torch.bool, device=targets.device)
+        chosen[src[new & old] - n, position[dst[new & old]]] = True
+        links = edge_index[:, new & (src < dst)] - n
+        room = torch.tensor(degrees, device=targets.device)
+        room -= torch.bincount(links.flatten(), minlength=len(degrees))
+        return cls(chosen, targets, links, room, n)
+
     @property
     def _at_a_time(self) -> int:
         """Targets to which edges are assigned together, fewer if there are many possible edges."""
@@ -115,9 +131,11 @@ class Placement:
         return gains
 
     def slopes(
-        self, victim: Victim, task: Task, features: Float[Tensor, "k f"]
+        self, victim: Victim, task: Task, features: Float[Tensor, "k f"], unit: float = 1.0
     ) -> Float[Tensor, "k t"] | None:
         """Compute the gradient of the summed tanh margins in the weight of each possible edge.
+
+        Margins are divided by `unit` first.
 
         Unlike `gains`, it includes the effect of an edge on targets other than the one at its end.
         The result is `None` if the model has no finite gradient in edge weights, its solver fails,
@@ -136,7 +154,7 @@ class Placement:
             if victim.edge_gradient == "rough":
                 return None
             logits = victim(torch.cat([task.x, features]), every.edges(old), weights)[task.targets]
-            margin = margins(logits, task.labels).tanh().sum()
+            margin = (margins(logits, task.labels) / unit).tanh().sum()
             slopes = finite_gradient(margin, weight, "edge weights").view_as(self.chosen)
             return slopes if slopes.abs().max() <= 2 * len(logits) else None
         except RobustDiffusionError:

@@ -37,6 +37,13 @@ class Injection:
         """Return nodes whose harm is not known yet."""
         return cls(placement, Found(features, task.targets.numel(), 0.0))
 
+    @classmethod
+    def of_graph(cls, task: Task, budget: Budget, graph: FeaturesAndEdges) -> "Injection":
+        """Read the injected nodes of an attacked graph, whose harm is not known here."""
+        x, edge_index = graph
+        placement = Placement.read(task, edge_index, budget.injected_degrees)
+        return cls.at(task, placement, x[task.x.size(0) :])
+
     def packed(self) -> Artifact:
         """Convert to an artifact."""
         return self.found.packed(chosen=self.placement.chosen)

@@ -30,6 +30,16 @@ class Modulation:
 
 
 @dataclass(frozen=True, eq=False)
+class PropagationSteps:
+    """A propagation of predictions H: sum over k of w_k A^k H, or the steps of `ElasticGNN`."""
+
+    weights: Float[Tensor, " k"] | None = None  # w_0, w_1, ...; `None` for elastic steps
+    lambda1: float = 0.0  # see `ElasticGNN` for these
+    lambda2: float = 0.0
+    num_steps: int = 0
+
+
+@dataclass(frozen=True, eq=False)
 class Attended:
     """Attention of every edge, and the tensors that its derivative needs."""
 

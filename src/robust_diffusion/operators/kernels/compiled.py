@@ -17,6 +17,7 @@ from robust_diffusion.operators.kernels.base import (
     Diffused,
     Kernels,
     Modulation,
+    PropagationSteps,
     Tensors,
     check_sizes,
 )
@@ -31,7 +32,8 @@ HEADS = frozenset([1, 2, 4, 8])
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 _REALS = {torch.float32: "float", torch.float64: "double"}
-_ARGUMENTS = {  # of each function in native/kernels.cpp: p for a pointer, i for an integer
+# Of each function in native/kernels.cpp: p for a pointer, i for an integer, d for a real number.
+_ARGUMENTS = {
     "scores": "pipp",
     "softmax_forward": "pipp",
     "attention_forward": "pipppp",
@@ -40,6 +42,7 @@ _ARGUMENTS = {  # of each function in native/kernels.cpp: p for a pointer, i for
     "modulated_backward": "pippppi" + "pppppp" + "pppip",
     "spectral_forward": "iiii" + "ppppp",
     "spectral_backward": "iii" + "pppppp",
+    "propagate": "ppippppiddp",
 }
 
 
@@ -91,6 +94,19 @@ class KernelOptions(ctypes.Structure):
         ("ceiling", ctypes.c_double),
         ("residual", _INT),
         ("channels", _INT),
+    )
+
+
+class Injected(ctypes.Structure):
+    """`Injected` of native/propagation.h."""
+
+    _fields_ = (
+        ("nodes", _INT),
+        ("targets", _INT),
+        ("target", _POINTER),
+        ("chosen", _POINTER),
+        ("links", _INT),
+        ("link", _POINTER),
     )
 
 
@@ -221,6 +237,26 @@ class CompiledKernels(Kernels):
         self._library(grad.dtype).spectral_backward(*normalized.shape, *tensors)
         return gradient
 
+    def propagate(
+        self,
+        graph: Graph,
+        degree: Tensor,
+        local: Tensor,
+        added: Injected,
+        added_local: Tensor,
+        steps: PropagationSteps,
+    ) -> Tensor:
+        """Return the propagated rows of the targets; see `operators.propagation`."""
+        library, targets = self._library(local.dtype), added.targets
+        local, added_local = _padded(local, 8), _padded(added_local, 8)
+        out = local.new_empty(targets, local.size(1))
+        weights = steps.weights
+        count = steps.num_steps if weights is None else len(weights)
+        penalties = steps.lambda1, steps.lambda2
+        at = self._edges(graph), degree, local.size(1), local, added, added_local
+        library.propagate(*at, weights, count, *penalties, out)
+        return out
+
     def _library(self, dtype: torch.dtype) -> ctypes.CDLL:
         if dtype not in self._libraries:
             self._libraries[dtype] = load_kernels(dtype)
@@ -259,8 +295,8 @@ def _parts(diffused: Diffused) -> tuple[Tensor, ...]:
     return *attended, diffused.difference, diffused.norm, diffused.relative
 
 
-def _padded(x: Tensor) -> Tensor:
-    missing = -x.size(-1) % PADDING
+def _padded(x: Tensor, multiple: int = PADDING) -> Tensor:
+    missing = -x.size(-1) % multiple
     return F.pad(x, (0, missing)) if missing else x
 
 
@@ -287,7 +323,7 @@ def load_kernels(dtype: torch.dtype) -> ctypes.CDLL:
         BuildError: They are not built and cannot be.
     """
     library = load_library(_REALS[dtype])
-    kinds = {"p": _Argument, "i": _INT}
+    kinds = {"p": _Argument, "i": _INT, "d": ctypes.c_double}
     for function, arguments in _ARGUMENTS.items():
         symbol = getattr(library, function)
         symbol.argtypes = [kinds[kind] for kind in arguments]

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "edges.h"
+#include "propagation.h"
 #include "rows.h"
 #include "softmax.h"
 #include "vectors.h"
@@ -294,6 +295,18 @@ void spectral_backward(int64_t count, int64_t rows, int64_t columns, const Real*
         d_matrices[ij] = (d_normalized[ij] - along * u[i] * v[j]) / sigma[k];
       }
   }
+}
+
+
+// Propagates predictions, padded to 8 or 16 classes, and writes those of the targets.
+void propagate(const Edges* g, const Real* degree, int64_t width, const Real* local,
+               const Injected* added, const Real* added_local, const Real* weight, int64_t count,
+               double lambda1, double lambda2, Real* out) {
+  const Real l1 = Real(lambda1), l2 = Real(lambda2);
+  if (width == 8)
+    propagate_rows<8>(*g, degree, local, *added, added_local, weight, count, l1, l2, out);
+  else
+    propagate_rows<16>(*g, degree, local, *added, added_local, weight, count, l1, l2, out);
 }
 
 }  // extern "C"

@@ -1,0 +1,284 @@
+"""Exchange of single edges and features, judged on the whole graph, with annealed acceptance."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from robust_diffusion.attacks.feature_set import FeatureSet
+from robust_diffusion.attacks.gradient_ascent import Ascent, StepRule, climb
+from robust_diffusion.attacks.injection.constants import AUTO, Schedule
+from robust_diffusion.attacks.injection.edge_placement import Placement
+from robust_diffusion.attacks.injection.part import Injection, Part
+from robust_diffusion.attacks.losses import margins
+from robust_diffusion.operators.propagation import Propagator
+
+_Ends = list[tuple[int, int]]
+"""Edges, each as an injected node and the position of a target."""
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange(Part):
+    """Simulated annealing of single edges, with features from a dictionary of fitted vectors.
+
+    A step moves, adds, removes, transfers or swaps an edge, or gives a node another vector. The
+    whole graph is evaluated, and the change is accepted by Metropolis' rule, so the search can
+    leave a local optimum. An edge may lead to any target. One that stays correctly classified can
+    still help: where a model carries features far, it collects the class that the node pushes and
+    passes it on.
+
+    The energy is the sum over the targets of sigmoid(-margin / width). Width and temperature fall
+    geometrically. If the model has a gradient in edge weights, it guides most proposals. At the end
+    the features are refitted.
+
+    Reference: Kirkpatrick et al. 1983, doi:10.1126/science.220.4598.671; proposals by gradients in
+    the manner of Grathwohl et al. 2021, arXiv:2102.04509.
+    """
+
+    vectors: Float[Tensor, "m f"]  # dictionary of features, besides those of the start
+    schedule: Schedule
+    fast: Propagator | None = None  # evaluates graphs in place of forward passes
+
+    def improve(self, best: Injection) -> Injection:
+        """Anneal from the edges and features of `best`."""
+        start = best.placement
+        vectors = torch.cat([self.vectors, best.found.features])
+        k = len(start.chosen)
+        state = _State(start.chosen.cpu().numpy().copy(), len(self.vectors) + np.arange(k))
+        state = _Chain(self, start, vectors).run(state)
+        placement = replace(start, chosen=torch.from_numpy(state.chosen).to(start.chosen.device))
+        found = climb(
+            self.victim,
+            self.task,
+            self.victim.with_rows,
+            placement.edges(self.task.edge_index),
+            vectors[torch.from_numpy(state.vectors).to(vectors.device)],
+            StepRule(loss="tanh_margin"),
+            self.allowed,
+            round(AUTO.refit_share * self.steps),
+        )
+        return Injection(placement, found)
+
+
+@dataclass(eq=False)
+class _State:
+    """Edges of the injected nodes, and the vector of the dictionary that each node has."""
+
+    chosen: NDArray[np.bool_]  # [k, t]
+    vectors: NDArray[np.int64]  # [k]
+
+    def copy(self) -> "_State":
+        return _State(self.chosen.copy(), self.vectors.copy())
+
+    def toggle(self, ends: _Ends) -> None:
+        for node, end in ends:
+            self.chosen[node, end] ^= True
+
+    def give(self, node: int, vector: int) -> int:
+        """Give a node another vector; return its former one."""
+        before = int(self.vectors[node])
+        self.vectors[node] = vector
+        return before
+
+
+class _Chain:
+    """A Markov chain of states, with what all of its steps share."""
+
+    def __init__(self, part: Exchange, start: Placement, vectors: Float[Tensor, "m f"]) -> None:
+        self.part, self.start, self.vectors = part, start, vectors
+        self.capacity = start.capacity.tolist()
+        self.local = None if part.fast is None else part.fast.predictions(vectors)
+        seed = int(torch.randint(2**31, (), generator=part.generator))
+        self.random = np.random.default_rng(seed)
+        clean = margins(part.judge.clean_logits[part.task.targets], part.task.labels)
+        self.unit = float(clean.abs().median())  # of margins
+        self.odds: _Odds | None = None
+
+    def run(self, state: _State) -> _State:
+        """Run all steps of the schedule; return the most harmful state."""
+        schedule, count = self.part.schedule, self.part.steps * self.part.schedule.per_step
+        margin = self.margins(state)
+        best, lowest = state.copy(), (int((margin <= 0).sum()), math.inf)
+        for step in range(count):
+            if lowest[0] == 0:
+                break
+            if step % AUTO.refresh == 0:
+                heat, width = schedule.at(step / count)
+                width *= self.unit
+                energy = _energy(margin, width)
+                self.odds = self._slopes(state, width, heat)
+            self.guided = self.odds is not None and self.random.random() < AUTO.guided
+            ends, (node, vector) = self.proposal(state, margin)
+            state.toggle(ends)
+            former = state.give(node, vector)
+            if not ends and former == vector:
+                continue
+            after = self.margins(state)
+            change = _energy(after, width) - energy
+            if change > 0 and self.random.random() >= math.exp(-change / heat):
+                state.toggle(ends)
+                state.give(node, former)
+                continue
+            margin, energy = after, energy + change
+            rank = int((margin <= 0).sum()), energy
+            if rank < lowest:
+                lowest, best = rank, state.copy()
+        return best
+
+    def margins(self, state: _State) -> NDArray[np.float32]:
+        """Compute the targets' margins; each evaluation counts as a pass."""
+        part, labels = self.part, self.part.task.labels
+        chosen = torch.from_numpy(state.chosen)
+        if part.fast is None or self.local is None:
+            placement, features = self._placed(state), self._features(state)
+            return placement.margins(part.judge, part.task, features).cpu().numpy()
+        part.judge.passes.count += 1
+        local = self.local[torch.from_numpy(state.vectors)]
+        return margins(part.fast(local, chosen, self.start.links), labels).numpy()
+
+    def proposal(self, state: _State, margin: NDArray[np.float32]) -> tuple[_Ends, tuple[int, int]]:
+        """Draw a change: ends to toggle, and a node with its new vector; it may change nothing."""
+        random = self.random
+        node, kind = int(random.integers(len(state.chosen))), random.random()
+        if kind < AUTO.revectored:
+            return [], (node, int(random.integers(len(self.vectors))))
+        own = state.chosen[node].nonzero()[0]
+        ends: _Ends = []
+        if kind < AUTO.moved:
+            ends = self._moved(state, node, own, self._added(node, margin))
+        elif len(own):
+            end = self._removed(node, own)
+            ends = [(node, end)] if kind < AUTO.removed else self._passed(state, node, end)
+        return ends, (node, int(state.vectors[node]))
+
+    def _moved(self, state: _State, node: int, own: NDArray[np.int64], end: int) -> _Ends:
+        """Return a new edge of a node, mostly in place of another one."""
+        if state.chosen[node, end]:
+            return []
+        is_full = len(own) >= self.capacity[node]
+        if is_full or (len(own) and self.random.random() < AUTO.replaced):
+            return [(node, end), (node, self._removed(node, own))] if len(own) else []
+        return [(node, end)]
+
+    def _passed(self, state: _State, node: int, end: int) -> _Ends:
+        """Pass an edge to another node, which may give one of its edges back."""
+        other = int(self.random.integers(len(state.chosen)))
+        if state.chosen[other, end]:  # also if it is the same node
+            return []
+        theirs = state.chosen[other].nonzero()[0]
+        has_room = len(theirs) < self.capacity[other]
+        if has_room and self.random.random() < AUTO.transferred:
+            return [(node, end), (other, end)]
+        back = self._removed(other, theirs) if len(theirs) else -1
+        if back < 0 or state.chosen[node, back]:
+            return []
+        return [(node, end), (other, end), (node, back), (other, back)]
+
+    def _added(self, node: int, margin: NDArray[np.float32]) -> int:
+        """Draw the end of a new edge; without a guide, half are near misclassification."""
+        random, t = self.random, len(margin)
+        if self.guided and self.odds is not None:
+            return _drawn(self.odds.added[node], random)
+        right = (margin <= 0).nonzero()[0]
+        if random.random() < AUTO.anywhere or not len(right):
+            return int(random.integers(t))
+        for _ in range(AUTO.tries):
+            end = int(right[random.integers(len(right))])
+            if random.random() < math.exp(margin[end] / (AUTO.nearby * self.unit)):
+                break
+        return end
+
+    def _removed(self, node: int, own: NDArray[np.int64]) -> int:
+        """Draw an edge of a node by its present end."""
+        if self.guided and self.odds is not None:
+            end = _drawn(self.odds.removed[node], self.random)
+            if end in own:  # else it has moved since the last gradient
+                return end
+        return int(own[self.random.integers(len(own))])
+
+    def _slopes(self, state: _State, width: float, heat: float) -> "_Odds | None":
+        slopes = self._placed(state).slopes(
+            self.part.victim, self.part.task, self._features(state), 2 * width
+        )
+        return (
+            None if slopes is None else _Odds.of(slopes.double().cpu().numpy(), state.chosen, heat)
+        )
+
+    def _placed(self, state: _State) -> Placement:
+        chosen = torch.from_numpy(state.chosen).to(self.start.chosen.device)
+        return replace(self.start, chosen=chosen)
+
+    def _features(self, state: _State) -> Float[Tensor, "k f"]:
+        return self.vectors[torch.from_numpy(state.vectors).to(self.vectors.device)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Odds:
+    """Odds of the ends at which a node's edges are added and removed, summed along the targets."""
+
+    added: NDArray[np.float64]  # [k, t]
+    removed: NDArray[np.float64]  # [k, t]
+
+    @classmethod
+    def of(cls, slopes: NDArray[np.float64], chosen: NDArray[np.bool_], heat: float) -> "_Odds":
+        """Prefer to add edges of large slope and to remove those of small slope."""
+
+        def summed(gain: NDArray[np.float64], allowed: NDArray[np.bool_]) -> NDArray[np.float64]:
+            # Half of the change of the energy, which is half of a slope, as locally balanced
+            # proposals take it.
+            gain = np.where(allowed, gain / (4 * heat), -np.inf)
+            highest = gain.max(1, keepdims=True)
+            highest[~np.isfinite(highest)] = 0
+            odds: NDArray[np.float64] = np.exp(np.maximum(gain - highest, -50)).cumsum(1)
+            return odds
+
+        return cls(summed(slopes, ~chosen), summed(-slopes, chosen))
+
+
+def _energy(margin: NDArray[np.float32], width: float) -> float:
+    """Return the sum of sigmoid(-margin / width)."""
+    energy: np.floating = (0.5 - 0.5 * np.tanh(margin / (2 * width))).sum()
+    # A flow may diverge on a graph; such a graph is no success.
+    return float(energy) if np.isfinite(energy) else math.inf
+
+
+def _drawn(summed: NDArray[np.float64], random: np.random.Generator) -> int:
+    """Draw a position by odds that are summed."""
+    return min(int(np.searchsorted(summed, random.random() * summed[-1])), len(summed) - 1)
+
+
+def directions(
+    fast: Propagator, x: Float[Tensor, "n f"], allowed: FeatureSet, generator: torch.Generator
+) -> Float[Tensor, "m f"]:
+    """Fit features whose predictions lie farthest along many directions, from nodes of `x`.
+
+    If a propagation is linear, a node does most harm with the features that are farthest along some
+    direction of the predictions. These are each class, each difference of two classes, and random
+    ones that favour one class.
+    """
+    c = fast.classes
+    eye = torch.eye(c, dtype=x.dtype)
+    pairs = (eye[:, None] - eye)[~torch.eye(c, dtype=torch.bool)]
+    drawn = -torch.rand(AUTO.directions, c, generator=generator, dtype=torch.float32).log()
+    favoured = torch.randint(c, (AUTO.directions,), generator=generator)
+    goals = torch.cat([eye, pairs, eye[favoured] - drawn / drawn.sum(1, keepdim=True)])
+    goals = (goals / goals.norm(dim=1, keepdim=True)).to(x)
+    start = x[torch.randint(len(x), (2 * len(goals),), generator=generator).to(x.device)]
+
+    def along(free: Tensor) -> Tensor:
+        predicted: Tensor = fast.network(allowed.exact(free))
+        return (predicted * goals.repeat_interleave(2, 0)).sum()
+
+    free = allowed.clip(start)
+    for size in AUTO.sizes:
+        rule = partial(StepRule(rule="sign", step_size=size).of, unit=allowed.unit)
+        free = Ascent(free, along, rule, allowed.clip).advance(AUTO.fits)
+    vectors = allowed.nearest(free)
+    farthest = (fast.predictions(vectors) @ goals.T).argmax(0)
+    best: Tensor = vectors[farthest]
+    return best

@@ -1,0 +1,79 @@
+"""Exchange of single edges, judged on the whole graph."""
+
+import torch
+from torch_geometric import seed_everything
+
+from robust_diffusion.attacks import Budget
+from robust_diffusion.attacks.feature_set import feature_set
+from robust_diffusion.attacks.injection.base import draw_targets
+from robust_diffusion.attacks.injection.constants import Schedule
+from robust_diffusion.attacks.injection.edge_placement import Placement
+from robust_diffusion.attacks.injection.exchange import Exchange, directions
+from robust_diffusion.attacks.injection.part import Injection
+from robust_diffusion.models import APPNP
+from robust_diffusion.training.fit_model import fit
+from tests.attacks.contract import graph, victim_and_task
+
+BUDGET = Budget(4, 6, (-0.94, 0.94))
+SCHEDULE = Schedule(20, 0.05, 0.005, 1.0, 0.1)
+
+
+def start(budget: Budget = BUDGET) -> tuple[Exchange, Injection]:
+    """Random edges and features at the targets of a trained APPNP."""
+    seed_everything(0)
+    data = graph()
+    model = APPNP(data.num_features, 16, out_channels=int(data.y.max()) + 1)
+    fit(model, data, max_epochs=60)
+    victim, task = victim_and_task(model)
+    victim.__enter__()
+    generator = torch.Generator().manual_seed(0)
+    rows = draw_targets(task.targets, budget.injected_degrees, generator)
+    placement = Placement.of(task, rows, budget.injected_degrees, 0)
+    features = task.x[: len(rows)].clamp(*budget.limits)
+    arguments = "white box: exchange", victim, victim, task, budget, 24, generator
+    exchange = Exchange(*arguments, features, SCHEDULE)
+    return exchange, Injection.at(task, placement, features)
+
+
+def test_exchanges_do_harm_within_the_budget() -> None:
+    exchange, first = start()
+    before = first.placement.margins(exchange.judge, exchange.task, first.found.features)
+    found = exchange.improve(first)
+    assert found.found.right < int((before <= 0).sum())
+    assert found.placement.chosen.sum(1).max() <= 6
+    assert len(found.found.features) == 4
+    low, high = BUDGET.limits
+    assert ((found.found.features >= low) & (found.found.features <= high)).all()
+
+
+def test_the_same_seed_makes_the_same_exchanges() -> None:
+    graphs = []
+    for _ in range(2):
+        exchange, first = start()
+        graphs.append(exchange.improve(first).graph(exchange.task))
+    assert all(torch.equal(one, two) for one, two in zip(*graphs, strict=True))
+
+
+def test_an_attacked_graph_is_read_back() -> None:
+    exchange, first = start()
+    task, budget = exchange.task, exchange.budget
+    linked = Placement.of(task, first.placement.rows, [6] * 4, 2)
+    attacked = Injection.at(task, linked, first.found.features).graph(task)
+    read = Injection.of_graph(task, budget, attacked)
+    assert torch.equal(read.placement.chosen, linked.chosen)
+    assert torch.equal(read.found.features, first.found.features)
+    assert read.placement.capacity.tolist() == [4] * 4  # two of six edges are links
+    again = read.placement.edges(task.edge_index)
+    assert {*map(tuple, again.T.tolist())} == {*map(tuple, attacked[1].T.tolist())}
+
+
+def test_directions_lead_to_each_class_within_the_limits() -> None:
+    exchange, _ = start()
+    fast = exchange.judge.propagator(exchange.task.targets)
+    if fast is None:  # no compiler
+        return
+    generator = torch.Generator().manual_seed(0)
+    vectors = directions(fast, exchange.task.x, feature_set(BUDGET), generator)
+    assert ((vectors >= BUDGET.limits[0]) & (vectors <= BUDGET.limits[1])).all()
+    reached, clean = fast.predictions(vectors), fast.predictions(exchange.task.x)
+    assert (reached.max(0).values >= clean.max(0).values).all()
