@@ -200,7 +200,8 @@ def test_a_guard_is_attacked_through_either_form() -> None:
     before = copy.deepcopy(guard().guard)
     found = run(AutoInjection(num_steps=2), model=guard(), budget=INJECTED)
     forms = [name.split(":")[0] for name in found.part_accuracy]
-    assert forms.count("adaptive") == forms.count("white box") == 12
+    # Exchanges only run through the adaptive form.
+    assert forms.count("adaptive") - 1 == forms.count("white box") == 12
     forms = [name.split(":")[0] for name in attacked(guard()).part_accuracy]
     assert (forms.count("adaptive"), forms.count("white box")) == (1 + 6, 1)
     assert guard().guard == before

@@ -104,6 +104,11 @@ def test_is_blind_models(task: Task, graph: Data, injected: PerturbedGraph) -> N
         (lambda model: model, 6, []),  # nodes without an edge have no gradient anyway
         (lambda of: lambda x, edges: of(torch.round(20 * x) / 20, edges), 0, ["zero_gradient"]),
         (lambda of: lambda x, edges: of(x, edges).detach(), 0, ["zero_gradient"]),
+        (lambda of: lambda x, edges: of(2 * x.detach() - x, edges), 0, ["misleading_gradient"]),
+        (
+            lambda of: lambda x, edges: of(x + 1e-3 * torch.sin(1e5 * x), edges),
+            *(0, ["misleading_gradient"]),
+        ),
         # The square root has no derivative at 0.
         (
             lambda of: lambda x, edges: of(x, edges) + (x - x.detach()).square().sum().sqrt(),

@@ -77,6 +77,13 @@ DECLARED: dict[str, Declaration] = {
         remedy="make the gradient finite, for example by a small constant under a square root",
         of_class=True,
     ),
+    "misleading_gradient": Declaration(
+        kind="attack",
+        meaning="a small step along the gradient in the injected features gains less than a tenth "
+        "of what the gradient predicts, as if it were reversed or shattered",
+        remedy="define `make_adaptive` in the model, and run `threat=adaptive`",
+        of_class=True,
+    ),
     "no_edge_gradient": Declaration(
         kind="attack",
         meaning="the model takes neither edge weights nor a mask on the messages of PyG's layers, "

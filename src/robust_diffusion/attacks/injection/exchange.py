@@ -271,8 +271,9 @@ def directions(
     start = x[torch.randint(len(x), (2 * len(goals),), generator=generator).to(x.device)]
 
     def along(free: Tensor) -> Tensor:
-        predicted: Tensor = fast.network(allowed.exact(free))
-        return (predicted * goals.repeat_interleave(2, 0)).sum()
+        predicted = fast.network(allowed.exact(free))
+        ahead: Tensor = (predicted * goals.repeat_interleave(2, 0)).sum()
+        return ahead
 
     free = allowed.clip(start)
     for size in AUTO.sizes:
