@@ -350,7 +350,9 @@ def parts_given_up(victim: Victim, task: Task, result: AttackResult) -> Iterator
 
 def part_flags(accuracies: Mapping[str, float], clean: float) -> Iterator[Flag]:
     """Yield flags if the best parts of an ensemble differ, or a part raises the accuracy."""
-    best = sorted(accuracies.values())[:3]
+    # An exchange starts from the best of the others, so it agrees with that one anyway.
+    apart = {part: value for part, value in accuracies.items() if not part.endswith(": exchange")}
+    best = sorted(apart.values())[:3]
     if len(best) == 3 and best[2] - best[0] > PARTS_APART:
         text = ", ".join(f"{100 * accuracy:.2f}" for accuracy in best)
         yield Flag("not_converged", f"its three best parts end at {text} %, far apart")

@@ -153,7 +153,8 @@ class Placement:
             victim.check_edge_gradient()
             if victim.edge_gradient == "rough":
                 return None
-            logits = victim(torch.cat([task.x, features]), every.edges(old), weights)[task.targets]
+            x = victim.with_rows(features)
+            logits = victim(x, every.edges(old), weights)[task.targets]
             margin = (margins(logits, task.labels) / unit).tanh().sum()
             slopes = finite_gradient(margin, weight, "edge weights").view_as(self.chosen)
             return slopes if slopes.abs().max() <= 2 * len(logits) else None
