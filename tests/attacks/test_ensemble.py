@@ -62,15 +62,19 @@ def attacked(model: Callable[..., Tensor]) -> PerturbedGraph:
 
 def test_the_winner_is_the_part_of_the_lowest_accuracy() -> None:
     injected = run(AutoInjection(num_steps=4), budget=INJECTED)
-    for found, parts in ((injected, 14), (attacked(trained()), 1 + 1 + 6 + 1)):
+    for found, parts in ((injected, 15), (attacked(trained()), 1 + 1 + 6 + 1)):
         assert len(found.part_accuracy) == parts
         lowest = min(found.part_accuracy.values())
         assert found.part_accuracy[found.part] == lowest == accuracy(trained(), found)
 
 
 def kinds(found: PerturbedGraph) -> set[str]:
-    """Kinds of parts: a cover, a search without gradients, and the ascents by their edges."""
+    """Kinds of parts: a cover, a search without gradients, and the ascents by their edges.
+
+    An exchange follows whenever there are gradient steps.
+    """
     names = (name.split(",")[0].split(": ") for name in found.part_accuracy)
+    names = (name for name in names if name[1] != "exchange")
     return {"search" if form == "search" else edges for form, edges in names}
 
 
@@ -327,14 +331,17 @@ def test_gains_of_less_than_one_target_in_a_thousand_end_the_attack(
     task, judge = SimpleNamespace(right=lambda _: 1), SimpleNamespace(clean_logits=None)
     parts: Any = SimpleNamespace(budget=INJECTED, task=task, judge=judge, forms={}, lowest=0.9)
 
-    def gains(*_: Any) -> list[None]:
+    track = None, SimpleNamespace(found=SimpleNamespace(features=None))
+
+    def gains(*_: Any) -> list[Any]:
         parts.lowest -= gain
-        return [None]
+        return [track]
 
     continued = Mock(side_effect=gains)
     monkeypatch.setattr(auto, "_starts", lambda _: [])
     monkeypatch.setattr(auto, "_best", lambda *_: [])
     monkeypatch.setattr(auto, "_continued", continued)
+    monkeypatch.setattr(AutoInjection, "_exchanged", lambda *_: None)
     with without_type_checks():
         AutoInjection().run_parts(parts)
     assert continued.call_count == len(AUTO.rungs) + rounds

@@ -146,6 +146,8 @@ class AutoInjection(Ensemble):
         edges. Of other models, only the best graph is improved, if gradients can guide the search.
         """
         form, task, budget = parts.last_form, parts.task, parts.budget
+        if budget.max_injected_nodes * task.targets.numel() > AUTO.most_slopes:
+            return  # single edges of so many make no difference
         bound = self._bound(parts, form, "exchange")
         fast = parts.judge.propagator(task.targets)
         if fast is not None:
