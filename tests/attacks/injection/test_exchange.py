@@ -1,10 +1,12 @@
 """Exchange of single edges, judged on the whole graph."""
 
+import pytest
 import torch
 from torch_geometric import seed_everything
 
-from robust_diffusion.attacks import Budget
+from robust_diffusion.attacks import Budget, losses
 from robust_diffusion.attacks.feature_set import feature_set
+from robust_diffusion.attacks.injection import edge_placement
 from robust_diffusion.attacks.injection.base import draw_targets
 from robust_diffusion.attacks.injection.constants import Schedule
 from robust_diffusion.attacks.injection.edge_placement import Placement
@@ -44,6 +46,20 @@ def test_exchanges_do_harm_within_the_budget() -> None:
     assert len(found.found.features) == 4
     low, high = BUDGET.limits
     assert ((found.found.features >= low) & (found.found.features <= high)).all()
+
+
+def test_graphs_on_which_a_model_diverges_are_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, calls = [], [0]
+
+    def margins(*scores: torch.Tensor) -> torch.Tensor:
+        calls[0] += 1
+        found.append(losses.margins(*scores) * (torch.nan if calls[0] % 3 == 1 else 1))
+        return found[-1]
+
+    exchange, first = start()
+    monkeypatch.setattr(edge_placement, "margins", margins)
+    exchange.improve(first)
+    assert calls[0] > 200  # it never stops at NaN
 
 
 def test_the_same_seed_makes_the_same_exchanges() -> None:

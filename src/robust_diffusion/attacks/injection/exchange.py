@@ -96,7 +96,8 @@ class _Chain:
         seed = int(torch.randint(2**31, (), generator=part.generator))
         self.random = np.random.default_rng(seed)
         clean = margins(part.judge.clean_logits[part.task.targets], part.task.labels)
-        self.unit = float(clean.abs().median())  # of margins
+        # Of margins; not 0, by which they are divided.
+        self.unit = max(float(clean.abs().median()), 1e-12)
         self.odds: _Odds | None = None
 
     def run(self, state: _State) -> _State:
@@ -133,13 +134,17 @@ class _Chain:
     def margins(self, state: _State) -> NDArray[np.float32]:
         """Compute the targets' margins; each evaluation counts as a pass."""
         part, labels = self.part, self.part.task.labels
-        chosen = torch.from_numpy(state.chosen)
         if part.fast is None or self.local is None:
             placement, features = self._placed(state), self._features(state)
-            return placement.margins(part.judge, part.task, features).cpu().numpy()
-        part.judge.passes.count += 1
-        local = self.local[torch.from_numpy(state.vectors)]
-        return margins(part.fast(local, chosen, self.start.links), labels).numpy()
+            margin = placement.margins(part.judge, part.task, features).cpu().numpy()
+        else:
+            part.judge.passes.count += 1
+            chosen = torch.from_numpy(state.chosen)
+            local = self.local[torch.from_numpy(state.vectors)]
+            margin = margins(part.fast(local, chosen, self.start.links), labels).numpy()
+        # A flow may diverge on a graph, which is no success.
+        finite: NDArray[np.float32] = np.nan_to_num(margin, nan=-np.inf)
+        return finite
 
     def proposal(self, state: _State, margin: NDArray[np.float32]) -> tuple[_Ends, tuple[int, int]]:
         """Draw a change: ends to toggle, and a node with its new vector; it may change nothing."""
@@ -242,9 +247,7 @@ class _Odds:
 
 def _energy(margin: NDArray[np.float32], width: float) -> float:
     """Return the sum of sigmoid(-margin / width)."""
-    energy: np.floating = (0.5 - 0.5 * np.tanh(margin / (2 * width))).sum()
-    # A flow may diverge on a graph; such a graph is no success.
-    return float(energy) if np.isfinite(energy) else math.inf
+    return float((0.5 - 0.5 * np.tanh(margin / (2 * width))).sum())
 
 
 def _drawn(summed: NDArray[np.float64], random: np.random.Generator) -> int:
