@@ -108,13 +108,13 @@ DECLARED: dict[str, Declaration] = {
         kind="attack",
         meaning="the random control does more harm; `evaluate` reports its graph for "
         "an ensemble such as `auto`",
-        remedy="give the attack more steps, such as `num_steps=300`, or run `attack=auto`",
+        remedy="give the attack more steps, or run `attack=auto`",
         of_blind=True,
     ),
     "weaker_than_transfer": Declaration(
         kind="attack",
         meaning="an attack crafted on another model does more harm",
-        remedy="give the attack more steps, such as `num_steps=300`, or run `threat=adaptive`",
+        remedy="give the attack more steps, or run `threat=adaptive`",
     ),
     "budget_unspent": Declaration(
         kind="attack",
@@ -156,7 +156,7 @@ DECLARED: dict[str, Declaration] = {
         kind="attack",
         meaning="over nine tenths of the predictions, or of the targets still correctly classified "
         "if they are ten or more, are of one class, but were not on the clean graph",
-        remedy="run `attack=auto`, or give `auto` more steps, such as `num_steps=300`",
+        remedy="run `attack=auto`, which attacks every class, with more steps if that is flagged",
         of_predictions=True,
     ),
     "probabilities": Declaration(
