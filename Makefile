@@ -92,8 +92,8 @@ claims: $(STAMP) ## What the paper claims in words, judged on the records
 # The published records and, if there are any, one's own.
 SHOWN = $(or $(RECORDS),experiments/results/records.jsonl.gz $(wildcard outputs/records))
 
-report: $(STAMP) ## One HTML page of what RECORDS say: tables, charts, claims, failed runs
-	$(RUN) report $(VIEW) $(addprefix --records ,$(SHOWN))
+report: $(STAMP) ## One HTML page of your records, or of RECORDS: tables, charts, claims, failed runs
+	$(RUN) report $(VIEW) $(addprefix --records ,$(RECORDS))
 
 publish: $(STAMP) ## Add RECORDS to experiments/results/, and rebuild its tables
 	$(BIN)/python experiments/publish.py $(ARGS) $(RECORDS)

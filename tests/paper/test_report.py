@@ -3,13 +3,15 @@ from collections import Counter
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 
 from robust_diffusion.paper.figures.draw import draw_charts
-from robust_diffusion.paper.report import render_report, studies
+from robust_diffusion.paper.report import own_sweeps, render_report, studies
 from robust_diffusion.paper.tables import build_tables
+from robust_diffusion.records.record import Request
 from robust_diffusion.results.frame import narrow_frame
 from tests.paper.records import Record, failed, finished, seeds, timed
 
@@ -18,7 +20,7 @@ SVG = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 
 
 def headings(page: str) -> list[str]:
-    return re.findall("<h2>(.*?)</h2>", page)
+    return re.findall("<h2[^>]*>(.*?)</h2>", page)
 
 
 def worst_cases() -> Iterator[Record]:
@@ -57,12 +59,16 @@ def test_the_page_has_what_the_records_fill_and_loads_nothing(tmp_path: Path) ->
     (tmp_path / "broken.svg").write_text(SVG)
     (tmp_path / "broken.json").write_text("[1")
     page = render_report(study(), figures=tmp_path)
-    expected = ["Claims", "Agreement with the paper", "readings", "worst-case", "mine"]
+    expected = ["mine, cora", "mine, my_graph", "Claims", "Agreement with the paper"]
+    expected += ["readings", "worst-case"]
     assert headings(page) == [*expected, "Failed runs", "Tables of arXiv:2209.07754"]
     opened, closed = (Counter(re.findall(tag, page)) for tag in (r"<(\w+)", r"</(\w+)"))
     assert (opened - closed).keys() == {"meta", "img"}  # which have no end
-    assert not {"script", "link", "iframe", "a", "object"} & opened.keys()
-    assert re.findall(r"(?:href|onerror|onload)=|url\(", page) == []
+    assert not {"script", "link", "iframe", "object"} & opened.keys()
+    assert re.findall(r"(?:onerror|onload)=|url\(", page) == []
+    linked = re.findall(r'href="#(\w+)"', page)  # the contents
+    assert len(linked) == page.count("href=")
+    assert set(linked) == set(re.findall(r' id="(\w+)"', page))
     images = re.findall(r'<img src="data:image/svg\+xml;base64,[^"]*" alt="(.*?)"', page)
     assert images == ["models", "broken", "flows"]
     assert opened["img"] == 3
@@ -86,8 +92,21 @@ def test_an_experiment_that_has_only_begun_is_shown_as_far_as_it_went(name: str)
     options = {"experiment": name, "attacks": ("auto",), "threat": "white_box", "split": "a"}
     broken, whole = failed(seed=1, **options), finished(**options)
     for records in ([broken], [whole], [whole, broken], [finished(attacks=(), experiment=name)]):
-        for _, table in studies(records, narrow_frame(records), custom=True):
+        for _, table in studies(records, narrow_frame(records)):
             assert table.title
+
+
+def test_each_sweep_of_ones_own_has_a_table_per_dataset_the_newest_first() -> None:
+    def asked(sweep: str, time: str, **options: Any) -> Record:
+        run = finished(experiment="none", attacks=(), **options)
+        run.set_requests([Request("none", sweep=sweep, time=time)])
+        return run
+
+    records = [asked("old", "1", dataset=dataset) for dataset in ("cora", "pubmed")]
+    records += [asked("new", "2", flow=flow) for flow in ("heat", "grand")]
+    found = dict(own_sweeps(records, "full"))
+    assert list(found) == ["new, cora", "old, pubmed", "old, cora"]
+    assert list(found["new, cora"].cells["flow"]) == ["heat", "grand"]
 
 
 def charts(records: list[Record]) -> dict[str, Figure]:

@@ -17,11 +17,11 @@ from robust_diffusion.paper.agreement import BAND, agreement
 from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.tables import PaperTable, build_tables
 from robust_diffusion.records.record import Record
-from robust_diffusion.records.records import by_experiment, merged
+from robust_diffusion.records.records import by_experiment, by_sweep, merged
 from robust_diffusion.results.comparison import compare_worst_cases
 from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.show import Table, show, template
-from robust_diffusion.results.sweeps import sweep_table
+from robust_diffusion.results.sweeps import accuracies, sweep_table
 from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
 
 log = logging.getLogger(__name__)
@@ -61,8 +61,9 @@ def render_report(
     frame = narrow_frame(records)
     tables = build_tables(frame, scale=scale, fidelity=fidelity)
     measured = [table for table in tables.values() if table.cells["n"].any()]
-    sections = [*_claims(frame, fidelity), *_deviations(measured)] if scale == "full" else []
-    sections += [*studies(records, frame, scale=scale, custom=True), *_failed(records)]
+    sections = list(own_sweeps(records, scale))
+    sections += [*_claims(frame, fidelity), *_deviations(measured)] if scale == "full" else []
+    sections += [*studies(records, frame, scale=scale), *_failed(records)]
     # An image from any source neither runs scripts nor loads anything.
     pictures = [
         (name, caption, f"data:image/svg+xml;base64,{b64encode(svg).decode('ascii')}")
@@ -73,9 +74,13 @@ def render_report(
         options=f"--scale {scale} --fidelity {fidelity}",
         provenance=_provenance(records),
         pictures=pictures,
-        sections=sections,
-        tables=[Markup(show(table, "html")) for table in measured],  # noqa: S704 - escaped  # nosec B704
+        sections=[(name, _html(table)) for name, table in sections],
+        tables=[(table.layout.name, _html(table)) for table in measured],
     )
+
+
+def _html(table: Table) -> Markup:
+    return Markup(show(table, "html"))  # noqa: S704 - escaped  # nosec B704
 
 
 def _provenance(records: Sequence[Record]) -> dict[str, str]:
@@ -155,30 +160,34 @@ def shown_by(experiment: str) -> str | None:
     return shows if isinstance(shows, str) else shows[-1]
 
 
-def studies(
-    records: Sequence[Record], frame: pd.DataFrame, *, scale: str = "full", custom: bool = False
-) -> Sections:
-    """Yield the name and table of each experiment of `conf/` that has records of that scale.
+def own_sweeps(records: Sequence[Record], scale: str) -> Sections:
+    """Yield a table per sweep and dataset of a user's own experiments, the newest sweep first."""
+    known = {path.stem for path in CONFIG_DIR.glob("experiment/*.yaml")} - {"none"}
+    own = {key: runs for key, runs in by_sweep(records, scale=scale).items() if key[0] not in known}
+    for (experiment, sweep, dataset), runs in reversed(own.items()):
+        names = dict.fromkeys([experiment, sweep, dataset])
+        yield ", ".join(name for name in names if name not in ("", "none")), accuracies(runs)
 
-    With `custom`, also the user's own experiments, by accuracy on the test graphs.
+
+def studies(records: Sequence[Record], frame: pd.DataFrame, *, scale: str = "full") -> Sections:
+    """Yield the name and table of each experiment of `conf/` that has records of that scale.
 
     Args:
         records: Recorded runs.
         frame: Their frame.
         scale: `full` or `smoke`.
-        custom: Whether to show the user's own experiments.
     """
     experiments, rows = by_experiment(records, scale=scale), frame[frame["scale"] == scale]
     shows = {name: shown_by(name) for name in sorted(experiments) if not name.startswith("table-")}
-    for name, shown in sorted(shows.items(), key=lambda item: item[1] is None):
-        if shown is None and not custom:
+    for name, shown in shows.items():
+        if shown is None:
             continue
         # Except `auto`, whose worst cases have a page of their own.
         together = shown == "worst_case" and name != "single-attacks"
         if together:
             table = show_worst_cases(recorded_on(rows, {name}))
         else:
-            table = sweep_table(experiments[name], shown or "test")  # type: ignore[arg-type]
+            table = sweep_table(experiments[name], shown)  # type: ignore[arg-type]
         if len(table.cells):
             yield name, titled(table, f"experiment={name}")
     for name, (experiment, *models) in _PAIRED.items():

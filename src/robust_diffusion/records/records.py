@@ -6,11 +6,11 @@ import json
 import logging
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -24,6 +24,8 @@ from robust_diffusion.records.schema import Schema, first_problem
 from robust_diffusion.system.files import check_folder, locked, read_limited, write_whole
 
 log = logging.getLogger(__name__)
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 LARGEST_FILE = 1_000_000_000
 """Largest size of a file of records, in bytes after decompression."""
@@ -361,10 +363,23 @@ def by_experiment(
         records: Records of any runs.
         scale: `full` or `smoke`; `None` for both.
     """
-    asked: dict[str, dict[str, Record]] = {}
+    return _grouped(records, scale, lambda request, _: request.experiment)
+
+
+def by_sweep(
+    records: Iterable[Record], *, scale: str | None = None
+) -> dict[tuple[str, str, str], list[Record]]:
+    """Return the runs by experiment, sweep and dataset, like `by_experiment`."""
+    return _grouped(records, scale, lambda one, record: (one.experiment, one.sweep, record.dataset))
+
+
+def _grouped(
+    records: Iterable[Record], scale: str | None, key: Callable[[Request, Record], _Key]
+) -> dict[_Key, list[Record]]:
+    asked: dict[_Key, dict[str, Record]] = {}
     for request, record in _by_time(records):
         if scale in (None, request.scale):
-            runs = asked.setdefault(request.experiment, {})
+            runs = asked.setdefault(key(request, record), {})
             runs.pop(record.run, None)
             runs[record.run] = _as_requested(record, request)
     return {name: list(runs.values()) for name, runs in asked.items()}
