@@ -204,11 +204,8 @@ def certify(
     cache = None if store is None else ArtifactStore(store, option="store")
     attack = SmoothedAttacks(data, by_name, feature_limits, attack_draws, store, local > 0)
     with victim:
-        return _certified(
-            *(victim, task, certificate, attack, cache),
-            dataset=source.dataset,
-            progress=progress,
-        )
+        parts = victim, task, certificate, attack, cache
+        return _certified(*parts, dataset=source.dataset, progress=progress)
 
 
 def _certified(

@@ -88,7 +88,8 @@ class AutoConstants:
     # Exchange of single edges.
     # With a propagation in C++, from scratch; the later ones go on from the best.
     fast: Schedule = Schedule(100, 0.05, 0.005, 1.0, 0.1)
-    chains: int = 3  # from the best graph, and from random edges
+    # From the best graph, and from random edges; chains of one model end up to five points apart.
+    chains: int = 4
     cooler: Schedule = Schedule(100, 0.02, 0.005, 0.3, 0.1)
     # By forward passes, from the best graph.
     slow: Schedule = Schedule(10, 0.02, 0.005, 0.2, 0.1)
