@@ -9,7 +9,6 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from robust_diffusion.attacks.base import Task, Victim, finite_gradient
-from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.injection.constants import AUTO
 from robust_diffusion.attacks.losses import margins
 from robust_diffusion.errors import RobustDiffusionError
@@ -69,8 +68,9 @@ class Placement:
 
     def edges(self, edge_index: Int[Tensor, "2 e"]) -> Int[Tensor, "2 e2"]:
         """Return the graph's edges, those to targets and the links, all in both directions."""
-        links = self.links + self.first
-        return torch.cat([connect(edge_index, self.rows, self.first), links, links.flip(0)], 1)
+        node, end = self.chosen.nonzero(as_tuple=True)  # one host sync, not one per node
+        new, links = torch.stack([node + self.first, self.targets[end]]), self.links + self.first
+        return torch.cat([edge_index, new, new.flip(0), links, links.flip(0)], 1)
 
     def margins(
         self, victim: Victim, task: Task, features: Float[Tensor, "k f"]
