@@ -112,6 +112,8 @@ def _check_override(argument: str, *, foreign: bool) -> None:
     part, known = key.partition(".")[0], known_keys()
     if argument.startswith("+") or foreign or part == "table" or re.search("[/@]", key):
         return
+    if key.rpartition(".")[2].startswith("_"):  # Hydra's own, such as _target_
+        return
     is_fixed = key.count(".") == 0 or (key.count(".") == 1 and part in FIXED)
     if part not in known or (is_fixed and key not in known):
         raise ConfigError(unknown_key(argument))

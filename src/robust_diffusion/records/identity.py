@@ -165,12 +165,23 @@ def settings_of(record: "Record", graph: str) -> str:
         parts_behind |= {part: config.get(part) for part in ("threat", "budget")}
         parts_behind["attack"] = config.get("attacks", {}).get(graph)
         parts_behind |= {"user_code": record.user_code, "user_files": record.user_files}
-    return _text(without_trainer(parts_behind))
+    return _text(_without_seed(without_trainer(parts_behind), record.seed))
 
 
 def _text(settings: Mapping[str, Any]) -> str:
     """Return the same text for equal settings; faster than the canonical one behind ids."""
     return json.dumps(settings, sort_keys=True)
+
+
+def _without_seed(node: Any, seed: int) -> Any:
+    """Return a configuration without the values that callbacks and others take from the seed."""
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: _without_seed(child, seed)
+        for key, child in node.items()
+        if (key, child) != ("seed", seed)
+    }
 
 
 def without_trainer(node: Any) -> Any:

@@ -4,7 +4,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from tempfile import mkstemp
@@ -107,6 +107,9 @@ class _Output:
 
     def write(self, text: str) -> int:
         return self._named(self._stream.write, text)  # type: ignore[no-any-return]
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        self._named(self._stream.writelines, lines)
 
     def flush(self) -> None:
         self._named(self._stream.flush)

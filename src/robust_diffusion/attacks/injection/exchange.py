@@ -131,7 +131,7 @@ class _Chain:
                 lowest, best = rank, state.copy()
         return best
 
-    def margins(self, state: _State) -> NDArray[np.float32]:
+    def margins(self, state: _State) -> NDArray[np.floating]:
         """Compute the targets' margins; each evaluation counts as a pass."""
         part, labels = self.part, self.part.task.labels
         if part.fast is None or self.local is None:
@@ -143,10 +143,12 @@ class _Chain:
             local = self.local[torch.from_numpy(state.vectors)]
             margin = margins(part.fast(local, chosen, self.start.links), labels).numpy()
         # A flow may diverge on a graph, which is no success.
-        finite: NDArray[np.float32] = np.nan_to_num(margin, nan=-np.inf)
+        finite: NDArray[np.floating] = np.nan_to_num(margin, nan=-np.inf)
         return finite
 
-    def proposal(self, state: _State, margin: NDArray[np.float32]) -> tuple[_Ends, tuple[int, int]]:
+    def proposal(
+        self, state: _State, margin: NDArray[np.floating]
+    ) -> tuple[_Ends, tuple[int, int]]:
         """Draw a change: ends to toggle, and a node with its new vector; it may change nothing."""
         random = self.random
         node, kind = int(random.integers(len(state.chosen))), random.random()
@@ -184,7 +186,7 @@ class _Chain:
             return []
         return [(node, end), (other, end), (node, back), (other, back)]
 
-    def _added(self, node: int, margin: NDArray[np.float32]) -> int:
+    def _added(self, node: int, margin: NDArray[np.floating]) -> int:
         """Draw the end of a new edge; without a guide, half are near misclassification."""
         random, t = self.random, len(margin)
         if self.guided and self.odds is not None:
@@ -245,7 +247,7 @@ class _Odds:
         return cls(summed(slopes, ~chosen), summed(-slopes, chosen))
 
 
-def _energy(margin: NDArray[np.float32], width: float) -> float:
+def _energy(margin: NDArray[np.floating], width: float) -> float:
     """Return the sum of sigmoid(-margin / width)."""
     return float((0.5 - 0.5 * np.tanh(margin / (2 * width))).sum())
 
