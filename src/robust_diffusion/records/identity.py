@@ -165,7 +165,9 @@ def settings_of(record: "Record", graph: str) -> str:
         parts_behind |= {part: config.get(part) for part in ("threat", "budget")}
         parts_behind["attack"] = config.get("attacks", {}).get(graph)
         parts_behind |= {"user_code": record.user_code, "user_files": record.user_files}
-    return _text(_without_seed(without_trainer(parts_behind), record.seed))
+    if "callbacks" in parts_behind:  # which may take the run's seed, as seed: ${seed}
+        parts_behind["callbacks"] = _without_seed(parts_behind["callbacks"], record.seed)
+    return _text(without_trainer(parts_behind))
 
 
 def _text(settings: Mapping[str, Any]) -> str:
@@ -174,7 +176,7 @@ def _text(settings: Mapping[str, Any]) -> str:
 
 
 def _without_seed(node: Any, seed: int) -> Any:
-    """Return a configuration without the values that callbacks and others take from the seed."""
+    """Return a configuration without keys `seed` that have this value."""
     if not isinstance(node, dict):
         return node
     return {
