@@ -267,7 +267,7 @@ def words() -> Quotes:
         for model, of in found.items()
         if model != "mlp"
     }
-    yield "leaves GCN at {:.1f} % and GAT at {:.1f} %", [left["gcn"][20], left["gat"][20]]
+    yield "leave GCN at {:.1f} % and GAT at {:.1f} %", [left["gcn"][20], left["gat"][20]]
     pairs = [left[model][most] for model in ("gnn_guard", "beltrami") for most in (20, None)]
     yield "{:.1f} % instead of {:.1f}, and {:.1f} % instead of {:.1f}, all flagged", pairs
     flagged = [found[model][most] for model in ("gnn_guard", "beltrami") for most in (20, None)]

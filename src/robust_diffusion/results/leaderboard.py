@@ -209,8 +209,7 @@ def leaderboard(
 
     A model has a rank if it has `SEEDS` seeds with whole curves, all by one version of `auto`, the
     one of the other ranked models, and if no flag puts its number in doubt. The rank is one more
-    than the number of models whose interval lies above its own, so models whose intervals overlap
-    share it.
+    than the number of models whose interval lies above its own, so models may share it.
 
     Args:
         frame: Recorded results.
