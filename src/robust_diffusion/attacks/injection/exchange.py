@@ -94,7 +94,7 @@ class _Chain:
         self.capacity = start.capacity.tolist()
         self.local = None if part.fast is None else part.fast.predictions(vectors)
         seed = int(torch.randint(2**31, (), generator=part.generator))
-        self.random = np.random.default_rng(seed)
+        self.rng = np.random.default_rng(seed)
         clean = margins(part.judge.clean_logits[part.task.targets], part.task.labels)
         # Of margins; not 0, by which they are divided.
         self.unit = max(float(clean.abs().median()), 1e-12)
@@ -113,7 +113,7 @@ class _Chain:
                 width *= self.unit
                 energy = _energy(margin, width)
                 self.odds = self._slopes(state, width, heat)
-            self.guided = self.odds is not None and self.random.random() < AUTO.guided
+            self.guided = self.odds is not None and self.rng.random() < AUTO.guided
             ends, (node, vector) = self.proposal(state, margin)
             state.toggle(ends)
             former = state.give(node, vector)
@@ -121,7 +121,7 @@ class _Chain:
                 continue
             after = self.margins(state)
             change = _energy(after, width) - energy
-            if change > 0 and self.random.random() >= math.exp(-change / heat):
+            if change > 0 and self.rng.random() >= math.exp(-change / heat):
                 state.toggle(ends)
                 state.give(node, former)
                 continue
@@ -150,10 +150,10 @@ class _Chain:
         self, state: _State, margin: NDArray[np.floating]
     ) -> tuple[_Ends, tuple[int, int]]:
         """Draw a change: ends to toggle, and a node with its new vector; it may change nothing."""
-        random = self.random
-        node, kind = int(random.integers(len(state.chosen))), random.random()
+        rng = self.rng
+        node, kind = int(rng.integers(len(state.chosen))), rng.random()
         if kind < AUTO.revectored:
-            return [], (node, int(random.integers(len(self.vectors))))
+            return [], (node, int(rng.integers(len(self.vectors))))
         own = state.chosen[node].nonzero()[0]
         ends: _Ends = []
         if kind < AUTO.moved:
@@ -168,18 +168,18 @@ class _Chain:
         if state.chosen[node, end]:
             return []
         is_full = len(own) >= self.capacity[node]
-        if is_full or (len(own) and self.random.random() < AUTO.replaced):
+        if is_full or (len(own) and self.rng.random() < AUTO.replaced):
             return [(node, end), (node, self._removed(node, own))] if len(own) else []
         return [(node, end)]
 
     def _passed(self, state: _State, node: int, end: int) -> _Ends:
         """Pass an edge to another node, which may give one of its edges back."""
-        other = int(self.random.integers(len(state.chosen)))
+        other = int(self.rng.integers(len(state.chosen)))
         if state.chosen[other, end]:  # also if it is the same node
             return []
         theirs = state.chosen[other].nonzero()[0]
         has_room = len(theirs) < self.capacity[other]
-        if has_room and self.random.random() < AUTO.transferred:
+        if has_room and self.rng.random() < AUTO.transferred:
             return [(node, end), (other, end)]
         back = self._removed(other, theirs) if len(theirs) else -1
         if back < 0 or state.chosen[node, back]:
@@ -188,25 +188,25 @@ class _Chain:
 
     def _added(self, node: int, margin: NDArray[np.floating]) -> int:
         """Draw the end of a new edge; without a guide, half are near misclassification."""
-        random, t = self.random, len(margin)
+        rng, t = self.rng, len(margin)
         if self.guided and self.odds is not None:
-            return _drawn(self.odds.added[node], random)
+            return _drawn(self.odds.added[node], rng)
         right = (margin <= 0).nonzero()[0]
-        if random.random() < AUTO.anywhere or not len(right):
-            return int(random.integers(t))
+        if rng.random() < AUTO.anywhere or not len(right):
+            return int(rng.integers(t))
         for _ in range(AUTO.tries):
-            end = int(right[random.integers(len(right))])
-            if random.random() < math.exp(margin[end] / (AUTO.nearby * self.unit)):
+            end = int(right[rng.integers(len(right))])
+            if rng.random() < math.exp(margin[end] / (AUTO.nearby * self.unit)):
                 break
         return end
 
     def _removed(self, node: int, own: NDArray[np.int64]) -> int:
         """Draw an edge of a node by its present end."""
         if self.guided and self.odds is not None:
-            end = _drawn(self.odds.removed[node], self.random)
+            end = _drawn(self.odds.removed[node], self.rng)
             if end in own:  # else it has moved since the last gradient
                 return end
-        return int(own[self.random.integers(len(own))])
+        return int(own[self.rng.integers(len(own))])
 
     def _slopes(self, state: _State, width: float, heat: float) -> "_Odds | None":
         slopes = self._placed(state).slopes(
@@ -252,9 +252,9 @@ def _energy(margin: NDArray[np.floating], width: float) -> float:
     return float((0.5 - 0.5 * np.tanh(margin / (2 * width))).sum())
 
 
-def _drawn(summed: NDArray[np.float64], random: np.random.Generator) -> int:
+def _drawn(summed: NDArray[np.float64], rng: np.random.Generator) -> int:
     """Draw a position by odds that are summed."""
-    return min(int(np.searchsorted(summed, random.random() * summed[-1])), len(summed) - 1)
+    return min(int(np.searchsorted(summed, rng.random() * summed[-1])), len(summed) - 1)
 
 
 def directions(
