@@ -12,12 +12,12 @@ from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.gradient_ascent import StepRule
+from robust_diffusion.attacks.injection.annealing import Exchange, directions
 from robust_diffusion.attacks.injection.base import STARTS, draw_targets
 from robust_diffusion.attacks.injection.constants import AUTO
 from robust_diffusion.attacks.injection.cover import Cover
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS, SharingName
 from robust_diffusion.attacks.injection.edge_placement import Placement
-from robust_diffusion.attacks.injection.exchange import Exchange, directions
 from robust_diffusion.attacks.injection.part import Climb, Injection, Part
 from robust_diffusion.attacks.injection.search import Search
 from robust_diffusion.attacks.losses import LossName

@@ -99,6 +99,7 @@ class _Chain:
         # Of margins; not 0, by which they are divided.
         self.unit = max(float(clean.abs().median()), 1e-12)
         self.odds: _Odds | None = None
+        self.guided = False  # whether the odds draw the current proposal
 
     def run(self, state: _State) -> _State:
         """Run all steps of the schedule; return the most harmful state."""

@@ -7,10 +7,10 @@ from torch_geometric import seed_everything
 from robust_diffusion.attacks import Budget, losses
 from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.injection import edge_placement
+from robust_diffusion.attacks.injection.annealing import Exchange, directions
 from robust_diffusion.attacks.injection.base import draw_targets
 from robust_diffusion.attacks.injection.constants import Schedule
 from robust_diffusion.attacks.injection.edge_placement import Placement
-from robust_diffusion.attacks.injection.exchange import Exchange, directions
 from robust_diffusion.attacks.injection.part import Injection
 from robust_diffusion.models import APPNP
 from robust_diffusion.training.fit_model import fit
