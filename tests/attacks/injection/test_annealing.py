@@ -1,5 +1,7 @@
 """Exchange of single edges, judged on the whole graph."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch_geometric import seed_everything
@@ -7,7 +9,7 @@ from torch_geometric import seed_everything
 from robust_diffusion.attacks import Budget, losses
 from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.injection import edge_placement
-from robust_diffusion.attacks.injection.annealing import Exchange, directions
+from robust_diffusion.attacks.injection.annealing import Exchange, differences, directions
 from robust_diffusion.attacks.injection.base import draw_targets
 from robust_diffusion.attacks.injection.constants import Schedule
 from robust_diffusion.attacks.injection.edge_placement import Placement
@@ -60,6 +62,45 @@ def test_graphs_on_which_a_model_diverges_are_no_success(monkeypatch: pytest.Mon
     monkeypatch.setattr(edge_placement, "margins", margins)
     exchange.improve(first)
     assert calls[0] > 200  # it never stops at NaN
+
+
+def test_some_nodes_oppose_the_others() -> None:
+    exchange, _ = start(Budget(10, 6, (-0.94, 0.94)))
+    fast = exchange.judge.propagator(exchange.task.targets)
+    assert fast is not None
+    passes = exchange.judge.forwards
+    first, second = exchange.opposed(fast, 2)
+    assert exchange.judge.forwards > passes
+    assert first.placement.chosen.sum(1).max() <= 6
+    labels = exchange.task.labels
+    few = [len(labels[row].unique()) == 1 for row in first.placement.chosen]
+    assert 0 < sum(few) <= 5
+    assert not torch.equal(first.found.features, second.found.features)
+    right = [
+        int((one.placement.margins(exchange.judge, exchange.task, one.found.features) <= 0).sum())
+        for one in (first, second)
+    ]
+    assert right[0] <= right[1]
+
+
+def test_mutations_replace_a_gradient() -> None:
+    exchange, first = start()
+    exchange = replace(exchange, schedule=replace(SCHEDULE, mutated=0.5))
+    found = exchange.improve(first).found
+    before = first.placement.margins(exchange.judge, exchange.task, first.found.features)
+    assert found.right < int((before <= 0).sum())
+    low, high = BUDGET.limits
+    assert ((found.features >= low) & (found.features <= high)).all()
+    known = torch.cat([exchange.vectors, first.found.features])
+    assert not all((known == row).all(1).any() for row in found.features)
+
+
+def test_differences_of_classes_lie_at_the_limits() -> None:
+    exchange, _ = start()
+    vectors = differences(exchange.judge, exchange.allowed)
+    classes = exchange.judge.clean_logits.argmax(1).unique()
+    assert len(vectors) >= len(classes) * (len(classes) - 1)
+    assert set(vectors.unique().tolist()) <= {torch.tensor(limit).item() for limit in BUDGET.limits}
 
 
 def test_the_same_seed_makes_the_same_exchanges() -> None:

@@ -1,8 +1,10 @@
 """Exchange of single edges and features, judged on the whole graph, with annealed acceptance."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import torch
@@ -10,11 +12,14 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from robust_diffusion.attacks.base import Victim
 from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.gradient_ascent import Ascent, StepRule, climb
 from robust_diffusion.attacks.injection.constants import AUTO, Schedule
+from robust_diffusion.attacks.injection.edge_allocation import SHARINGS
 from robust_diffusion.attacks.injection.edge_placement import Placement
 from robust_diffusion.attacks.injection.part import Injection, Part
+from robust_diffusion.attacks.injection.search import class_means, mutated
 from robust_diffusion.attacks.losses import margins
 from robust_diffusion.operators.propagation import Propagator
 
@@ -36,6 +41,8 @@ class Exchange(Part):
     geometrically. If the model has a gradient in edge weights, it guides most proposals. At the end
     the features are refitted.
 
+    A schedule may also mutate the features, for models whose gradient is of no use.
+
     Reference: Kirkpatrick et al. 1983, doi:10.1126/science.220.4598.671; proposals by gradients in
     the manner of Grathwohl et al. 2021, arXiv:2102.04509.
     """
@@ -50,19 +57,72 @@ class Exchange(Part):
         vectors = torch.cat([self.vectors, best.found.features])
         k = len(start.chosen)
         state = _State(start.chosen.cpu().numpy().copy(), len(self.vectors) + np.arange(k))
-        state = _Chain(self, start, vectors).run(state)
+        chain = _Chain(self, start, vectors)
+        state = chain.run(state)
         placement = replace(start, chosen=torch.from_numpy(state.chosen).to(start.chosen.device))
         found = climb(
             self.victim,
             self.task,
             self.victim.with_rows,
             placement.edges(self.task.edge_index),
-            vectors[torch.from_numpy(state.vectors).to(vectors.device)],
+            chain.features(state),
             StepRule(loss="tanh_margin"),
             self.allowed,
-            round(AUTO.refit_share * self.steps),
+            0 if self.schedule.mutated else round(AUTO.refit_share * self.steps),
         )
         return Injection(placement, found)
+
+    def opposed(self, fast: Propagator, count: int) -> list[Injection]:
+        """Return the most harmful starts in which some nodes oppose the others.
+
+        Most nodes lead the targets to one class. They can do no harm to the targets of that class,
+        which the other nodes lead to a second one. Several shares of such nodes are tried for
+        every pair of classes; the starts returned differ in their pairs.
+        """
+        local, c = fast.predictions(self.vectors), fast.classes
+        eye = torch.eye(c, dtype=local.dtype)
+        towards = local.argmax(0), (local @ (eye[:, None] - eye).flatten(0, 1).T).argmax(0)
+        best: dict[tuple[int, int], tuple[float, Injection]] = {}
+        for first, few, placement in self._divided(c):
+            for second, is_pure in product(range(c), (True, False)):
+                if first == second:
+                    continue
+                most, rest = (
+                    (towards[0][first], towards[0][second])
+                    if is_pure
+                    else (towards[1][first * c + second], towards[1][second * c + first])
+                )
+                vectors = most.repeat(len(placement.chosen))
+                vectors[:few] = rest
+                self.judge.passes.count += 1
+                logits = fast(local[vectors], placement.chosen, placement.links)
+                share, pair = self.task.share(logits), (first, second)
+                if pair not in best or share < best[pair][0]:
+                    best[pair] = share, Injection.at(self.task, placement, self.vectors[vectors])
+        return [start for _, start in sorted(best.values(), key=lambda one: one[0])[:count]]
+
+    def _divided(self, classes: int) -> Iterator[tuple[int, int, Placement]]:
+        """Yield a class, how many nodes have targets of it, and edges of which the first are so."""
+        task, degrees = self.task, self.budget.injected_degrees
+        for index, share, part in product(range(classes), AUTO.opposing, AUTO.thinned):
+            inside = task.labels == index
+            few = round(share * len(degrees))
+            if not 0 < few < len(degrees) or inside.all() or not inside.any():
+                continue
+            fewer = [-(-degree // part) for degree in degrees]
+            groups = (inside, fewer[:few]), (~inside, fewer[few:])
+            rows = [
+                row
+                for mask, of_group in groups
+                for row in SHARINGS["equal"](
+                    self.judge,
+                    replace(task, targets=task.targets[mask]),
+                    (task.x, task.edge_index),
+                    of_group,
+                    self.generator,
+                )
+            ]
+            yield index, few, Placement.of(task, rows, degrees, 0)
 
 
 @dataclass(eq=False)
@@ -136,7 +196,7 @@ class _Chain:
         """Compute the targets' margins; each evaluation counts as a pass."""
         part, labels = self.part, self.part.task.labels
         if part.fast is None or self.local is None:
-            placement, features = self._placed(state), self._features(state)
+            placement, features = self._placed(state), self.features(state)
             margin = placement.margins(part.judge, part.task, features).cpu().numpy()
         else:
             part.judge.passes.count += 1
@@ -153,6 +213,10 @@ class _Chain:
         """Draw a change: ends to toggle, and a node with its new vector; it may change nothing."""
         rng = self.rng
         node, kind = int(rng.integers(len(state.chosen))), rng.random()
+        if self.part.schedule.mutated > rng.random():
+            new = mutated(self.features(state), self.part.allowed, self.part.generator)[node]
+            self.vectors = torch.cat([self.vectors, new[None]])
+            return [], (node, len(self.vectors) - 1)
         if kind < AUTO.revectored:
             return [], (node, int(rng.integers(len(self.vectors))))
         own = state.chosen[node].nonzero()[0]
@@ -211,7 +275,7 @@ class _Chain:
 
     def _slopes(self, state: _State, width: float, heat: float) -> "_Odds | None":
         slopes = self._placed(state).slopes(
-            self.part.victim, self.part.task, self._features(state), 2 * width
+            self.part.victim, self.part.task, self.features(state), 2 * width
         )
         return (
             None if slopes is None else _Odds.of(slopes.double().cpu().numpy(), state.chosen, heat)
@@ -221,7 +285,8 @@ class _Chain:
         chosen = torch.from_numpy(state.chosen).to(self.start.chosen.device)
         return replace(self.start, chosen=chosen)
 
-    def _features(self, state: _State) -> Float[Tensor, "k f"]:
+    def features(self, state: _State) -> Float[Tensor, "k f"]:
+        """Return the features of the injected nodes."""
         return self.vectors[torch.from_numpy(state.vectors).to(self.vectors.device)]
 
 
@@ -246,6 +311,13 @@ class _Odds:
             return odds
 
         return cls(summed(slopes, ~chosen), summed(-slopes, chosen))
+
+
+def differences(judge: Victim, allowed: FeatureSet) -> Float[Tensor, "m f"]:
+    """Return features at the limits along the difference of the means of every two classes."""
+    means = class_means(judge)
+    ahead = (means[:, None] - means).flatten(0, 1)
+    return allowed.extreme(ahead[ahead.any(1)])
 
 
 def _energy(margin: NDArray[np.floating], width: float) -> float:

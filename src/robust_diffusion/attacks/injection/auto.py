@@ -12,7 +12,7 @@ from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.gradient_ascent import StepRule
-from robust_diffusion.attacks.injection.annealing import Exchange, directions
+from robust_diffusion.attacks.injection.annealing import Exchange, differences, directions
 from robust_diffusion.attacks.injection.base import STARTS, draw_targets
 from robust_diffusion.attacks.injection.constants import AUTO
 from robust_diffusion.attacks.injection.cover import Cover
@@ -22,6 +22,7 @@ from robust_diffusion.attacks.injection.part import Climb, Injection, Part
 from robust_diffusion.attacks.injection.search import Search
 from robust_diffusion.attacks.losses import LossName
 from robust_diffusion.checks import Steps, validated
+from robust_diffusion.operators.propagation import Propagator
 
 _EDGES: tuple[SharingName, ...] = ("equal", "apart")
 _LOSSES: tuple[LossName, ...] = ("logit", "masked")
@@ -55,7 +56,8 @@ class AutoInjection(Ensemble):
       gradients and measured gains are largest.
     - At the end single edges are exchanged, judged on the whole graph with annealed acceptance
       (`Exchange`): in many chains of steps if the model propagates predictions that C++ can
-      evaluate quickly, and in a few from the best graph if gradients can guide them.
+      evaluate quickly, and in a few from the best graph otherwise. Without a gradient in edge
+      weights, the features mutate, too.
 
     The attack stops once every target is misclassified. `PerturbedGraph.part_accuracy` records the
     accuracy of every part. A part whose gradient is missing or not finite is dropped with a warning
@@ -143,7 +145,8 @@ class AutoInjection(Ensemble):
         """Exchange single edges on the whole graph.
 
         A model that propagates predictions is evaluated in C++, so chains also start from random
-        edges. Of other models, only the best graph is improved, if gradients can guide the search.
+        edges or from nodes that oppose each other. Of other models, only the best graph is
+        improved.
         """
         form, task, budget = parts.last_form, parts.task, parts.budget
         if budget.max_injected_nodes * task.targets.numel() > AUTO.most_slopes:
@@ -153,13 +156,13 @@ class AutoInjection(Ensemble):
         if fast is not None:
             vectors = directions(fast, task.x, feature_set(budget), parts.generator)
             exchange = Exchange(*bound, vectors, AUTO.fast, fast)
-            for start in _exchange_starts(parts, vectors):
+            for start in _exchange_starts(parts, exchange, fast):
                 _improved(parts, exchange, start)
             exchange = replace(exchange, schedule=AUTO.cooler)
-        elif features and parts.forms[form].edge_gradient == "exact":
-            exchange = Exchange(*bound, torch.cat(list(features)), AUTO.slow)
         else:
-            return
+            vectors = torch.cat([*features, differences(parts.judge, feature_set(budget))])
+            is_guided = parts.judge.edge_gradient == "exact" and len(features) > 0
+            exchange = Exchange(*bound, vectors, AUTO.slow if is_guided else AUTO.blind)
         for _ in range(AUTO.most_exchanges):
             before = parts.lowest
             if before < AUTO.enough or parts.graph is None:
@@ -167,6 +170,9 @@ class AutoInjection(Ensemble):
             _improved(parts, exchange, Injection.of_graph(task, budget, parts.graph))
             if before - parts.lowest <= AUTO.least_gain:
                 break
+            if fast is None:
+                longer = 2 * exchange.schedule.per_step
+                exchange = replace(exchange, schedule=replace(exchange.schedule, per_step=longer))
 
     def _covers(self, parts: Parts) -> list[Track]:
         """Run a cover through each form of the model, or without gradients if none has any."""
@@ -208,13 +214,18 @@ class AutoInjection(Ensemble):
         )
 
 
-def _exchange_starts(parts: Parts, vectors: Tensor) -> Iterator[Injection]:
-    """Yield the best graph so far, and random edges with random features of a dictionary."""
+def _exchange_starts(parts: Parts, exchange: Exchange, fast: Propagator) -> Iterator[Injection]:
+    """Yield the best graph so far, or nodes that oppose each other; then random edges."""
     task, budget, generator = parts.task, parts.budget, parts.generator
-    if parts.graph is not None:
+    degrees, vectors, others = budget.injected_degrees, exchange.vectors, 1
+    most = round(AUTO.ample * parts.task.right(parts.judge.clean_logits))
+    if sum(degrees) > most:
+        degrees, others = replace(budget, max_injected_edges=most).injected_degrees, AUTO.opposed
+        yield from exchange.opposed(fast, others)
+    elif parts.graph is not None:
         yield Injection.of_graph(task, budget, parts.graph)
-    for _ in range(AUTO.chains - 1):
-        rows = draw_targets(task.targets, budget.injected_degrees, generator)
+    for _ in range(AUTO.chains - others):
+        rows = draw_targets(task.targets, degrees, generator)
         placement = Placement.of(task, rows, budget.injected_degrees, 0)
         drawn = torch.randint(len(vectors), (len(rows),), generator=generator)
         yield Injection.at(task, placement, vectors[drawn.to(vectors.device)])

@@ -13,6 +13,7 @@ class Schedule:
     cold: float  # last temperature
     wide: float  # first width of the energy, in median margins of the clean graph
     narrow: float  # last width
+    mutated: float = 0  # share of the proposals that mutate the features of a node
 
     def at(self, done: float) -> tuple[float, float]:
         """Return temperature and width after a share of the evaluations, in 0..1."""
@@ -91,9 +92,18 @@ class AutoConstants:
     # From the best graph, and from random edges; chains of one model end up to five points apart.
     chains: int = 4
     cooler: Schedule = Schedule(100, 0.02, 0.005, 0.3, 0.1)
+    # Starts in which some nodes oppose the others: their shares, and divisors of all degrees.
+    opposing: Sequence[float] = (0.1, 0.2, 0.3, 0.4, 0.5)
+    thinned: Sequence[int] = (1, 2, 4)
+    opposed: int = 2  # such starts, in place of others, if there are
+    # at least so many edges per correctly classified target, to which random starts are limited.
+    ample: float = 4
     # By forward passes, from the best graph.
     slow: Schedule = Schedule(10, 0.02, 0.005, 0.2, 0.1)
-    most_exchanges: int = 3  # most chains that go on from the best, as long as each gains
+    # The same for models whose gradient is of no use; found on a GCN that rounds its logits.
+    blind: Schedule = Schedule(10, 0.05, 0.005, 1.0, 0.1, 0.4)
+    # Most chains that go on from the best, as long as each gains; by passes, each is twice as long.
+    most_exchanges: int = 4
     refresh: int = 150  # evaluations between gradients that guide proposals; unstudied
     guided: float = 0.6  # share of proposals drawn by them
     # Shares of the kinds of proposals, summed: another vector, a new end, an edge less; the others

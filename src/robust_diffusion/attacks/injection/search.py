@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Generator, Tensor
 
+from robust_diffusion.attacks.base import Victim
+from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.gradient_ascent import Found
 from robust_diffusion.attacks.injection.constants import AUTO
 from robust_diffusion.attacks.injection.part import Injection, Part
@@ -43,12 +45,12 @@ class Search(Part):
         for _ in range(round(AUTO.search_share * self.steps)):
             if found.right == 0:
                 break
-            mutated = self._mutated(x)
-            candidate, harm = self._judged(*at, mutated)
+            new = mutated(x, self.allowed, self.generator)
+            candidate, harm = self._judged(*at, new)
             found = min(found, candidate, key=lambda one: one.rank)
             better = harm > reached
             if better.any():
-                mixed = torch.where(better[:, None], mutated, x)
+                mixed = torch.where(better[:, None], new, x)
                 candidate, harm = self._judged(*at, mixed)
                 found = min(found, candidate, key=lambda one: one.rank)
                 # Nodes that share targets can cancel each other's gain.
@@ -69,29 +71,32 @@ class Search(Part):
 
     def _goals(self, chosen: Float[Tensor, "k t"]) -> Iterator[Float[Tensor, "k f"]]:
         """Yield features that drive each node's targets to another class, class by class."""
-        x = self.task.x
-        predicted, labels = self.judge.clean_logits.argmax(1), self.task.labels
-        num_classes = self.judge.clean_logits.size(1)
-        means = torch.stack(
-            [
-                x[predicted == c].mean(0) if (predicted == c).any() else x.mean(0)
-                for c in range(num_classes)
-            ]
-        )
-        counts = chosen @ F.one_hot(labels, num_classes).to(x.dtype)
+        labels, num_classes = self.task.labels, self.judge.clean_logits.size(1)
+        means = class_means(self.judge)
+        counts = chosen @ F.one_hot(labels, num_classes).to(means.dtype)
         source = means[counts.argmax(1)]
         for mean in means:
             yield self.allowed.extreme(mean - source)
 
-    def _mutated(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
-        """Mutate each node: mirror some features between the limits, or cross with another node."""
-        (k, f), allowed = x.shape, self.allowed
-        flipped = self._drawn(k, f) < AUTO.mutation * self._drawn(k, 1) * allowed.odds(x)
-        mirrored = torch.where(flipped, allowed.low + allowed.high - x, x)
-        crossed = (self._drawn(k, 1) < AUTO.crossed) & (self._drawn(k, f) < 1 / 2)
-        order = torch.randperm(k, generator=self.generator).to(x.device)
-        return allowed.nearest(torch.where(crossed, x[order], mirrored))
 
-    def _drawn(self, *shape: int) -> Tensor:
-        drawn = torch.rand(shape, generator=self.generator, dtype=torch.float32)
-        return drawn.to(self.task.x)
+def class_means(judge: Victim) -> Float[Tensor, "c f"]:
+    """Return the mean features of each predicted class; those of all nodes for an empty class."""
+    x, predicted = judge.x, judge.clean_logits.argmax(1)
+    inside = ((predicted == c, x) for c in range(judge.clean_logits.size(1)))
+    return torch.stack([(x[mask] if mask.any() else x).mean(0) for mask, x in inside])
+
+
+def mutated(
+    x: Float[Tensor, "k f"], allowed: FeatureSet, generator: Generator
+) -> Float[Tensor, "k f"]:
+    """Mutate each node: mirror some features between the limits, or cross with another node."""
+    k, f = x.shape
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=generator, dtype=torch.float32).to(x)
+
+    flipped = drawn(k, f) < AUTO.mutation * drawn(k, 1) * allowed.odds(x)
+    mirrored = torch.where(flipped, allowed.low + allowed.high - x, x)
+    crossed = (drawn(k, 1) < AUTO.crossed) & (drawn(k, f) < 1 / 2)
+    order = torch.randperm(k, generator=generator).to(x.device)
+    return allowed.nearest(torch.where(crossed, x[order], mirrored))
