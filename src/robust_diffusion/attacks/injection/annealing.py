@@ -38,8 +38,8 @@ class Exchange(Part):
     passes it on.
 
     The energy is the sum over the targets of sigmoid(-margin / width). Width and temperature fall
-    geometrically. If the model has a gradient in edge weights, it guides most proposals. At the end
-    the features are refitted.
+    geometrically. Gradients in edge weights guide most proposals of a propagation in C++. At the
+    end the features are refitted.
 
     A schedule may also mutate the features, for models whose gradient is of no use.
 
@@ -173,7 +173,8 @@ class _Chain:
                 heat, width = schedule.at(step / count)
                 width *= self.unit
                 energy = _energy(margin, width)
-                self.odds = self._slopes(state, width, heat)
+                if self.part.fast is not None:
+                    self.odds = self._slopes(state, width, heat)
             self.guided = self.odds is not None and self.rng.random() < AUTO.guided
             ends, (node, vector) = self.proposal(state, margin)
             state.toggle(ends)

@@ -161,8 +161,8 @@ class AutoInjection(Ensemble):
             exchange = replace(exchange, schedule=AUTO.cooler)
         else:
             vectors = torch.cat([*features, differences(parts.judge, feature_set(budget))])
-            is_guided = parts.judge.edge_gradient == "exact" and len(features) > 0
-            exchange = Exchange(*bound, vectors, AUTO.slow if is_guided else AUTO.blind)
+            has_gradient = parts.judge.edge_gradient == "exact" and len(features) > 0
+            exchange = Exchange(*bound, vectors, AUTO.slow if has_gradient else AUTO.blind)
         for _ in range(AUTO.most_exchanges):
             before = parts.lowest
             if before < AUTO.enough or parts.graph is None:
