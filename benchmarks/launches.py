@@ -2,7 +2,8 @@
 
 Counts operators that compute, and Triton kernels, which are not executed. Some of PyTorch's
 operators launch several kernels. The counts are the same on every graph. A fit trains under the
-`torch` backend with a CSV logger, as a run does by default.
+`torch` backend with a CSV logger, as a run does by default. In a recorded fit, an epoch is one
+launch, which computes nothing here. Its host time is processor time on the CPU.
 
     python benchmarks/launches.py                                       # print
     python benchmarks/launches.py --record after                        # into results/launches.json
@@ -13,7 +14,10 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,7 +42,8 @@ from robust_diffusion.flows import Beltrami
 from robust_diffusion.models import GraphPDE
 from robust_diffusion.operators import set_backend
 from robust_diffusion.operators.kernels import triton_kernels
-from robust_diffusion.training import Fit
+from robust_diffusion.training import Fit, cuda_graphs
+from robust_diffusion.training.cuda_graphs import AHEAD
 from tests.card import CARD, OnCard, card
 
 RESULTS = Path(__file__).with_name("results") / "launches.json"
@@ -109,30 +114,55 @@ class _OnCard(CPUAccelerator):
         """Accept any device."""
 
 
-def count_fit() -> tuple[float, float]:
+@contextmanager
+def recording(device: str, launches: Counter[str]) -> Iterator[None]:
+    """Let a device record epochs, whose replays are counted and do nothing."""
+
+    def record(epoch: Callable[[], None]) -> Callable[[], None]:
+        epoch()
+        return lambda: launches.update(["graph"])
+
+    replaced = {"DEVICE": device, "record": record, "_close": lambda *_: True}
+    former = {name: getattr(cuda_graphs, name) for name in replaced}
+    vars(cuda_graphs).update(replaced)
+    yield
+    vars(cuda_graphs).update(former)
+
+
+def train(epochs: int, **options: Any) -> float:
+    """Train for some epochs; return the processor time in seconds."""
+    model, ring = built(released=True)
+    part = torch.arange(NODES) % 3
+    split = {f"{name}_mask": part == i for i, name in enumerate(("train", "val", "test"))}
+    data = GraphDataModule.from_data(Data(**ring, **split), transductive=True)
+    quiet = {"enable_model_summary": False, "num_sanity_val_steps": 0, "log_every_n_steps": 1}
+    fit = Fit(partial(pl.Trainer, **quiet | options), max_epochs=epochs, progress_bar=False)
+    with TemporaryDirectory() as folder:
+        logger, start = CSVLogger(folder), time.process_time()
+        fit(model, data, logger=logger)
+        return time.process_time() - start
+
+
+def count_fit(*, recorded: bool) -> dict[str, float]:
     """Count the launches and the host syncs of an epoch of a fit."""
     set_backend("torch")
     totals = []
-    for epochs in (1, 2, 6):  # the first fills caches
-        model, ring = built()
-        part = torch.arange(NODES) % 3
-        split = {f"{name}_mask": part == i for i, name in enumerate(("train", "val", "test"))}
-        data = GraphDataModule.from_data(Data(**ring, **split), transductive=True)
+    for epochs in (1 + AHEAD, 1 + 2 * AHEAD):  # the first fills caches
         strategy = SingleDeviceStrategy(torch.device(CARD, 0), accelerator=_OnCard())
-        trainer = partial(
-            pl.Trainer,
-            strategy=strategy,
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-            log_every_n_steps=1,
-        )
-        with TemporaryDirectory() as folder, card() as syncs, Launches() as launches:
-            fit = Fit(trainer, max_epochs=epochs, progress_bar=False)
-            fit(model, data, logger=CSVLogger(folder))
+        with card() as syncs, Launches() as launches:
+            with recording(CARD if recorded else "none", launches.counts):
+                train(epochs, strategy=strategy)
             totals.append((launches.counts.total(), syncs.total()))
-    _, few, many = totals
-    launched, waited = ((b - a) / 4 for a, b in zip(few, many, strict=True))
-    return launched, waited
+    launched, waited = ((b - a) / AHEAD for a, b in zip(*totals, strict=True))
+    return {"launches": launched, "host_syncs": waited}
+
+
+def host_milliseconds() -> float:
+    """Measure the host's own time per epoch of a recorded fit."""
+    set_backend("torch")
+    with recording("cpu", Counter()):
+        spent = [[train(epochs, accelerator="cpu") for epochs in (20, 220)] for _ in range(3)]
+    return min(1e3 * (many - few) / 200 for few, many in spent)
 
 
 def main() -> None:
@@ -144,13 +174,15 @@ def main() -> None:
     counts["triton_released"] = count("triton", released=True)
     for backend, launches in counts.items():
         print(backend, launches.total(), dict(launches.most_common()))
-    launched, syncs = count_fit()
-    print("fit_launches", round(launched))
-    print("fit_syncs", round(syncs))
+    host = host_milliseconds()
+    fits = {name: count_fit(recorded=name == "recorded") for name in ("plain", "recorded")}
+    fits["recorded"]["host_ms"] = host
+    for kind, numbers in fits.items():
+        print(f"fit_{kind}", numbers)
     if name:
         recorded = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
         recorded[name] = {backend: launches.total() for backend, launches in counts.items()}
-        recorded[name] |= {"fit": launched, "fit_host_syncs": syncs}
+        recorded[name] |= {f"fit_{kind}": numbers for kind, numbers in fits.items()}
         RESULTS.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")
 
 

@@ -28,12 +28,13 @@ from robust_diffusion.flows import Beltrami
 from robust_diffusion.integrators.solver import ADAPTIVE_METHODS, FIXED_STEP_METHODS, Solver
 from robust_diffusion.models import GCN
 from robust_diffusion.operators import Graph
-from robust_diffusion.training import Fit
+from robust_diffusion.training import Fit, cuda_graphs
 from tests.attacks import contract
 from tests.card import CARD, card
 from tests.certificates.test_sampling import SCHEMES
 from tests.graphs import build_flow, clustered_edges, random_signal
 from tests.models.test_contract import LABELS, NODES, Case, build, edge_index, every_case, x
+from tests.training.test_cuda_graphs import MODELS, stand_in
 
 __all__ = ["edge_index", "x"]
 pytestmark = pytest.mark.devices
@@ -170,6 +171,23 @@ def test_an_epoch_waits_twice(make_datamodule: Callable[..., Any], tmp_path: Pat
     # For loss and accuracy of its step, and of its validation; Lightning reads them on the host.
     assert more.total() == 2 * 4, more
     assert accuracy == fit(6, pl.Trainer, accelerator="cpu")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_recorded_epochs_wait_once_per_read(
+    name: str, make_datamodule: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_graphs, "DEVICE", CARD)
+    monkeypatch.setattr(cuda_graphs, "record", stand_in)
+    monkeypatch.setattr(cuda_graphs, "AHEAD", 4)
+    trainer = partial(on_the_card, enable_model_summary=False, num_sanity_val_steps=0)
+    counts = []
+    for epochs in (5, 9):
+        with card() as waits:
+            Fit(trainer, max_epochs=epochs, progress_bar=False)(MODELS[name](), make_datamodule())
+            counts.append(waits.copy())
+    more = counts[1] - counts[0]
+    assert more.total() == 1, more
 
 
 def test_an_epoch_of_triton_launches_fewer_than_500_kernels() -> None:

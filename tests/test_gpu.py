@@ -7,27 +7,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from pytorch_lightning.loggers import CSVLogger
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion import evaluate
 from robust_diffusion.certificates.base import Noise
 from robust_diffusion.certificates.sampling import noisy_logits
+from robust_diffusion.data import GraphDataModule
 from robust_diffusion.flows import Beltrami
 from robust_diffusion.integrators.solver import ADAPTIVE_METHODS, FIXED_STEP_METHODS, Solver
 from robust_diffusion.models import GCN
 from robust_diffusion.operators import Graph
-from robust_diffusion.training import Fit
-from robust_diffusion.training.cuda_graphs import CapturedPasses
+from robust_diffusion.training import Fit, FitResult
+from robust_diffusion.training.cuda_graphs import record
 from tests.attacks import contract
 from tests.certificates.test_sampling import SCHEMES
 from tests.graphs import build_flow, clustered_edges, random_signal
 from tests.models.test_contract import LABELS, NODES, Case, build, edge_index, every_case, x
-from tests.training.test_cuda_graphs import Restless
+from tests.training.test_cuda_graphs import Normed
 
 __all__ = ["edge_index", "x"]
 pytestmark = pytest.mark.gpu
@@ -104,90 +107,132 @@ def test_logits_of_smoothed_draws(scheme: Any) -> None:
     torch.testing.assert_close(computed[GPU], computed["cpu"])
 
 
+def trained(
+    model: nn.Module, data: Any, folder: Path, *, device: str = GPU, **options: Any
+) -> tuple[FitResult, Tensor]:
+    """Train for 20 epochs; return the result and the losses of each epoch."""
+    torch.manual_seed(0)
+    quiet = {"enable_model_summary": False, "num_sanity_val_steps": 0, "log_every_n_steps": 1}
+    fit = Fit(
+        partial(pl.Trainer, accelerator=device, **quiet),
+        max_epochs=20,
+        progress_bar=False,
+        **options,
+    )
+    logger = CSVLogger(folder, flush_logs_every_n_steps=1)
+    result = fit(model, data, logger=logger, directory=folder)
+    metrics = pd.read_csv(Path(logger.log_dir, "metrics.csv")).groupby("epoch").first()
+    return result, torch.tensor(metrics[["train_loss", "val_loss"]].to_numpy())
+
+
+RECORDED = "training epochs are launched as one CUDA graph"
+
+
 @every_case
-def test_a_captured_pass_changes_a_model_as_a_plain_one(
-    case: Case, x: Tensor, edge_index: Tensor
+def test_recorded_epochs_of_a_model_train_it_as_plain_ones(
+    case: Case,
+    x: Tensor,
+    edge_index: Tensor,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    found = {}
-    given, labels = (x.to(GPU), edge_index.to(GPU)), LABELS.to(GPU)
-    for way in ("plain", "captured"):
-        model = build(case).to(GPU).train()
-        run = CapturedPasses(model) if way == "captured" else model
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    caplog.set_level("DEBUG", logger="robust_diffusion")
+    part = torch.arange(NODES) % 3
+    masks = {f"{name}_mask": part == i for i, name in enumerate(("train", "val", "test"))}
+    losses = {}
+    for cuda_graphs in (False, True):
+        assert RECORDED not in caplog.text
         torch.manual_seed(0)
-        for _ in range(3):
-            optimizer.zero_grad()
-            F.cross_entropy(run(*given), labels).backward()
-            optimizer.step()
-        with torch.no_grad():
-            model.eval()
-            run(*given)
-            found[way] = run(*given).clone(), *[value.clone() for value in model.buffers()]
-        if isinstance(run, CapturedPasses):
-            assert run._recorded.keys() == run._passes.keys()
-    for captured, plain in zip(found["captured"], found["plain"], strict=True):
-        torch.testing.assert_close(captured, plain, rtol=1e-4, atol=1e-6)
+        data = Data(x=x.clone(), edge_index=edge_index.clone(), y=LABELS, **masks)
+        datamodule = GraphDataModule.from_data(data, transductive=True)
+        _, losses[cuda_graphs] = trained(
+            build(case), datamodule, tmp_path / str(cuda_graphs), cuda_graphs=cuda_graphs
+        )
+    assert RECORDED in caplog.text
+    torch.testing.assert_close(losses[True], losses[False], rtol=0.05, atol=0.02)
 
 
-class Hurried(Restless):
+class Hurried(Normed):
     """Branches on its features."""
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.linear(x) if x.sum() > 0 else x[:, :3]
+        return super().forward(x, edge_index) * (1 if x.sum() > 0 else 2)
 
 
-class Waiting(Restless):
-    """Fails while it is recorded, having passed every trial before."""
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        torch.cuda.current_stream().synchronize()
-        return F.dropout(self.linear(x), 0.5)
+@pytest.mark.parametrize("build", [partial(Normed, "counts"), Hurried])
+def test_what_cannot_be_recorded_runs_as_it_is_written(
+    build: Callable[[], nn.Module],
+    make_datamodule: Callable[..., Any],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("DEBUG", logger="robust_diffusion")
+    losses = {}
+    for cuda_graphs in (False, True):
+        torch.manual_seed(0)
+        folder = tmp_path / str(cuda_graphs)
+        _, losses[cuda_graphs] = trained(
+            build(), make_datamodule(), folder, cuda_graphs=cuda_graphs
+        )
+    assert "training without a CUDA graph" in caplog.text
+    assert RECORDED not in caplog.text
+    torch.testing.assert_close(losses[True], losses[False], rtol=1e-4, atol=1e-6)
 
 
 def test_a_recording_that_fails_leaves_random_numbers_and_the_stream() -> None:
-    model, x = Waiting().to(GPU), torch.rand(5, 5, device=GPU)
-    edge_index = torch.zeros(2, 0, dtype=torch.long, device=GPU)
-    stream = torch.cuda.current_stream()
-    run, drawn = CapturedPasses(model), {}
-    for way in (model, run):
-        torch.manual_seed(0)
-        drawn[way] = [way(x, edge_index) for _ in range(3)]
-    assert torch.cuda.current_stream() == stream
-    assert not run._recorded
-    for found, expected in zip(drawn[run], drawn[model], strict=True):
-        assert torch.equal(found, expected)
+    x, stream = torch.ones(100, device=GPU), torch.cuda.current_stream()
 
+    def waiting() -> None:
+        F.dropout(x, 0.5)
+        torch.cuda.current_stream().synchronize()
 
-@pytest.mark.parametrize("cls", [Restless, Hurried])
-def test_what_cannot_be_captured_runs_as_it_is_written(cls: type[Restless]) -> None:
-    model, x = cls().to(GPU), torch.rand(5, 5, device=GPU)
-    run = CapturedPasses(model)
-    edge_index = torch.zeros(2, 0, dtype=torch.long, device=GPU)
+    drawn = []
     for _ in range(2):
-        expected = model(x, edge_index)
-        model.calls -= 1
-        torch.testing.assert_close(run(x, edge_index), expected)
-    assert run._passes
-    assert not run._recorded
+        torch.manual_seed(0)
+        drawn.append(F.dropout(x, 0.5))
+        with pytest.raises(RuntimeError):
+            record(waiting)
+        assert torch.cuda.current_stream() == stream
+    assert torch.equal(*drawn)
+    run = record(lambda: x.add_(1))
+    run()
+    assert x.unique().tolist() == [3]  # after the warm-up and one replay
 
 
 def test_training(
     make_datamodule: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("DEBUG", logger="robust_diffusion")
     accuracy = {}
     for device in ("cpu", GPU):
         torch.manual_seed(0)
-        trainer = partial(
-            pl.Trainer, accelerator=device, enable_model_summary=False, num_sanity_val_steps=0
-        )
-        fit = Fit(trainer, max_epochs=20, progress_bar=False)
-        with caplog.at_level("DEBUG"):
-            trained = fit(
-                GCN(16, 8, out_channels=7), make_datamodule(), directory=tmp_path / device
-            )
-        accuracy[device] = trained.val_accuracy
-    assert caplog.text.count("a pass as a CUDA graph") == 2  # of training, of validation
+        model = GCN(16, 8, out_channels=7)
+        result, _ = trained(model, make_datamodule(), tmp_path / device, device=device)
+        accuracy[device] = result.val_accuracy
+        state = torch.load(result.checkpoint)["state_dict"]
+        assert all(torch.equal(v, state[k]) for k, v in result.module.state_dict().items())
+    assert caplog.text.count(RECORDED) == 1
     assert accuracy[GPU] == pytest.approx(accuracy["cpu"], abs=POINTS)
+
+
+def test_early_stopping_of_recorded_epochs(
+    make_datamodule: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", logger="robust_diffusion")
+    options = {"patience": 3, "min_delta": 0.05, "learning_rate": 0.1}
+    epochs = {}
+    for cuda_graphs in (False, True):
+        torch.manual_seed(0)
+        result, _ = trained(
+            GCN(16, 8, out_channels=7, dropout=0.0),
+            make_datamodule(),
+            tmp_path / str(cuda_graphs),
+            cuda_graphs=cuda_graphs,
+            **options,
+        )
+        epochs[cuda_graphs] = result.epochs
+    assert RECORDED in caplog.text
+    assert epochs[True] == epochs[False] < 20
 
 
 def test_evaluate() -> None:

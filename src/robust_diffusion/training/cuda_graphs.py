@@ -1,141 +1,269 @@
-"""Passes of a model over one graph as CUDA graphs, with one launch instead of hundreds."""
+"""Training epochs as one CUDA graph, with one launch instead of hundreds."""
 
 import gc
 import logging
-from collections.abc import Callable, Iterator
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain
-from typing import cast
+from typing import TYPE_CHECKING, Any
 
+import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import EarlyStopping
 from torch import Tensor, nn
+from torch_geometric.data import Data
+
+if TYPE_CHECKING:
+    from robust_diffusion.training.fit import BestWeights
+    from robust_diffusion.training.module import NodeClassification
 
 log = logging.getLogger(__name__)
 
-_Pass = Callable[[], Tensor]
+_Run = Callable[[], object]
 
-RELATIVE = 1e-3
-"""Largest difference of a replay from a plain pass, relative to the largest value of a tensor."""
+DEVICE = "cuda"
+"""Type of the devices that record."""
+
+AHEAD = 16
+"""Epochs per read of their scores; the host then logs them while the GPU computes the next."""
+
+RELATIVE = 1e-2
+"""Largest difference of replayed epochs from plain ones, relative to the largest of a tensor."""
+
+PLAIN = {
+    "precision": "32-true",
+    "num_training_batches": 1,
+    "num_val_batches": [1],
+    "accumulate_grad_batches": 1,
+    "check_val_every_n_epoch": 1,
+    "gradient_clip_val": None,
+    "max_steps": -1,
+    "reload_dataloaders_every_n_epochs": 0,
+}
+"""Options of Lightning's trainer for which all epochs are alike."""
+
+IN_AN_EPOCH = re.compile("batch|epoch|validation|backward|zero_grad|optimizer_step")
+"""Hooks of a callback that run during an epoch, by their names."""
 
 
-class CapturedPasses:
-    """A model whose passes over a graph are recorded once and then launched as a whole.
+class RecordedEpochs(pl.Callback):
+    """Recording of a training epoch as one CUDA graph, and its launches ahead of Lightning.
 
-    On a graph as small as Cora, the time of an epoch is dominated by kernel launches. A pass is
-    recorded for each graph and mode, on two conditions: it has no host sync, and two replays give
-    the same logits, gradients and buffers as two plain passes. A model that draws random numbers on
-    the host, counts there or branches on its features runs uncaptured. A recording is dropped as
-    soon as a callback changes attributes of the model. The trials restore buffers, random states,
-    and attributes that are numbers or strings, but no other state on the host.
+    On a graph as small as Cora, an epoch is dominated by kernel launches and host syncs. The first
+    epoch runs as written. Then training pass, update, validation pass and the copy of the best
+    weights are recorded, and each further epoch is one launch. Up to two times `AHEAD` epochs are
+    in flight, but none that early stopping could skip. Lightning still runs its loop over all
+    epochs, but takes loss and accuracy from what the GPU has written, so that logs, early stopping
+    and the best epoch are the same.
+
+    Two replays must give the same scores, gradients and buffers as two plain epochs, without a host
+    sync. Models that draw random numbers on the host, count there or branch on their features are
+    not recorded, and neither are adversarial training, schedulers, and callbacks that take part in
+    an epoch. The recording ends if attributes of the model or the learning rate change.
 
     Args:
-        model: Model on a CUDA device, in single precision without autocast. If a
-            parameter or buffer moves to another storage, the recording is dropped.
+        best: Best weights of this training, updated on the device.
+        stopping: Early stopping of this training, on a finite patience alone.
+        others: Further callbacks that only read metrics.
 
-    Reference: `torch.cuda.make_graphed_callables` in PyTorch's documentation of CUDA graphs.
+    Reference: "Whole-network capture" in PyTorch's documentation of CUDA graphs.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        # A view keeps its tensors alive, so that their ids stay unique.
-        self._passes: dict[tuple[int, ...], _View] = {}
-        # Each with the model's attributes at the time of the recording.
-        self._recorded: dict[tuple[int, ...], tuple[_Pass, _Host]] = {}
+    def __init__(
+        self, best: "BestWeights", stopping: EarlyStopping, others: Iterable[pl.Callback] = ()
+    ) -> None:
+        self._best, self._stopping = best, stopping
+        self._known = {self, best, stopping, *others}
+        self._batches: dict[str, Data] = {}
+        self._replay: _Run | None = None
+        self._kept: list[Tensor] = []
+        self._launched = 0
+        self._in_flight: tuple[Tensor, torch.cuda.Event | None] | None = None
+        self._scores: deque[Tensor] = deque()
 
-    # The options are those of the model, such as `edge_weight` and `degree`.
-    def __call__(self, x: Tensor, edge_index: Tensor, **options: Tensor) -> Tensor:
-        """Compute the logits of every node, n x C; the next call of this kind overwrites them."""
-        differentiable = self._model.training and torch.is_grad_enabled()
-        ids = map(id, (x, edge_index, *options.values()))
-        key = (*ids, self._model.training, differentiable)
-        view = partial(_View, self._model, x, edge_index, options)
-        if key not in self._passes:
-            self._passes[key] = view()
-            run = self._captured(view, differentiable=differentiable)
-            if run is not None:
-                self._recorded[key] = run, _Host(self._model)
-        if key in self._recorded:
-            run, host = self._recorded[key]
-            if host.is_unchanged():
-                return run()
-            log.info("CUDA graphs: dropped a recorded pass, since attributes of the model changed")
-            del self._recorded[key]
-        logits: Tensor = self._passes[key]()
-        return logits
+    def on_train_batch_end(self, *args: Any, **_: Any) -> None:
+        """Remember the batch of the first epoch."""
+        self._batches.setdefault("train", args[3])
 
-    def _captured(self, view: Callable[[], "_View"], *, differentiable: bool) -> _Pass | None:
-        plain, state = view(), _State(self._model)
-        trial = state.two_with_gradients if differentiable else state.two
-        reason = "a replay differs from a plain pass, or a pass changes attributes of the model"
-        if any(module._forward_hooks or module._forward_pre_hooks for module in plain.modules()):
-            return None
-        try:
-            trial(plain)  # the first pass on a graph may need host syncs
-            keeps_attributes = state.host.is_unchanged()
-            with _waits_refused():
-                expected = trial(plain)
-            with self._recording():
-                captured = _with_backward(view()) if differentiable else _forward(plain)
-            if keeps_attributes and all(map(_close, trial(captured), expected)):
-                log.debug("a pass as a CUDA graph: %s", "training" if differentiable else "test")
-                return captured
-        except Exception as error:  # an error of the model is raised again by the plain pass
-            reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        finally:
-            state.restore()
-        log.debug("training without CUDA graphs: %s", reason)
+    def on_validation_batch_end(self, *args: Any, **_: Any) -> None:
+        """Remember the batch of the first validation."""
+        self._batches.setdefault("val", args[3])
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Record before the second epoch; then pass the scores of the next epoch to the module."""
+        module: NodeClassification = pl_module  # type: ignore[assignment]
+        if trainer.strategy.root_device.type != DEVICE:
+            return
+        if trainer.current_epoch == 1:
+            reason = self._obstacle(trainer, module) or self._record(trainer, module)
+            if reason:
+                log.info("training without a CUDA graph: %s", reason)
+        if self._replay is None:
+            return
+        if not self._scores:
+            unchanged = self._host.is_unchanged()
+            if self._in_flight is None and unchanged:
+                self._launch(trainer, least=1)
+            if self._in_flight is None:
+                log.info("CUDA graph: ended, since attributes of the model or rates have changed")
+                self.end(module)
+                return
+            scores, written = self._in_flight
+            if written is not None:
+                written.synchronize()
+            self._scores.extend(scores)
+            self._in_flight = None
+            if unchanged:
+                self._launch(trainer)
+        train, val = self._scores.popleft().view(2, 2)
+        module.recorded_scores = {"train": tuple(train), "val": tuple(val)}
+
+    def end(self, module: "NodeClassification") -> None:
+        """Leave further epochs to Lightning, and take the best epoch from the device."""
+        if self._replay is not None:
+            self._best.accuracy, self._best.epoch = self._kept[0].item(), int(self._kept[1])
+        self._replay, self._in_flight, self._kept = None, None, []
+        module.recorded_scores, module.automatic_optimization = None, True
+
+    def _launch(self, trainer: pl.Trainer, least: int = 0) -> None:
+        """Launch epochs, but none that early stopping or `max_epochs` could skip."""
+        stop = trainer.current_epoch + self._stopping.patience - self._stopping.wait_count
+        assert trainer.max_epochs is not None
+        count = max(least, min(AHEAD, min(stop, trainer.max_epochs) - self._launched))
+        if count <= 0:
+            return
+        assert self._replay is not None
+        for _ in range(count):
+            self._replay()
+        self._launched += count
+        history = self._history.to("cpu", non_blocking=True, copy=True)
+        event = torch.cuda.Event() if self._history.is_cuda else None  # type: ignore[no-untyped-call]
+        if event is not None:
+            event.record()
+        self._in_flight = history[-count:], event
+
+    def _obstacle(self, trainer: pl.Trainer, module: "NodeClassification") -> str | None:
+        """Return why epochs may differ from one another, or `None`."""
+        for name, plain in PLAIN.items():
+            if (value := getattr(trainer, name)) != plain:
+                return f"trainer.{name} is {value}"
+        if module.adversary is not None:
+            return "adversarial training attacks the graph of each epoch"
+        if trainer.lr_scheduler_configs:
+            return "a scheduler changes the learning rate"
+        if any(part._forward_hooks or part._forward_pre_hooks for part in module.model.modules()):
+            return "the model has hooks"
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            hooks = (name for name in vars(pl.Callback) if IN_AN_EPOCH.search(name))
+            for name in () if callback in self._known else hooks:
+                hook = getattr(callback, name)
+                if getattr(hook, "__func__", None) is not getattr(pl.Callback, name):
+                    return f"{type(callback).__name__} has {name}"
         return None
 
-    @contextmanager
-    def _recording(self) -> Iterator[None]:
-        """Disable garbage collection, which may free objects that a recording must not free.
+    def _record(self, trainer: pl.Trainer, module: "NodeClassification") -> str | None:
+        """Record an epoch if its replays are as plain epochs; else return why not."""
+        self._launched = trainer.current_epoch
+        (optimizer,) = trainer.optimizers
+        on = module.device
+        self._history = torch.zeros(AHEAD, 4, device=on)
+        number = torch.tensor(self._launched, device=on)
+        is_finite = torch.ones((), dtype=torch.bool, device=on)
+        numbers = self._best.accuracy, self._best.epoch
+        best = [
+            *[torch.tensor(value, device=on) for value in numbers],
+            *self._best.state.values(),
+        ]
 
-        A failed recording leaves the generator unusable and its own stream as the current one. This
-        restores the stream and gives the generator a new state. Passes recorded earlier do not draw
-        from that state, so they are dropped.
-        """
-        gc.collect()
-        was_enabled = gc.isenabled()
-        gc.disable()
+        @_buffers_stay(module)
+        def epoch() -> None:
+            loss, accuracy = module.score(self._batches["train"])
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            with torch.no_grad(), _eval_mode(module):
+                values = loss, accuracy, *module.validation_score(self._batches["val"])
+                scores = torch.stack([value.to(self._history.dtype) for value in values])
+                self._history.copy_(torch.cat([self._history[1:], scores[None]]))
+                number.add_(1)
+                is_finite.logical_and_(scores[0].isfinite())  # an error ends the training there
+                is_better = is_finite & ((scores[3] > best[0]) | best[0].isnan())
+                current = [scores[3], number, *module.state_dict().values()]
+                for kept, value in zip(best, current, strict=True):
+                    torch.where(is_better, value, kept, out=kept)
+
+        of_optimizer = [t for state in optimizer.state.values() for t in state.values()]
+        written = [self._history, number, is_finite, *best, *of_optimizer]
+        self._host = _Host(module.model, optimizer)
+        state = _State(module.model, filter(torch.is_tensor, written), self._host)
+
+        def two(run: _Run) -> list[Tensor]:
+            state.restore()
+            run(), run()
+            gradients = [p.grad.flatten() for p in module.parameters() if p.grad is not None]
+            values = [self._history[-2:], torch.cat(gradients), *module.buffers()]
+            return [value.clone() for value in values]
+
         try:
-            with torch.cuda.stream(torch.cuda.current_stream()):
-                yield
-        except Exception:
-            self._recorded.clear()
-            generator = torch.cuda.default_generators[torch.cuda.current_device()]
-            generator.graphsafe_set_state(torch.Generator(generator.device))
-            raise
+            expected = two(epoch)
+            if not self._host.is_unchanged():
+                return "an epoch changes attributes of the model"
+            replay = record(epoch)
+            if not all(map(_close, two(replay), expected)):
+                return "replayed epochs differ from plain ones"
+        except Exception as error:  # the plain epoch raises an error of the model again
+            return str(error).strip().partition("\n")[0] or type(error).__name__
         finally:
-            if was_enabled:
-                gc.enable()
+            state.restore()
+        log.debug("training epochs are launched as one CUDA graph")
+        self._replay, self._kept = replay, best
+        module.automatic_optimization = False
+        return None
 
 
-class _View(nn.Module):
-    """A model on one graph, without arguments."""
+def record(function: _Run) -> _Run:
+    """Record what a function launches on the current CUDA device; return its replay.
 
-    def __init__(
-        self, model: nn.Module, x: Tensor, edge_index: Tensor, options: dict[str, Tensor]
-    ) -> None:
-        super().__init__()
-        self.training = model.training
-        self.model = model
-        self._given, self._options = (x, edge_index), options
-
-    def forward(self) -> Tensor:
-        logits: Tensor = self.model(*self._given, **self._options)
-        return logits
+    The function runs once beforehand, and must not need a host sync. Garbage collection is off
+    while it is recorded, since it may free objects that a recording must not free.
+    """
+    gc.collect()
+    was_enabled, debug_mode = gc.isenabled(), torch.cuda.get_sync_debug_mode()
+    gc.disable()
+    current = torch.cuda.current_stream()
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()  # type: ignore[no-untyped-call]
+    try:
+        with torch.cuda.stream(current):  # a failed recording leaves its stream as the current one
+            side.wait_stream(current)
+            torch.cuda.set_sync_debug_mode("error")
+            with torch.cuda.stream(side):
+                function()
+            torch.cuda.set_sync_debug_mode(debug_mode)
+            current.wait_stream(side)
+            with torch.cuda.graph(graph, stream=side):
+                function()
+    except Exception:  # a failed recording also leaves the generator unusable
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        generator.graphsafe_set_state(torch.Generator(generator.device))
+        raise
+    finally:
+        torch.cuda.set_sync_debug_mode(debug_mode)
+        if was_enabled:
+            gc.enable()
+    return graph.replay
 
 
 class _Host:
-    """Snapshot of attributes that are numbers or strings, `requires_grad` flags and storages."""
+    """Snapshot of attributes and rates that are numbers or strings, gradient flags and storages."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self._model = model
         self._values = [
-            (vars(module), name, value)
-            for module in model.modules()
-            for name, value in vars(module).items()
+            (attributes, name, value)
+            for attributes in chain(map(vars, model.modules()), optimizer.param_groups)
+            for name, value in attributes.items()
             if isinstance(value, bool | int | float | str)
         ]
         self._learns = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
@@ -159,71 +287,57 @@ def _storages(model: nn.Module) -> list[int]:
 
 
 class _State:
-    """Snapshot of the state that a pass can change: buffers, random states and attributes."""
+    """Snapshot of all that an epoch can change: tensors, random states and attributes."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._buffers = [*model.buffers()]
-        self._values = [buffer.clone() for buffer in self._buffers]
-        self._random = torch.get_rng_state(), torch.cuda.get_rng_state()
-        self.host = _Host(model)
+    def __init__(self, model: nn.Module, written: Iterable[Tensor], host: _Host) -> None:
+        tensors = [*model.parameters(), *model.buffers(), *written]
+        self._values = [(tensor, tensor.detach().clone()) for tensor in tensors]
+        self._buffers = _buffers(model)
+        devices = {tensor.device for tensor in tensors if tensor.is_cuda}
+        self._random = torch.get_rng_state(), {d: torch.cuda.get_rng_state(d) for d in devices}
+        self._host = host
 
+    @torch.no_grad()
     def restore(self) -> None:
-        self.host.restore()
-        for buffer, value in zip(self._buffers, self._values, strict=True):
-            buffer.copy_(value)
+        self._host.restore()
+        for holder, name, buffer in self._buffers:
+            holder[name] = buffer
+        for tensor, value in self._values:
+            tensor.copy_(value)
         torch.set_rng_state(self._random[0])
-        torch.cuda.set_rng_state(self._random[1])
+        for device, state in self._random[1].items():
+            torch.cuda.set_rng_state(state, device)
 
-    def two(self, run: _Pass) -> list[Tensor]:
-        """Run two passes from this state; return their logits, and the buffers at the end."""
-        self.restore()
-        logits = [run().clone() for _ in range(2)]
-        return [*logits, *[buffer.clone() for buffer in self._buffers]]
 
-    def two_with_gradients(self, run: _Pass) -> list[Tensor]:
-        """Run two passes from this state; return the logits, gradients and buffers of each."""
-        self.restore()
-        results = []
-        for _ in range(2):
-            logits = run()
-            loss = logits.square().mean()
-            gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
-            values = [logits.detach(), *[g for g in gradients if g is not None], *self._buffers]
-            results += [value.clone() for value in values]
-        return results
+def _buffers(module: nn.Module) -> list[tuple[dict[str, Tensor | None], str, Tensor]]:
+    """Return the buffers with the dictionaries and names under which a pass may replace them."""
+    return [
+        (part._buffers, name, buffer)
+        for part in module.modules()
+        for name, buffer in part._buffers.items()
+        if buffer is not None
+    ]
 
 
 @contextmanager
-def _waits_refused() -> Iterator[None]:
-    """Raise an error on a host sync, which no recorded pass may have."""
-    before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
+def _buffers_stay(module: nn.Module) -> Iterator[None]:
+    """Copy buffers that a pass replaces into the former ones, whose addresses are recorded."""
+    buffers = _buffers(module)
+    yield
+    for holder, name, buffer in buffers:
+        if (new := holder[name]) is not None and new is not buffer:
+            holder[name] = buffer.copy_(new.detach())
+
+
+@contextmanager
+def _eval_mode(module: nn.Module) -> Iterator[None]:
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
     try:
         yield
     finally:
-        torch.cuda.set_sync_debug_mode(before)
-
-
-def _with_backward(view: _View) -> _Pass:
-    return cast(_Pass, torch.cuda.make_graphed_callables(view, (), allow_unused_input=True))
-
-
-def _forward(plain: _View) -> _Pass:
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        plain()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        logits: Tensor = plain()
-
-    def replay() -> Tensor:
-        graph.replay()
-        return logits
-
-    return replay
+        for part, mode in modes:
+            part.training = mode
 
 
 def _close(actual: Tensor, expected: Tensor) -> bool:

@@ -29,6 +29,7 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.system.files import check_folder, write_whole
 from robust_diffusion.system.progress import Progress
+from robust_diffusion.training.cuda_graphs import RecordedEpochs
 from robust_diffusion.training.module import Adversary, NodeClassification
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ NOT_FOR_ONE_GRAPH = (
     "does not have many workers",
     # Lightning calls a torch function that newer versions of torch have renamed.
     "isinstance.treespec, LeafSpec.",
-    # A captured pass was recorded on another stream, for which autograd waits.
+    # An epoch is recorded on another stream, for which autograd waits.
     "AccumulateGrad node's stream does not match",
 )
 
@@ -113,6 +114,8 @@ class BestWeights(pl.Callback):
         accuracy = trainer.callback_metrics["val_accuracy"].item()
         if accuracy > self.accuracy or math.isnan(self.accuracy):
             self.accuracy, self.epoch = accuracy, trainer.current_epoch + 1
+            if getattr(pl_module, "recorded_scores", None):  # the recorded epoch copies them
+                return
             with torch.inference_mode(mode=False):  # the copies may be trained further
                 self.state = deepcopy(pl_module.state_dict())
 
@@ -159,8 +162,8 @@ class Fit:
         progress_bar: Show a bar on a terminal.
         adversary: Adversarial training, such as `InjectionAdversary`; `None`, or an empty
             configuration, for none.
-        cuda_graphs: Capture passes over the graph as CUDA graphs on a GPU, if the results are
-            the same; see `CapturedPasses`.
+        cuda_graphs: Record an epoch as one CUDA graph on a GPU, if the results are the same; see
+            `RecordedEpochs`.
         key: Configuration key of this fit, for messages.
 
     Raises:
@@ -248,7 +251,6 @@ class Fit:
             adversary=self.adversary,
             key=self.key,
             model_config=model_config,
-            cuda_graphs=self.cuda_graphs,
         )
         module.train()  # Lightning does not change the mode of a model
         if directory is not None:
@@ -259,7 +261,8 @@ class Fit:
             "val_loss", patience=self.patience, min_delta=self.min_delta, check_finite=False
         )
         bar = [EpochProgressBar(description)] if self.progress_bar else []
-        callbacks = [best, stopping, *bar, *callbacks]
+        recorded = RecordedEpochs(best, stopping, bar)
+        callbacks = [best, stopping, *bar, *[recorded] * self.cuda_graphs, *callbacks]
         with quiet_lightning():
             trainer = self._build_trainer(
                 max_epochs=self.max_epochs, logger=logger, callbacks=callbacks
@@ -270,6 +273,7 @@ class Fit:
                     trainer.fit(module, datamodule)
                 seconds = time.perf_counter() - start
             finally:  # an interrupted fit keeps its best weights, too
+                recorded.end(module)
                 if best.epoch:
                     module.load_state_dict(best.state)
                     if directory is not None:

@@ -20,7 +20,6 @@ from robust_diffusion.models.stack import takes_features
 from robust_diffusion.models.victim import Victim
 from robust_diffusion.operators import AnyFeatures, sparse_features
 from robust_diffusion.system.tensor_hashes import ByTensor
-from robust_diffusion.training.cuda_graphs import CapturedPasses
 
 _Attacker = Callable[[Data], Data]
 """Attack the train view, or a batch of it, at each call; the clean nodes come first."""
@@ -61,7 +60,6 @@ class NodeClassification(pl.LightningModule):
         adversary: Adversarial training; `None` for none.
         key: Configuration key of the training, for messages.
         model_config: Configuration of the model, saved in checkpoints; `None` for none.
-        cuda_graphs: Capture passes over a graph as CUDA graphs on a GPU; see `CapturedPasses`.
 
     Examples:
         >>> from robust_diffusion.data import GraphDataModule
@@ -85,21 +83,20 @@ class NodeClassification(pl.LightningModule):
         adversary: Adversary | None = None,
         key: str = "training",
         model_config: Mapping[str, Any] | None = None,
-        cuda_graphs: bool = False,
     ) -> None:
         super().__init__()
         # Not passed to the logger, which receives the whole configuration elsewhere.
-        self.save_hyperparameters(ignore=["model", "adversary", "cuda_graphs"], logger=False)
+        self.save_hyperparameters(ignore=["model", "adversary"], logger=False)
         self.model = model
         self.num_classes = num_classes
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.key = key
-        self._adversary = adversary
+        self.adversary = adversary
         self._attacker: _Attacker | None = None
         self._prepared: dict[int, AnyFeatures] = {}
-        self._cuda_graphs = cuda_graphs
-        self._run: Callable[..., Tensor] | None = None
+        # Loss and accuracy by stage, if they were computed ahead; see `RecordedEpochs`.
+        self.recorded_scores: Mapping[str, tuple[Tensor, ...]] | None = None
         self._on_copies: tuple[nn.Module, ...] = ()  # in a tuple, which registers no module
 
     @classmethod
@@ -118,8 +115,8 @@ class NodeClassification(pl.LightningModule):
             given = view["x"].to(self.device), view["edge_index"].to(self.device)
             called = Victim(self.model, *given).on_copies()
             self._on_copies = () if called is self.model else (called,)
-        if self._adversary is not None:
-            self._attacker = self._adversary.against(self._called)
+        if self.adversary is not None:
+            self._attacker = self.adversary.against(self._called)
         if not isinstance(datamodule, GraphDataModule):
             return
         for part in self.model.modules():
@@ -134,63 +131,60 @@ class NodeClassification(pl.LightningModule):
         """The model, or one that calls it on copies of what it would write into."""
         return (*self._on_copies, self.model)[0]
 
-    def on_train_start(self) -> None:
-        """Capture passes if all are equal: one graph per epoch on one GPU, in single precision.
-
-        This is the first hook at which the trainer knows the number of batches.
-        """
-        trainer = self.trainer
-        alike = trainer.num_training_batches == 1 and not self._adversary
-        on_card = trainer.strategy.root_device.type == CAPTURING
-        if self._cuda_graphs and on_card and alike and trainer.precision == "32-true":
-            self._run = CapturedPasses(self._called)
-
     def on_fit_end(self) -> None:
-        """Drop the prepared features, the attacker and the captured passes."""
-        self._prepared, self._attacker, self._run = {}, None, None
+        """Drop the prepared features and the attacker."""
+        self._prepared, self._attacker = {}, None
 
     def forward(self, data: Data) -> Tensor:
         """Return the logits of every node of a view, n x C."""
         data = self._cast(data)
         x = self._prepared.get(id(data.x), data.x)
-        run: Callable[..., Tensor] = self._run or self._called
+        options = {}
         if "degree" in data and getattr(self._called, "normalizes_by_degree", False):
-            return run(x, data.edge_index, degree=data.degree)
-        return run(x, data.edge_index)
+            options["degree"] = data.degree
+        logits: Tensor = self._called(x, data.edge_index, **options)
+        return logits
 
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
         """Compute the loss on the scored nodes of the train view."""
-        loss, accuracy = self._score(batch)
+        loss, accuracy = (self.recorded_scores or {}).get("train") or self.score(batch)
         value = self._log("train", loss, accuracy)
         if not math.isfinite(value):
             raise TrainingError(
                 f"loss is {value} at epoch {self.current_epoch}; lower "
                 f"{self.key}.learning_rate={self.learning_rate} or check the features"
             )
-        if self._adversary is None or self._attacker is None:
+        if self.adversary is None or self._attacker is None:
             return loss
-        attacked_loss, attacked_accuracy = self._score(self._attacker(self._cast(batch)))
+        attacked_loss, attacked_accuracy = self.score(self._attacker(self._cast(batch)))
         self._log("attacked", attacked_loss, attacked_accuracy)
-        return loss + self._adversary.attacked_share * (attacked_loss - loss)
+        return loss + self.adversary.attacked_share * (attacked_loss - loss)
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
         """Log loss and accuracy on the validation nodes."""
-        loss, accuracy = self._score(batch)
-        # Logits that are NaN also have an accuracy, which must not become the best one.
-        self._log("val", loss, accuracy.where(~loss.isnan(), torch.nan))
+        loss, accuracy = (self.recorded_scores or {}).get("val") or self.validation_score(batch)
+        self._log("val", loss, accuracy)
 
     def test_step(self, batch: Data, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Log loss and accuracy on the target nodes."""
-        self._log("test", *self._score(batch))
+        self._log("test", *self.score(batch))
 
     def predict_step(self, batch: Data, batch_idx: int) -> Tensor:
         """Return the logits of every node, n x C."""
         return self(batch)  # type: ignore[no-any-return]
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Create Adam over all parameters."""
+        """Create Adam over all parameters, which a CUDA graph can update on a GPU."""
+        parameters = [*self.parameters()]
+        capturable = getattr(self._trainer, "precision", "32-true") == "32-true" and all(
+            parameter.is_cuda and parameter.is_floating_point() for parameter in parameters
+        )
         return torch.optim.Adam(
-            self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
+            parameters,
+            lr=self.learning_rate,
+            weight_decay=self.weight_decay,
+            fused=capturable or None,
+            capturable=capturable,
         )
 
     def _cast(self, data: Data) -> Data:
@@ -206,7 +200,7 @@ class NodeClassification(pl.LightningModule):
                 data.degree = data.degree.to(dtype)
         return data
 
-    def _score(self, data: Data) -> tuple[Tensor, Tensor]:
+    def score(self, data: Data) -> tuple[Tensor, Tensor]:
         """Compute loss and accuracy of the scored nodes."""
         nodes = _SCORED.kept(data.mask, (), lambda: data.mask.nonzero().squeeze(1))
         logits, labels = self(data)[nodes], data.y[nodes]
@@ -215,6 +209,11 @@ class NodeClassification(pl.LightningModule):
             logits.detach(), labels, num_classes=self.num_classes, average="micro"
         )
         return loss, accuracy
+
+    def validation_score(self, data: Data) -> tuple[Tensor, Tensor]:
+        """Compute the same, with an accuracy of NaN if the loss is: it must not become the best."""
+        loss, accuracy = self.score(data)
+        return loss, accuracy.masked_fill(loss.isnan(), math.nan)
 
     def _log(self, stage: str, loss: Tensor, accuracy: Tensor) -> float:
         """Log both from the host, in one host sync on a GPU, and return the loss.
@@ -226,9 +225,6 @@ class NodeClassification(pl.LightningModule):
         self.log_dict(values, on_step=False, on_epoch=True, batch_size=1)
         return loss.item()
 
-
-CAPTURING = "cuda"
-"""Type of the devices that can capture passes."""
 
 _CAST = ByTensor()
 
