@@ -51,6 +51,15 @@ def test_a_view_is_the_subgraph_of_its_nodes(raw: Data, stage: Any) -> None:
     assert torch.equal(nodes[view.mask], raw[f"index_{stage}"])
 
 
+def test_views_are_cut_when_they_are_needed(raw: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    datamodule = served(raw)
+    datamodule.setup()
+    monkeypatch.setattr("robust_diffusion.data.datamodule.subgraph", pytest.fail)
+    assert datamodule.view("test").x is datamodule.graph.x
+    monkeypatch.undo()
+    assert datamodule.view("train") is datamodule.view("train")
+
+
 @pytest.mark.parametrize("difficulty", ["easy", "medium", "hard", "full"])
 def test_the_test_view_scores_the_targets(raw: Data, difficulty: str) -> None:
     key = "index_test" if difficulty == "full" else f"index_test_{difficulty}"

@@ -222,3 +222,22 @@ def test_sparse_features_of_another_width_raise_as_a_tensor_does() -> None:
     for width in (39, 41):
         with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
             x.linear(torch.ones(3, width))
+
+
+def test_large_features_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    x, free = torch.eye(50).repeat(2, 1), torch.rand(3, 50)
+    norm, linear = torch.nn.LayerNorm(50), torch.nn.Linear(50, 4)
+    linear.weight.requires_grad = False
+    whole = features.sparse_features(x)
+    expected = linear(norm(torch.cat([x, free])))
+    monkeypatch.setattr(features, "LARGE", 900)
+    parts = features.sparse_features(x)
+    assert isinstance(whole, features.SparseFeatures)
+    assert isinstance(parts, features.SparseFeatures)
+    assert (parts.entries.entries != whole.entries.entries).nnz == 0
+    rows = features.InjectedRows(x, {}, free).layer_norm(norm)
+    assert isinstance(rows, features.InjectedRows)
+    torch.testing.assert_close(rows.linear(linear.weight, linear.bias), expected)
+    alone = features.InjectedRows(x, {}, x[:0])
+    assert alone.dense() is x

@@ -5,6 +5,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -58,9 +59,10 @@ class Ensemble(Attack):
             self.check(victim)
             parts = Parts(victim, task, budget, generator, keep)
             self.run_parts(parts)
-        if parts.graph is None:
+        graph, n = parts.graph, clean.num_original_nodes
+        if graph is None:
             return replace(clean, given_up=parts.given_up)
-        (x, edge_index), n = parts.graph, clean.num_original_nodes
+        x, edge_index = graph
         return PerturbedGraph(x, edge_index, n, parts.accuracy, parts.best, parts.given_up)
 
     @abstractmethod
@@ -83,7 +85,8 @@ class Parts:
     keep: Keep  # cache of parts
     # Lowest accuracy by part, in 0..1.
     accuracy: dict[str, float] = field(default_factory=dict)
-    graph: FeaturesAndEdges | None = None  # the most harmful graph; `None` before the first
+    # Builds the most harmful graph, which may take as much memory as the clean one.
+    build: Callable[[], FeaturesAndEdges] | None = None
     best: str = ""  # the part that made it
     # Reason by part, for the parts whose gradient is missing or not finite.
     given_up: dict[str, GivenUp] = field(default_factory=dict)
@@ -109,6 +112,11 @@ class Parts:
     def lowest(self) -> float:
         """The lowest accuracy of all parts; infinite before the first."""
         return min(self.accuracy.values(), default=math.inf)
+
+    @property
+    def graph(self) -> FeaturesAndEdges | None:
+        """The most harmful graph; `None` before the first."""
+        return None if self.build is None else self.build()
 
     def run(
         self,
@@ -150,8 +158,7 @@ class Parts:
         artifact = Artifact({k: v.to(device) for k, v in cached.tensors.items()}, cached.metadata)
         accuracy = cached.metadata["accuracy"]
         if accuracy < self.lowest:
-            self.graph = None  # freed before the next one, which may be as large as the clean graph
-            self.graph, self.best = graph(artifact), name
+            self.build, self.best = partial(graph, artifact), name
         self.accuracy[name] = min(accuracy, self.accuracy.get(name, accuracy))
         return artifact
 

@@ -97,6 +97,7 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
             )
         self._source = source
         self._graph: Data | None = None
+        self._views: dict[Stage, Data] = {}
         self._scale: FeatureScale | None = None
         self._training: DataLoader[Data] | None = None
         self._targets: Tensor | None = None
@@ -169,21 +170,10 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         self._serve(graph)
 
     def _serve(self, graph: Data) -> None:
-        """Cut the graph."""
-        every_node = torch.arange(graph.num_nodes)
-        train = every_node if self.transductive else graph.index_train
-        seen = torch.cat([graph.index_train, graph.index_val]).sort().values
-        seen = every_node if self.transductive else seen
+        """Select the target nodes; views are cut when they are needed, since they copy features."""
         if self._targets is None:  # a poisoned graph keeps the targets of the clean graph
             self._targets = target_nodes(graph, self.difficulty, str(self.name))
-        targets = self._targets
-        leak = self.degree_leak
-        self._views = {
-            "train": induced_view(graph, train, graph.index_train, degree_leak=leak),
-            "val": induced_view(graph, seen, graph.index_val, degree_leak=leak),
-            "test": induced_view(graph, every_node, targets, degree_leak=False),
-        }
-        self._graph = graph
+        self._graph, self._views = graph, {}
 
     @property
     def graph(self) -> Data:
@@ -248,8 +238,21 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
 
     def view(self, stage: Stage) -> Data:
         """Return the part of the graph that a model may see at a stage."""
-        self.setup()
+        if stage not in self._views:
+            self._views[stage] = self._cut(stage)
         return self._views[stage]
+
+    def _cut(self, stage: Stage) -> Data:
+        graph = self.graph
+        if stage == "test":
+            seen, scored = torch.arange(graph.num_nodes), self.target_nodes
+        else:
+            scored = graph[f"index_{stage}"]
+            seen = torch.cat([graph.index_train, graph.index_val]).sort().values
+            seen = graph.index_train if stage == "train" else seen
+            seen = torch.arange(graph.num_nodes) if self.transductive else seen
+        leak = self.degree_leak and stage != "test"
+        return induced_view(graph, seen, scored, degree_leak=leak)
 
     def train_dataloader(self) -> DataLoader[Data]:
         """Return a loader of the train view, all nodes scored, in one or several batches."""

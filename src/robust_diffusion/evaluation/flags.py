@@ -298,12 +298,12 @@ def gradient_flags(victim: Victim, task: Task, result: AttackResult) -> Iterator
         return
     form = victim.adaptive() if result.attack.is_worst_case else victim
     n, device = result.graph.num_original_nodes, victim.device
-    x, edge_index = result.graph.x.to(device), result.graph.edge_index.to(device)
-    new = x[n:].clone().requires_grad_()
+    edge_index = result.graph.edge_index.to(device)
+    new = result.graph.x[n:].to(device, copy=True).requires_grad_()
 
     def gap(new: Tensor) -> Tensor:
         with seeded(task.seed):
-            logits = form(torch.cat([x[:n], new]), edge_index)[task.targets.to(device)]
+            logits = form(form.with_rows(new), edge_index)[task.targets.to(device)]
         first, second = logits.topk(2, 1).values.unbind(1)
         mean: Tensor = (first - second).mean()
         return mean
@@ -316,7 +316,7 @@ def gradient_flags(victim: Victim, task: Task, result: AttackResult) -> Iterator
     if bad := float((~slope.isfinite()).any(1).float().mean()):
         text = f"gradient not finite at {100 * bad:.0f} % of the injected nodes"
         yield Flag("gradient_not_finite", text)
-    connected = torch.isin(torch.arange(n, len(x), device=device), edge_index)
+    connected = torch.isin(torch.arange(n, n + len(new), device=device), edge_index)
     if (zero := float((slope[connected] == 0).all(1).float().mean())) > HIDDEN:
         text = f"gradient exactly 0 at {100 * zero:.0f} % of the injected nodes that have an edge"
         yield Flag("zero_gradient", text)

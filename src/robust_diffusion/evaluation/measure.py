@@ -362,10 +362,16 @@ def tidied(perturbed: object, clean: Data, *, by: str) -> PerturbedGraph:
     # Unchanged rows are copied from the clean graph, since 0 and -0 are equal but hash differently.
     attacked = perturbed.x.detach().cpu()
     # No comparison of all values at once, which takes as much memory as another graph.
+    edge_index = perturbed.edge_index.cpu()
+    if len(attacked) > n and torch.equal(_bits(attacked[:n]), _bits(x)):
+        return replace(perturbed, x=attacked, edge_index=edge_index, clean=clean)
     same = torch.equal(attacked[:n], x)
     rows = x if same else torch.where((attacked[:n] != x).any(1, keepdim=True), attacked[:n], x)
-    edge_index = perturbed.edge_index.cpu()
     return replace(perturbed, x=torch.cat([rows, attacked[n:]]), edge_index=edge_index, clean=clean)
+
+
+def _bits(x: Tensor) -> Tensor:
+    return x.contiguous().view(torch.uint8)
 
 
 def _or_control(

@@ -35,6 +35,7 @@ from robust_diffusion.models.adaptive import adaptive_form, with_solver
 from robust_diffusion.models.modules import frozen, seeded
 from robust_diffusion.models.stack import takes_features
 from robust_diffusion.operators import AnyFeatures, InjectedRows
+from robust_diffusion.operators.features import LARGE
 from robust_diffusion.operators.propagation import Propagator
 from robust_diffusion.system.tensor_hashes import ByTensor, state_hash
 
@@ -669,6 +670,8 @@ def _called(
 ) -> Tensor:
     """Call a model with what it needs; return logits."""
     edges, weight = sorted_by(traits.row, edge_index, edge_weight)
+    if isinstance(x, Tensor) and x.numel() > LARGE and not x.requires_grad:
+        x = InjectedRows(x, {}, x[:0]) if takes_features(model) else x
     x, edges, weight = _copies(traits, x, edges, weight)
     if weight is None:
         logits = model(x, edges)

@@ -71,6 +71,10 @@ class Features(ABC):
         return edge_cosine(self.dense(), graph)
 
 
+LARGE = 2**27
+"""Number of features (512 MiB in float32) above which first layers take them in parts; the largest
+graph of a published result has fewer, and keeps its rounding."""
+
 AnyFeatures = Float[Tensor, "n f"] | Features
 """Features of the n nodes as models of this package receive them."""
 
@@ -98,7 +102,7 @@ class InjectedRows(Features):
 
     def dense(self) -> Float[Tensor, "m f"]:
         """Concatenate the rows."""
-        return self._normed(torch.cat([self.fixed, self.free]))
+        return self._normed(torch.cat([self.fixed, self.free]) if len(self.free) else self.fixed)
 
     def layer_norm(self, norm: nn.LayerNorm) -> AnyFeatures:
         """Return the rows after a LayerNorm, which is computed when the Linear is."""
@@ -114,8 +118,12 @@ class InjectedRows(Features):
         layers = self.norm, weight  # stored too, so that nothing else can reuse their ids
         key = id(self.norm), id(weight)
         if key not in self.outputs:
+            # Row by row, a LayerNorm needs no second copy of features that fill the memory.
+            rows = LARGE // 8 // self.shape[1] if self.fixed.numel() > LARGE else len(self.fixed)
+            parts = torch.split(self.fixed, max(1, rows))
             with torch.no_grad():
-                self.outputs[key] = layers, F.linear(self._normed(self.fixed), weight, bias)
+                outputs = [F.linear(self._normed(part), weight, bias) for part in parts]
+                self.outputs[key] = layers, torch.cat(outputs)
         return torch.cat([self.outputs[key][1], F.linear(self._normed(self.free), weight, bias)])
 
     def _normed(self, x: Tensor) -> Tensor:
@@ -149,10 +157,12 @@ def sparse_features(x: Float[Tensor, "n f"], *, max_share: float = MAX_SHARE) ->
         return x
     flat = x.flatten()
     common = flat[:: max(1, flat.numel() // SAMPLE)].median()
-    differs = x - common
-    if int(differs.count_nonzero()) > max_share * x.numel():
+    if int((x != common).sum()) > max_share * x.numel():
         return x
-    entries = SparseMatrix(csr_matrix(differs.numpy()))
+    parts = [
+        csr_matrix((part - common).numpy()) for part in torch.split(x, max(1, LARGE // x.size(1)))
+    ]
+    entries = SparseMatrix(vstack(parts, "csr") if len(parts) > 1 else parts[0])
     return SparseFeatures(entries, common.expand(x.size(0), 1), x=x)
 
 

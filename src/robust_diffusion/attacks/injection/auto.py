@@ -165,9 +165,9 @@ class AutoInjection(Ensemble):
             exchange = Exchange(*bound, vectors, AUTO.slow if has_gradient else AUTO.blind)
         for _ in range(AUTO.most_exchanges):
             before = parts.lowest
-            if before < AUTO.enough or parts.graph is None:
+            if before < AUTO.enough or (graph := parts.graph) is None:
                 break
-            _improved(parts, exchange, Injection.of_graph(task, budget, parts.graph))
+            _improved(parts, exchange, Injection.of_graph(task, budget, graph))
             if before - parts.lowest <= AUTO.least_gain:
                 break
             if fast is None:
@@ -222,8 +222,8 @@ def _exchange_starts(parts: Parts, exchange: Exchange, fast: Propagator) -> Iter
     if sum(degrees) > most:
         degrees, others = replace(budget, max_injected_edges=most).injected_degrees, AUTO.opposed
         yield from exchange.opposed(fast, others)
-    elif parts.graph is not None:
-        yield Injection.of_graph(task, budget, parts.graph)
+    elif (graph := parts.graph) is not None:
+        yield Injection.of_graph(task, budget, graph)
     for _ in range(AUTO.chains - others):
         rows = draw_targets(task.targets, degrees, generator)
         placement = Placement.of(task, rows, budget.injected_degrees, 0)

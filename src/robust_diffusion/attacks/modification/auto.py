@@ -91,10 +91,11 @@ class AutoModification(Ensemble):
         if most and parts.lowest > 0:
             measured = self._run_flips(parts, search)
         if changes and parts.lowest > 0:
-            before = parts.graph
+            before = parts.best
             self._run_features(parts)
-            if measured and parts.graph and parts.graph is not before and parts.lowest > 0:
-                self._exchange(parts, "search: around the best", parts.graph, search, measured)
+            graph = parts.graph
+            if measured and graph and parts.best != before and parts.lowest > 0:
+                self._exchange(parts, "search: around the best", graph, search, measured)
 
     def _run_gradient(self, parts: Parts) -> list[Victim]:
         """Run GRBCD through each form of the model; return the forms that have a gradient."""
@@ -154,7 +155,8 @@ class AutoModification(Ensemble):
     def _run_features(self, parts: Parts) -> None:
         """Change features on top of the best flips."""
         form, task = parts.forms[parts.last_form], parts.task
-        edges = task.edge_index if parts.graph is None else parts.graph[1]
+        graph = parts.graph
+        edges = task.edge_index if graph is None else graph[1]
 
         def move(
             by: tuple[_Choice, LossName], num_steps: int, start: Artifact | None = None
