@@ -28,7 +28,7 @@ from robust_diffusion.attacks.audit import audit
 from robust_diffusion.attacks.ensemble import Ensemble, Keep, Parts
 from robust_diffusion.attacks.injection import auto, cover
 from robust_diffusion.attacks.injection.constants import AUTO
-from robust_diffusion.models import GNNGuard
+from robust_diffusion.models import MLP, GNNGuard
 from robust_diffusion.models.adaptive import SwitchableGradient
 from robust_diffusion.models.victim import Victim
 from robust_diffusion.system.artifact import Artifact
@@ -347,10 +347,17 @@ def test_gains_of_less_than_one_target_in_a_thousand_end_the_attack(
     assert continued.call_count == len(AUTO.rungs) + rounds
 
 
-def test_most_passes_are_expected_of_a_cover_and_ascents_together() -> None:
-    attack = AutoInjection()
-    cover, both, ascents = (attack.expected_passes(Budget(2, k), 100) or 0 for k in (5, 50, 200))
+def test_passes_are_forecast_by_edges_classes_and_whether_the_model_reads_edges() -> None:
+    attack, (victim, task) = AutoInjection(), victim_and_task(trained())
+    right, most = task.right(victim.clean_logits), task.targets.numel()
+
+    def expected(edges: int, model: Victim = victim) -> int:
+        budget = Budget(-(-edges // most), most, max_injected_edges=edges)
+        return attack.expected_passes(budget, task, model) or 0
+
+    cover, both, ascents = expected(right // 6), expected(right), expected(3 * right)
     assert 0 < min(cover, ascents) <= max(cover, ascents) < both
-    many = attack.expected_passes(Budget(100, 50), AUTO.most_covered + 1)
-    assert many == ascents  # more targets take no more passes, since there is no cover
-    assert AutoInjection(num_steps=0).expected_passes(Budget(2, 5), 100) is None
+    assert expected(5 * right) < ascents  # so many edges soon misclassify every target
+    blind = Victim(MLP(16, 16, out_channels=7).eval(), task.x, task.edge_index)
+    assert 0 < expected(3 * right, blind) < 2 / 3 * ascents
+    assert AutoInjection(num_steps=0).expected_passes(Budget(2, 5), task, victim) is None

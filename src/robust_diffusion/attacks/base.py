@@ -258,10 +258,15 @@ class Attack(ABC):
         """
         return {}
 
-    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
+    def expected_passes(self, budget: Budget, task: Task, victim: Victim) -> int | None:
         """Estimate the number of forward passes, from which the remaining time is computed.
 
         The default is one pass per step, and `None` if the attack has no `num_steps`.
+
+        Args:
+            budget: Limits of the attack.
+            task: What the attacker knows.
+            victim: The model under attack, of which no pass is counted here.
         """
         return getattr(self, "num_steps", None) or None
 

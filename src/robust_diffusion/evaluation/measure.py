@@ -326,7 +326,7 @@ def _timed(
     if ensemble and bench.falls_back and control is not None:
         effort.known = control.accuracy
     further = {"keep": effort.keep} if ensemble else {}
-    passes = attack.expected_passes(budget, len(task.reach))
+    passes = attack.expected_passes(budget, view, victim)
     weights = parameter_hash(victim)
     rng = torch.Generator().manual_seed(task.seed)
     with (

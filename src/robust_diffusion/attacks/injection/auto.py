@@ -93,16 +93,23 @@ class AutoInjection(Ensemble):
         """Return whether a node may be injected."""
         return budget.max_injected_nodes > 0
 
-    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
-        """See `Attack`; a cover tries an edge at every target, and few edges move for long."""
-        if not self.num_steps:
+    def expected_passes(self, budget: Budget, task: Task, victim: Victim) -> int | None:
+        """See `Attack`; fewer if every target is misclassified before the end."""
+        steps, logits = self.num_steps, victim.clean_logits
+        if not steps:
             return None
-        edges = sum(budget.injected_degrees) / num_targets
-        expected = 8.0 * self.num_steps
-        if edges >= AUTO.ascended and (edges > AUTO.covered or num_targets > AUTO.most_covered):
-            # Searches, and moves of edges, take passes however few the steps.
-            return round(expected + 240)
-        expected += self.num_steps * (num_targets / 60 + (28 if edges >= AUTO.ascended else 0))
+        classes, right = logits.size(1), task.right(logits)
+        edges = sum(budget.within(task.targets.numel()).injected_degrees)
+        is_covered, is_ascended = _strategies(edges, right)
+        expected = 0.0
+        if is_covered:  # readings of each class, then fits and exchanges
+            expected += classes * (1 + right / AUTO.most_ends) + steps * (8 + right / 45)
+        if is_ascended:  # searches try each class, and every start is judged
+            expected += 2 * (classes + 1) + steps / 2 + 32
+        if is_ascended and victim.reads_edges:
+            # The fewer the edges, the longer they move.
+            moves = 16 if edges <= AUTO.covered * right else 2 * (edges <= AUTO.ample * right)
+            expected += 2 * steps + 26 + moves * (0.9 * steps + 74)
         return round(expected)
 
     def run_parts(self, parts: Parts) -> None:
@@ -115,10 +122,9 @@ class AutoInjection(Ensemble):
         """Run all parts but exchanges; return the features of the ascents."""
         edges = sum(parts.budget.injected_degrees)
         right = parts.task.right(parts.judge.clean_logits)
-        is_scarce = 0 < edges < AUTO.ascended * right
-        is_fast = is_scarce or right <= AUTO.most_covered
-        covers = self._covers(parts) if is_fast and 0 < edges <= AUTO.covered * right else []
-        if is_scarce:
+        is_covered, is_ascended = _strategies(edges, right)
+        covers = self._covers(parts) if is_covered else []
+        if not is_ascended:
             return [best.found.features for _, best in covers]
         starts = list(_starts(parts))
         for spending, sharing, placement in starts:
@@ -212,6 +218,13 @@ class AutoInjection(Ensemble):
             self.num_steps,
             parts.generator,
         )
+
+
+def _strategies(edges: int, right: int) -> tuple[bool, bool]:
+    """Return whether covers and whether ascents run, with these edges and correct targets."""
+    is_scarce = 0 < edges < AUTO.ascended * right
+    is_fast = is_scarce or right <= AUTO.most_covered
+    return is_fast and 0 < edges <= AUTO.covered * right, not is_scarce
 
 
 def _exchange_starts(parts: Parts, exchange: Exchange, fast: Propagator) -> Iterator[Injection]:

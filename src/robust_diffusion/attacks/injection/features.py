@@ -60,9 +60,9 @@ class FeatureAscent(InjectionAttack):
         self.homophily = homophily
         self.steps_per_fit = (num_steps,) * (1 + num_rounds)
 
-    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
+    def expected_passes(self, budget: Budget, task: Task, victim: Victim) -> int | None:
         """See `Attack`; every batch is fitted once, and again whenever its edges are reselected."""
-        batches = -(-budget.max_injected_nodes // self.batch_size(budget, num_targets))
+        batches = -(-budget.max_injected_nodes // self.batch_size(budget, len(task.targets)))
         rounds = len(self.steps_per_fit) - 1
         return batches * (sum(self.steps_per_fit) + rounds * self.passes_to_choose) or None
 

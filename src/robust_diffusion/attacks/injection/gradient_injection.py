@@ -71,9 +71,9 @@ class GradientInjection(FeatureAscent):
             most = range(num_steps + ROUNDS - 1, num_steps - 1, -1)
             self.steps_per_fit = tuple(steps // ROUNDS for steps in most)
 
-    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
+    def expected_passes(self, budget: Budget, task: Task, victim: Victim) -> int | None:
         """See `FeatureAscent`; fewer if every target is misclassified before the end."""
-        return self.restarts * (super().expected_passes(budget, num_targets) or 0) or None
+        return self.restarts * (super().expected_passes(budget, task, victim) or 0) or None
 
     def batch_size(self, budget: Budget, num_targets: int) -> int:
         """See `FeatureAscent`; here the sharing decides the number of batches."""

@@ -71,7 +71,7 @@ class AutoModification(Ensemble):
     def __init__(self, *, num_steps: SomeSteps = 125) -> None:
         self.num_steps = num_steps
 
-    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
+    def expected_passes(self, budget: Budget, task: Task, victim: Victim) -> int | None:
         """See `Attack`."""
         return 6 * self.num_steps
 

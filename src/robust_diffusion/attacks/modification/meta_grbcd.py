@@ -92,7 +92,7 @@ class MetaGRBCD(GRBCD):
         self.num_epochs = num_epochs
         self.training_rate = training_rate
 
-    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
+    def expected_passes(self, budget: Budget, task: Task, victim: Victim) -> int | None:
         """See `Attack`; each step retrains the model."""
         return self.num_steps * (self.num_epochs + 1)
 

@@ -196,7 +196,7 @@ class PRBCD(BlockCoordinateAttack):
         self.resampling_ratio = resampling_ratio
         self.learning_rate = learning_rate
 
-    def expected_passes(self, budget: Budget, num_targets: int) -> int | None:
+    def expected_passes(self, budget: Budget, task: Task, victim: Victim) -> int | None:
         """See `Attack`; PyG's PRBCD evaluates the graph after each step, and samples at the end."""
         return 2 * self.num_steps + int(self.implementation.coeffs["max_final_samples"])
 
