@@ -170,7 +170,7 @@ class Card(TorchDispatchMode):
         if packet in COPIES:
             # Even one that need not be waited for cannot be part of a CUDA graph, unless pinned.
             if away or not there:
-                self._wait(func)
+                self._wait(func, " non_blocking" if there and kwargs.get("non_blocking") else "")
             return
         if packet in INDEXES:
             by = [i for i in tree_leaves(kwargs.get("indices") or given[1:]) if i is not None]
@@ -186,13 +186,13 @@ class Card(TorchDispatchMode):
         if there and generator is not None:
             raise RuntimeError(f"{func}: a generator on {generator.device} draws for the card")
 
-    def _wait(self, func: Any) -> None:
+    def _wait(self, func: Any, how: str = "") -> None:
         frame = sys._getframe(2)
         while frame.f_back and frame.f_globals["__name__"].startswith(("torch.", __name__)):
             frame = frame.f_back
         module = frame.f_globals["__name__"] if frame.f_back else "backward"
         place = f"{module.removeprefix('robust_diffusion.')}:{frame.f_lineno}"
-        self.waits[f"{place} {func.overloadpacket.__name__}"] += 1
+        self.waits[f"{place} {func.overloadpacket.__name__}{how}"] += 1
 
 
 def _held(value: Any) -> Any:

@@ -22,6 +22,11 @@ from pytorch_lightning.strategies import SingleDeviceStrategy
 from torch import Tensor
 from torch_geometric.data import Data
 
+from robust_diffusion.attacks.gradient_ascent import StepRule
+from robust_diffusion.attacks.injection.base import draw_targets
+from robust_diffusion.attacks.injection.constants import AUTO
+from robust_diffusion.attacks.injection.edge_placement import Placement
+from robust_diffusion.attacks.injection.part import Climb, Injection
 from robust_diffusion.certificates.base import Noise
 from robust_diffusion.certificates.sampling import noisy_logits
 from robust_diffusion.flows import Beltrami
@@ -126,6 +131,25 @@ def test_an_attack_is_as_on_the_cpu_and_seldom_waits(name: str) -> None:
     expected = contract.run(attack, budget=budget)
     assert torch.equal(edge_index, expected.edge_index)
     torch.testing.assert_close(x, expected.x, rtol=0, atol=1e-3)
+
+
+def test_rounds_of_moves_wait_once_for_each_pass() -> None:
+    graph, budget, generator = contract.graph(), contract.BUDGET, torch.Generator().manual_seed(0)
+    with card() as waits:
+        data = Data(x=graph.x.to(CARD), edge_index=graph.edge_index.to(CARD))
+        model, targets = deepcopy(contract.trained()).to(CARD), graph.index_test.to(CARD)
+        victim, task = contract.victim_and_task(model, data, targets)
+        rows = draw_targets(task.targets, budget.injected_degrees, generator)
+        placement = Placement.of(task, rows, budget.injected_degrees, 0)
+        bound = "", victim, victim, task, budget, 24, generator
+        climb = Climb(*bound, "equal", StepRule(), share=1 / 12, moves=len(AUTO.moves))
+        with victim:
+            for _ in range(2):  # the first looks at the graph
+                waits.clear()
+                before = victim.forwards
+                climb.improve(Injection.at(task, placement, task.x[: len(rows)]))
+        waited = Counter({place: n for place, n in waits.items() if "non_blocking" not in place})
+    assert 0 < waited.total() <= victim.forwards - before, waited
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)

@@ -128,16 +128,27 @@ class Ascent:
     def advance(self, num_steps: int) -> Float[Tensor, "k f"]:
         """Take `num_steps` more steps and return the variable."""
         for _ in range(num_steps):
-            free = self._free.detach().requires_grad_()
-            value = self._objective(free)
-            slope = gradient(value, free, self._variable)
-            self._finite &= torch.isfinite(slope).all()
-            self._flat &= ~slope.any()
-            self._rule(slope, value)
-            self._free.copy_(self._project(self._free))
-        finite, self.is_flat = torch.stack([self._finite, self._flat]).tolist()
-        check_finite(finite, self._variable)
+            self.step()
+        self.read()
         return self._free
+
+    def step(self) -> Float[Tensor, "k f"]:
+        """Take a step and return the variable; `read` checks the gradient."""
+        free = self._free.detach().requires_grad_()
+        value = self._objective(free)
+        slope = gradient(value, free, self._variable)
+        self._finite &= torch.isfinite(slope).all()
+        self._flat &= ~slope.any()
+        self._rule(slope, value)
+        return self._free.copy_(self._project(self._free))
+
+    def read(self, *more: Float[Tensor, ""]) -> list[float]:
+        """Check the gradients so far, set `is_flat`, and return further numbers, in one sync."""
+        numbers = [number.double() for number in (self._finite, self._flat, *more)]
+        finite, flat, *values = torch.stack(numbers).tolist()
+        self.is_flat = bool(flat)
+        check_finite(bool(finite), self._variable)
+        return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,27 +196,30 @@ def climb(
     """
     labels = task.labels
     best: list[Found] = []
+    unread: list[Tensor] = []  # of the last pass: features, correct targets and loss
 
     def harm(free: Tensor) -> Tensor:
         new = allowed.exact(free)
         logits = victim(place(new), edge_index)[task.targets]
         loss = LOSSES[steps.loss](logits, labels).mean()
-        right = (logits.argmax(1) == labels).sum()
-        # Read together, to sync with a GPU once.
-        count, level = torch.stack([right.double(), loss.detach().double()]).tolist()
-        candidate = Found(new.detach(), int(count), level)
-        if not best or candidate.rank < best[0].rank:
-            best[:] = [replace(candidate, features=candidate.features.clone())]
+        # A copy, since a step moves the variable in place.
+        unread[:] = new.detach().clone(), (logits.argmax(1) == labels).sum(), loss.detach()
         return loss
 
-    rule = partial(steps.of, unit=allowed.unit)
-    ascent = Ascent(allowed.clip(start), harm, rule, allowed.clip)
+    def note() -> None:
+        features, *numbers = unread
+        right, loss = ascent.read(*numbers)
+        best[:] = [min([*best, Found(features, int(right), loss)], key=lambda found: found.rank)]
+
+    free = allowed.clip(start)
+    ascent = Ascent(free, harm, partial(steps.of, unit=allowed.unit), allowed.clip)
     for _ in range(num_steps):
-        end = ascent.advance(1)
+        free = ascent.step()
+        note()
         if best[0].right == 0 or ascent.is_flat:
             break
     else:
-        end = ascent.advance(0)
         with torch.no_grad():
-            harm(end)
+            harm(free)
+        note()
     return replace(best[0], is_flat=num_steps > 0 and ascent.is_flat)

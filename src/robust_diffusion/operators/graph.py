@@ -231,12 +231,15 @@ class _Layout:
 
     def __init__(self, edge_index: Tensor, num_nodes: int, *, self_loops: bool) -> None:
         check_edges(edge_index, num_nodes)
-        is_loop = edge_index[0] == edge_index[1]
         nodes = torch.arange(num_nodes, device=edge_index.device)
         if self_loops:
-            # The input's self-loops move to the end, one for every node, as in PyG.
-            self._given = (~is_loop).nonzero().squeeze(1)
-            self._loops = is_loop.nonzero().squeeze(1)
+            self._given = torch.arange(edge_index.size(1), device=edge_index.device)
+            self._loops = self._given[:0]
+            if _has_loops(edge_index):
+                # The input's self-loops move to the end, one for every node, as in PyG.
+                is_loop = edge_index[0] == edge_index[1]
+                self._given = (~is_loop).nonzero().squeeze(1)
+                self._loops = is_loop.nonzero().squeeze(1)
             src = torch.cat([edge_index[0, self._given], nodes])
             dst = torch.cat([edge_index[1, self._given], nodes])
         else:
@@ -267,6 +270,22 @@ class _Layout:
 
 
 _LAYOUTS = ByTensor()
+_LOOPS = ByTensor()
+"""Whether edges contain a self-loop; to find out is a host sync on a GPU."""
+
+
+def _has_loops(edge_index: Int[Tensor, "2 e"]) -> bool:
+    return _LOOPS.kept(edge_index, None, lambda: bool((edge_index[0] == edge_index[1]).any()))
+
+
+def append_edges(edge_index: Int[Tensor, "2 e"], new: Int[Tensor, "2 a"]) -> Int[Tensor, "2 e2"]:
+    """Append edges, none of them a self-loop, to a graph that is extended many times.
+
+    Only the first time is there a host sync on a GPU, to look for self-loops in the graph.
+    """
+    has_loops, edges = _has_loops(edge_index), torch.cat([edge_index, new], 1)
+    _LOOPS.kept(edges, None, lambda: has_loops)
+    return edges
 
 
 def check_edges(edge_index: Tensor, num_nodes: int) -> None:

@@ -49,7 +49,7 @@ class Cover(Part):
     def improve(self, best: Injection) -> Injection:
         """Place all edges from scratch, since a greedy cover has no use for a start."""
         judge, task = self.judge, self.task
-        clean = margins(judge.clean_logits[task.targets], task.labels)
+        clean = margins(judge.clean_logits[task.targets], task.labels).cpu()
         regions = Regions(task.edge_index, task.targets, task.x.size(0))
         around = [regions.around([node], AUTO.hops) for node in task.targets.tolist()]
         none = task.x[:0]
@@ -75,15 +75,14 @@ class Cover(Part):
         """Fit features that move targets of other classes to this class, through one edge each."""
         judge, task = self.judge, self.task
         x, predicted = task.x, judge.clean_logits.argmax(1)
-        others = (clean <= 0) & (task.labels != index)
-        ends = others.nonzero()[:, 0].tolist()
+        others = ((clean <= 0) & (task.labels.cpu() != index)).nonzero()[:, 0]
         inside = predicted == index
-        if not ends or not inside.any():
+        if not len(others) or not inside.any():
             return self.allowed.nearest(x.mean(0, keepdim=True))
-        ahead = x[inside].mean(0) - x[task.targets[others]].mean(0)
+        some = replace(task, targets=task.targets[others.to(x.device)])
+        ahead = x[inside].mean(0) - x[some.targets].mean(0)
         start = self.allowed.extreme(ahead[None])
-        nodes = self.placement(self._spread(ends))
-        some = replace(task, targets=task.targets[others])
+        nodes = self.placement(self._spread(others.tolist()))
         k = len(nodes.chosen)
         return climb(
             self.victim,
@@ -107,12 +106,17 @@ class Cover(Part):
         before = self._margins(placement, features)
         right = positions(before <= 0)
         ends = [end for end, region in enumerate(around) if region & right]
-        readings = {}
-        for members in pack([around[end] & right for end in ends], AUTO.most_ends):
-            tried = [ends[i] for i in members]
+        packs = pack([around[end] & right for end in ends], AUTO.most_ends)
+        tries = [[ends[i] for i in members] for members in packs]
+        reached = []
+        for tried in tries:
             chosen = torch.cat([placement.chosen, self._spread(tried)])
-            new = vector.expand(len(chosen) - len(features), -1)
-            after = self._margins(self.placement(chosen), torch.cat([features, new]))
+            new = torch.cat([features, vector.expand(len(chosen) - len(features), -1)])
+            changed = self.placement(chosen)
+            reached.append(changed.device_margins(self.judge, self.task, new))
+        readings = {}
+        # Read together, to sync with a GPU once.
+        for tried, after in zip(tries, torch.stack(reached).cpu() if reached else [], strict=True):
             change = (after.tanh() - before.tanh()).tolist()
             lost = positions(after > 0)
             for end in tried:
@@ -138,29 +142,27 @@ class Cover(Part):
                 break
             order = drawn(len(classes))
             current, alternative = int(classes[order[0]]), int(drawn(len(vectors))[0])
-            group = (
-                order[classes[order] == current][: AUTO.group]
-                .sort()
-                .values.to(placement.chosen.device)
-            )
-            outside = torch.ones_like(placement.chosen[:, 0])
+            group = order[classes[order] == current][: AUTO.group].sort().values
+            outside = torch.ones_like(classes, dtype=torch.bool)
             outside[group] = False
-            rest, features = self.placement(placement.chosen[outside]), best.features[outside]
-            mean = self.allowed.nearest(best.features[group].mean(0, keepdim=True))[0]
+            rest = self.placement(placement.chosen[outside])
+            features = best.features[self.there(outside.nonzero()[:, 0])]
+            mean = self.allowed.nearest(best.features[self.there(group)].mean(0, keepdim=True))[0]
             options = [mean, vectors[alternative]]
             readings = [self._read(vector, rest, features, around) for vector in options]
             covered = positions(self._margins(rest, features) > 0)
             nodes = cover(readings, covered, [self.degrees[i] for i in group.tolist()])
-            chosen, new = placement.chosen.clone(), best.features.clone()
+            chosen = placement.chosen.clone()
             chosen[group] = self._chosen([ends for _, ends in nodes])
-            moved = torch.tensor([choice for choice, _ in nodes], device=group.device) == 1
-            new[group[moved]] = vectors[alternative]
+            moved = group[torch.tensor([choice for choice, _ in nodes]) == 1]
+            new = best.features.clone()
+            new[self.there(moved)] = vectors[alternative]
             changed = self.placement(chosen)
             fitted = self._fit(changed, new, AUTO.refit_share, group)
             idle = 0 if fitted.right < best.right else idle + 1
             if fitted.rank < best.rank:
                 placement, best = changed, fitted
-                classes[group.cpu()[moved.cpu()]] = alternative
+                classes[moved] = alternative
         return Injection(placement, best)
 
     def _fit(
@@ -171,18 +173,17 @@ class Cover(Part):
         group: Int[Tensor, " g"] | None = None,
     ) -> Found:
         """Fit the features of all nodes, or of a group, by some steps."""
-        if group is None:
-            group = torch.arange(len(features), device=features.device)
+        rows = self.there(torch.arange(len(features)) if group is None else group)
 
         def whole(new: Tensor) -> Tensor:
-            return features.index_copy(0, group, new)
+            return features.index_copy(0, rows, new)
 
         fitted = climb(
             self.victim,
             self.task,
             lambda new: self.judge.with_rows(whole(new)),
             placement.edges(self.task.edge_index),
-            features[group],
+            features[rows],
             StepRule(loss="tanh_margin"),
             self.allowed,
             self._share(share),
@@ -191,15 +192,18 @@ class Cover(Part):
 
     def _margins(self, placement: Placement, features: Tensor) -> Float[Tensor, " t"]:
         if not len(features):
-            return margins(self.judge.clean_logits[self.task.targets], self.task.labels)
+            return margins(self.judge.clean_logits[self.task.targets], self.task.labels).cpu()
         return placement.margins(self.judge, self.task, features)
 
     def placement(self, chosen: Bool[Tensor, "k t"]) -> Placement:
         """Return the placement of these edges, without links."""
-        targets = self.task.targets
-        room = torch.full((len(chosen),), max(self.degrees), device=targets.device)
-        links = targets.new_empty(2, 0)
-        return Placement(chosen.to(targets.device), targets, links, room, self.task.x.size(0))
+        links = torch.empty(2, 0, dtype=torch.long)
+        room = torch.full((len(chosen),), max(self.degrees))
+        return Placement(chosen, self._targets, links, room, self.task.x.size(0))
+
+    @cached_property
+    def _targets(self) -> Int[Tensor, " t"]:
+        return self.task.targets.cpu()
 
     def _spread(self, ends: Sequence[int]) -> Bool[Tensor, "k t"]:
         """Distribute one edge to each end over nodes with as many edges as an injected node has."""
@@ -210,7 +214,7 @@ class Cover(Part):
         chosen = torch.zeros(len(rows), self.task.targets.numel(), dtype=torch.bool)
         for row, ends in zip(chosen, rows, strict=True):
             row[list(ends)] = True
-        return chosen.to(self.task.targets.device)
+        return chosen
 
 
 def positions(mask: Bool[Tensor, " t"]) -> frozenset[int]:

@@ -41,10 +41,11 @@ def equal(
     rows = []
     for count in degrees:
         drawn = torch.rand(used.numel(), generator=generator, dtype=used.dtype)
-        least_used = (used + drawn).argsort()[:count]
-        used[least_used] += 1
-        rows.append(targets[least_used.to(targets.device)])
-    return rows
+        rows.append((used + drawn).argsort()[:count])
+        used[rows[-1]] += 1
+    # Copied together, to sync with a GPU once.
+    ends = targets[torch.cat(rows).to(targets.device)]
+    return list(torch.split(ends, [len(row) for row in rows]))
 
 
 def classes(

@@ -8,15 +8,19 @@ from jaxtyping import Bool, Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from robust_diffusion.attacks.base import Task, Victim, finite_gradient
+from robust_diffusion.attacks.base import Task, Victim, check_finite, gradient
 from robust_diffusion.attacks.injection.constants import AUTO
 from robust_diffusion.attacks.losses import margins
 from robust_diffusion.errors import RobustDiffusionError
+from robust_diffusion.operators.graph import append_edges
 
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Undirected edges of injected nodes."""
+    """Undirected edges of injected nodes, on the CPU.
+
+    Edges are also selected there, so the only host syncs on a GPU are reads of margins and slopes.
+    """
 
     chosen: Bool[Tensor, "k t"]  # true where an injected node has an edge to a target
     targets: Int[Tensor, " t"]  # the targets' numbers
@@ -30,27 +34,28 @@ class Placement:
         cls, task: Task, rows: Sequence[Tensor], capacity: Sequence[int], num_links: int
     ) -> "Placement":
         """Place edges to the targets in `rows`, and links to an even number of ring neighbours."""
-        targets = task.targets
-        chosen = torch.stack([torch.isin(targets, row) for row in rows])
-        k = torch.arange(len(rows), device=targets.device)
+        targets, sizes = task.targets.cpu(), [row.numel() for row in rows]
+        ends = torch.split(torch.cat(list(rows)).cpu(), sizes)
+        chosen = torch.stack([torch.isin(targets, row) for row in ends])
+        k = torch.arange(len(rows))
         ring = [torch.stack([k, (k + i) % len(rows)]) for i in range(1, num_links // 2 + 1)]
         links = torch.cat([targets.new_empty(2, 0), *ring], 1)
-        room = torch.tensor(capacity, device=targets.device)
-        return cls(chosen, targets, links, room, task.x.size(0))
+        return cls(chosen, targets, links, torch.tensor(capacity), task.x.size(0))
 
     @classmethod
     def read(
         cls, task: Task, edge_index: Int[Tensor, "2 e"], degrees: Sequence[int]
     ) -> "Placement":
         """Read the injected nodes of an attacked graph; `degrees` are their most edges."""
-        targets, n, (src, dst) = task.targets, task.x.size(0), edge_index
+        targets, n, edge_index = task.targets.cpu(), task.x.size(0), edge_index.cpu()
+        src, dst = edge_index
         position = targets.new_full((n,), -1)
-        position[targets] = torch.arange(len(targets), device=targets.device)
+        position[targets] = torch.arange(len(targets))
         new, old = src >= n, dst < n
-        chosen = torch.zeros(len(degrees), len(targets), dtype=torch.bool, device=targets.device)
+        chosen = torch.zeros(len(degrees), len(targets), dtype=torch.bool)
         chosen[src[new & old] - n, position[dst[new & old]]] = True
         links = edge_index[:, new & (src < dst)] - n
-        room = torch.tensor(degrees, device=targets.device)
+        room = torch.tensor(degrees)
         room -= torch.bincount(links.flatten(), minlength=len(degrees))
         return cls(chosen, targets, links, room, n)
 
@@ -68,14 +73,21 @@ class Placement:
 
     def edges(self, edge_index: Int[Tensor, "2 e"]) -> Int[Tensor, "2 e2"]:
         """Return the graph's edges, those to targets and the links, all in both directions."""
-        node, end = self.chosen.nonzero(as_tuple=True)  # one host sync, not one per node
+        node, end = self.chosen.nonzero(as_tuple=True)
         new, links = torch.stack([node + self.first, self.targets[end]]), self.links + self.first
-        return torch.cat([edge_index, new, new.flip(0), links, links.flip(0)], 1)
+        new = torch.cat([new, new.flip(0), links, links.flip(0)], 1)
+        return append_edges(edge_index, new.to(edge_index.device, non_blocking=True))
 
     def margins(
         self, victim: Victim, task: Task, features: Float[Tensor, "k f"]
     ) -> Float[Tensor, " t"]:
-        """Compute the targets' margins on the graph with these edges; misclassified if above 0."""
+        """Read the targets' margins on the graph with these edges; misclassified if above 0."""
+        return self.device_margins(victim, task, features).cpu()
+
+    def device_margins(
+        self, victim: Victim, task: Task, features: Float[Tensor, "k f"]
+    ) -> Float[Tensor, " t"]:
+        """Compute `margins` on the model's device, without waiting for them."""
         x = victim.with_rows(features)
         with torch.no_grad():
             return margins(victim(x, self.edges(task.edge_index))[task.targets], task.labels)
@@ -95,7 +107,7 @@ class Placement:
             giving = (open_ & placement.chosen.any(0)).nonzero()[:, 0]
             if giving.numel() == 0:
                 break
-            drawn = _drawn(placement.chosen.shape, generator).to(features.device)
+            drawn = _drawn(placement.chosen.shape, generator)
             edge = drawn.masked_fill(~placement.chosen, -1).argmax(0)
             chosen = placement.chosen.clone()
             chosen[edge[giving], giving] = False
@@ -118,16 +130,18 @@ class Placement:
         Each pass tries one new edge at every target, with nodes that vary over the targets.
         """
         k, t = self.chosen.shape
-        gains = before.new_full((k, t), -torch.inf)
-        count = min(k, AUTO.most_passes)
-        places = torch.arange(t, device=before.device)
+        gains, places = before.new_full((k, t), -torch.inf), torch.arange(t)
+        count, edges, after = min(k, AUTO.most_passes), [], []
         for i in range(count):
             nodes = (places + i * k // count) % k
             new = tried & ~self.chosen[nodes, places]
+            edges.append((nodes[new], places[new]))
             chosen = self.chosen.clone()
-            chosen[nodes[new], places[new]] = True
-            after = replace(self, chosen=chosen).margins(victim, task, features)
-            gains[nodes[new], places[new]] = (after - before)[new]
+            chosen[edges[-1]] = True
+            after.append(replace(self, chosen=chosen).device_margins(victim, task, features))
+        # Read together, to sync with a GPU once.
+        for (nodes, ends), reached in zip(edges, torch.stack(after).cpu(), strict=True):
+            gains[nodes, ends] = (reached - before)[ends]
         return gains
 
     def slopes(
@@ -145,7 +159,7 @@ class Placement:
         """
         if self.chosen.numel() > AUTO.most_slopes:
             return None
-        weight = self.chosen.flatten().to(task.x.dtype).requires_grad_()
+        weight = self.chosen.flatten().to(task.x, non_blocking=True).requires_grad_()
         every, old = replace(self, chosen=torch.ones_like(self.chosen)), task.edge_index
         linked = weight.new_ones(2 * self.links.size(1))
         weights = torch.cat([weight.new_ones(old.size(1)), weight, weight, linked])
@@ -156,7 +170,8 @@ class Placement:
             x = victim.with_rows(features)
             logits = victim(x, every.edges(old), weights)[task.targets]
             margin = (margins(logits, task.labels) / unit).tanh().sum()
-            slopes = finite_gradient(margin, weight, "edge weights").view_as(self.chosen)
+            slopes = gradient(margin, weight, "edge weights").cpu().view_as(self.chosen)
+            check_finite(slopes.isfinite().all(), "edge weights")
             return slopes if slopes.abs().max() <= 2 * len(logits) else None
         except RobustDiffusionError:
             return None
@@ -189,7 +204,7 @@ class Placement:
         if gains is None:
             gains = free.gains(victim, task, features, right, reached)
         gains, chosen = gains.masked_fill(free.chosen | ~right, -torch.inf), free.chosen.clone()
-        drawn = _drawn((right.numel(),), generator).to(features.device)
+        drawn = _drawn((right.numel(),), generator)
         open_ = right & (drawn >= left_out) & (reached <= 0)
         while (self.capacity > chosen.sum(1)).any() and open_.any():
             served = torch.zeros_like(open_)
@@ -209,14 +224,14 @@ def _assigned(
     gains: Float[Tensor, "k t"], reached: Float[Tensor, " t"], room: Int[Tensor, " k"]
 ) -> tuple[Int[Tensor, " a"], Int[Tensor, " a"]]:
     """Assign free edges to targets, at most one each; return pairs of a node and a target."""
-    nodes = torch.arange(len(room), device=room.device)
+    nodes = torch.arange(len(room))
     slots = nodes.repeat_interleave(room.clamp_max(reached.numel()))
     after = reached[:, None] + gains[slots].T
     worth = (after > 0) + AUTO.nearer * (after.tanh() - reached[:, None].tanh())
     # NaN if a flow diverges on the graph with this edge.
     worth = worth.masked_fill(after.isneginf() | after.isnan(), -1)
-    row, slot = linear_sum_assignment(worth.double().cpu().numpy(), maximize=True)
-    row, slot = (torch.from_numpy(index).to(room.device) for index in (row, slot))
+    row, slot = linear_sum_assignment(worth.double().numpy(), maximize=True)
+    row, slot = (torch.from_numpy(index) for index in (row, slot))
     useful = worth[row, slot] > 0
     return slots[slot[useful]], row[useful]
 

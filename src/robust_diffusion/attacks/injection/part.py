@@ -50,7 +50,7 @@ class Injection:
 
     def unpacked(self, artifact: Artifact) -> "Injection":
         """Restore the injection that was packed after this one was improved."""
-        placement = replace(self.placement, chosen=artifact.tensors["chosen"])
+        placement = replace(self.placement, chosen=artifact.tensors["chosen"].cpu())
         return Injection(placement, Found.unpacked(artifact))
 
     def graph(self, task: Task) -> FeaturesAndEdges:
@@ -83,6 +83,10 @@ class Part(ABC):
     def allowed(self) -> FeatureSet:
         """Features that the budget allows for injected nodes."""
         return feature_set(self.budget)
+
+    def there(self, numbers: Tensor) -> Tensor:
+        """Copy numbers to the model's device, without waiting for it."""
+        return numbers.to(self.task.x.device, non_blocking=True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,12 +34,12 @@ class Search(Part):
         """Find features for the edges of `best`, with at most two passes per goal or mutation."""
         placement = best.placement
         # Once, since the model's sorted edges are cached by the tensor.
-        at = placement.edges(self.task.edge_index), placement.chosen.to(self.task.x.dtype)
+        at = placement.edges(self.task.edge_index), placement.chosen.to(self.task.x)
         goals = list(self._goals(at[1]))
         tried = [self._judged(*at, goal) for goal in goals]
         harm = torch.stack([harm for _, harm in tried])
         nodes = torch.arange(harm.size(1), device=harm.device)
-        x = torch.stack(goals)[harm.argmax(0), nodes]
+        x = torch.stack(goals)[self.there(harm.argmax(0)), self.there(nodes)]
         found, reached = self._judged(*at, x)
         found = min((*(found for found, _ in tried), found), key=lambda one: one.rank)
         for _ in range(round(AUTO.search_share * self.steps)):
@@ -50,7 +50,7 @@ class Search(Part):
             found = min(found, candidate, key=lambda one: one.rank)
             better = harm > reached
             if better.any():
-                mixed = torch.where(better[:, None], new, x)
+                mixed = torch.where(self.there(better[:, None]), new, x)
                 candidate, harm = self._judged(*at, mixed)
                 found = min(found, candidate, key=lambda one: one.rank)
                 # Nodes that share targets can cancel each other's gain.
@@ -61,13 +61,18 @@ class Search(Part):
     def _judged(
         self, edges: Int[Tensor, "2 e"], chosen: Float[Tensor, "k t"], new: Float[Tensor, "k f"]
     ) -> tuple[Found, Float[Tensor, " k"]]:
-        """Judge features, also by the bounded margin loss summed over each node's own targets."""
+        """Judge features, also by the bounded margin loss summed over each node's own targets.
+
+        All numbers are read together, to sync with a GPU once.
+        """
         task, labels = self.task, self.task.labels
         with torch.no_grad():
             logits = self.judge(self.judge.with_rows(new), edges)[task.targets]
         loss = tanh_margin(logits, labels)
-        right = int((logits.argmax(1) == labels).sum())
-        return Found(new, right, loss.mean().item()), chosen @ loss
+        right = (logits.argmax(1) == labels).sum()
+        harm = chosen @ loss
+        numbers = torch.cat([n.double() for n in (right[None], loss.mean()[None], harm)]).cpu()
+        return Found(new, int(numbers[0]), numbers[1].item()), numbers[2:].to(harm.dtype)
 
     def _goals(self, chosen: Float[Tensor, "k t"]) -> Iterator[Float[Tensor, "k f"]]:
         """Yield features that drive each node's targets to another class, class by class."""
@@ -93,10 +98,11 @@ def mutated(
     k, f = x.shape
 
     def drawn(*shape: int) -> Tensor:
-        return torch.rand(shape, generator=generator, dtype=torch.float32).to(x)
+        numbers = torch.rand(shape, generator=generator, dtype=torch.float32)
+        return numbers.to(x, non_blocking=True)
 
     flipped = drawn(k, f) < AUTO.mutation * drawn(k, 1) * allowed.odds(x)
     mirrored = torch.where(flipped, allowed.low + allowed.high - x, x)
     crossed = (drawn(k, 1) < AUTO.crossed) & (drawn(k, f) < 1 / 2)
-    order = torch.randperm(k, generator=generator).to(x.device)
+    order = torch.randperm(k, generator=generator).to(x.device, non_blocking=True)
     return allowed.nearest(torch.where(crossed, x[order], mirrored))
