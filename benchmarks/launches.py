@@ -1,12 +1,12 @@
 """Launches and host syncs of an epoch of Beltrami (3 x 64, one step), on a simulated GPU.
 
 Counts operators that compute, and Triton kernels, which are not executed. Some of PyTorch's
-operators launch several kernels. The counts are the same on every graph. A fit trains under the
-`torch` backend with a CSV logger, as a run does by default. In a recorded fit, an epoch is one
-launch, which computes nothing here. Its host time is processor time on the CPU.
+operators launch several kernels. The counts are the same on every graph. A fit trains the released
+network under the `torch` backend with a CSV logger, as a run does by default. In a recorded fit, an
+epoch is one launch, which computes nothing here. Its host time is processor time on the CPU.
 
-    python benchmarks/launches.py                                       # print
-    python benchmarks/launches.py --record after                        # into results/launches.json
+    python benchmarks/launches.py                      # print the launches of an epoch
+    python benchmarks/launches.py --record after       # also those of a fit; results/launches.json
     PYTHONPATH=../before/src python benchmarks/launches.py --record before    # another checkout
 """
 
@@ -48,6 +48,7 @@ from tests.card import CARD, OnCard, card
 
 RESULTS = Path(__file__).with_name("results") / "launches.json"
 NODES, FEATURES, CLASSES = 6, 302, 6
+KINDS = ("plain", "recorded")
 ADAM = torch.optim.Adam
 ALLOCATE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 RENAME = {"_unsafe_view", "lift_fresh", "detach"}
@@ -147,13 +148,13 @@ def count_fit(*, recorded: bool) -> dict[str, float]:
     """Count the launches and the host syncs of an epoch of a fit."""
     set_backend("torch")
     totals = []
-    for epochs in (1 + AHEAD, 1 + 2 * AHEAD):  # the first fills caches
+    for epochs in (1, 1 + AHEAD, 1 + 2 * AHEAD):  # the first fills caches
         strategy = SingleDeviceStrategy(torch.device(CARD, 0), accelerator=_OnCard())
         with card() as syncs, Launches() as launches:
             with recording(CARD if recorded else "none", launches.counts):
                 train(epochs, strategy=strategy)
             totals.append((launches.counts.total(), syncs.total()))
-    launched, waited = ((b - a) / AHEAD for a, b in zip(*totals, strict=True))
+    launched, waited = ((b - a) / AHEAD for a, b in zip(*totals[1:], strict=True))
     return {"launches": launched, "host_syncs": waited}
 
 
@@ -174,15 +175,12 @@ def main() -> None:
     counts["triton_released"] = count("triton", released=True)
     for backend, launches in counts.items():
         print(backend, launches.total(), dict(launches.most_common()))
-    host = host_milliseconds()
-    fits = {name: count_fit(recorded=name == "recorded") for name in ("plain", "recorded")}
-    fits["recorded"]["host_ms"] = host
-    for kind, numbers in fits.items():
-        print(f"fit_{kind}", numbers)
     if name:
+        fits = {f"fit_{kind}": count_fit(recorded=kind == "recorded") for kind in KINDS}
+        fits["fit_recorded"]["host_ms"] = host_milliseconds()
+        print(fits)
         recorded = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-        recorded[name] = {backend: launches.total() for backend, launches in counts.items()}
-        recorded[name] |= {f"fit_{kind}": numbers for kind, numbers in fits.items()}
+        recorded[name] = {backend: launches.total() for backend, launches in counts.items()} | fits
         RESULTS.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")
 
 
