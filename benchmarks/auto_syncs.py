@@ -10,14 +10,19 @@ round of moves trims edges, allots them, and refits the features twice.
 
 import argparse
 import json
+import os
+import sys
 from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
+os.environ["ROBUST_DIFFUSION_CARD"] = "1"
+sys.path.append(str(Path(__file__).parents[1]))
+
 import torch
-from launches import RESULTS
 from networks import ONE_STEP
 from torch_geometric.data import Data
 
@@ -34,7 +39,7 @@ from robust_diffusion.models.victim import Victim
 from tests.attacks.graphs import small_graph, train
 from tests.card import CARD, card
 
-KEY = "auto"
+RESULTS, KEY = Path(__file__).with_name("results") / "launches.json", "auto"
 BUDGET = Budget(5, 20, (-0.94, 0.94))
 STEPS = AutoInjection().num_steps
 ROUNDS = len(AUTO.moves)

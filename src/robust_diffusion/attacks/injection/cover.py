@@ -146,9 +146,9 @@ class Cover(Part):
             outside = torch.ones_like(classes, dtype=torch.bool)
             outside[group] = False
             rest = self.placement(placement.chosen[outside])
-            features = best.features[self.there(outside.nonzero()[:, 0])]
-            mean = self.allowed.nearest(best.features[self.there(group)].mean(0, keepdim=True))[0]
-            options = [mean, vectors[alternative]]
+            features = best.features[self.on_device(outside.nonzero()[:, 0])]
+            mean = best.features[self.on_device(group)].mean(0, keepdim=True)
+            options = [self.allowed.nearest(mean)[0], vectors[alternative]]
             readings = [self._read(vector, rest, features, around) for vector in options]
             covered = positions(self._margins(rest, features) > 0)
             nodes = cover(readings, covered, [self.degrees[i] for i in group.tolist()])
@@ -156,7 +156,7 @@ class Cover(Part):
             chosen[group] = self._chosen([ends for _, ends in nodes])
             moved = group[torch.tensor([choice for choice, _ in nodes]) == 1]
             new = best.features.clone()
-            new[self.there(moved)] = vectors[alternative]
+            new[self.on_device(moved)] = vectors[alternative]
             changed = self.placement(chosen)
             fitted = self._fit(changed, new, AUTO.refit_share, group)
             idle = 0 if fitted.right < best.right else idle + 1
@@ -173,7 +173,7 @@ class Cover(Part):
         group: Int[Tensor, " g"] | None = None,
     ) -> Found:
         """Fit the features of all nodes, or of a group, by some steps."""
-        rows = self.there(torch.arange(len(features)) if group is None else group)
+        rows = self.on_device(torch.arange(len(features)) if group is None else group)
 
         def whole(new: Tensor) -> Tensor:
             return features.index_copy(0, rows, new)

@@ -84,7 +84,7 @@ class Part(ABC):
         """Features that the budget allows for injected nodes."""
         return feature_set(self.budget)
 
-    def there(self, numbers: Tensor) -> Tensor:
+    def on_device(self, numbers: Tensor) -> Tensor:
         """Copy numbers to the model's device, without waiting for it."""
         return numbers.to(self.task.x.device, non_blocking=True)
 

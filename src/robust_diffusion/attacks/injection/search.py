@@ -39,7 +39,7 @@ class Search(Part):
         tried = [self._judged(*at, goal) for goal in goals]
         harm = torch.stack([harm for _, harm in tried])
         nodes = torch.arange(harm.size(1), device=harm.device)
-        x = torch.stack(goals)[self.there(harm.argmax(0)), self.there(nodes)]
+        x = torch.stack(goals)[self.on_device(harm.argmax(0)), self.on_device(nodes)]
         found, reached = self._judged(*at, x)
         found = min((*(found for found, _ in tried), found), key=lambda one: one.rank)
         for _ in range(round(AUTO.search_share * self.steps)):
@@ -50,7 +50,7 @@ class Search(Part):
             found = min(found, candidate, key=lambda one: one.rank)
             better = harm > reached
             if better.any():
-                mixed = torch.where(self.there(better[:, None]), new, x)
+                mixed = torch.where(self.on_device(better[:, None]), new, x)
                 candidate, harm = self._judged(*at, mixed)
                 found = min(found, candidate, key=lambda one: one.rank)
                 # Nodes that share targets can cancel each other's gain.
