@@ -110,14 +110,12 @@ def test_logits_of_smoothed_draws(scheme: Any) -> None:
 def trained(
     model: nn.Module, data: Any, folder: Path, *, device: str = GPU, **options: Any
 ) -> tuple[FitResult, Tensor]:
-    """Train for 20 epochs; return the result and the losses of each epoch."""
+    """Train for 20 epochs by default; return the result and the losses of each epoch."""
     torch.manual_seed(0)
     quiet = {"enable_model_summary": False, "num_sanity_val_steps": 0, "log_every_n_steps": 1}
     fit = Fit(
         partial(pl.Trainer, accelerator=device, **quiet),
-        max_epochs=20,
-        progress_bar=False,
-        **options,
+        **{"max_epochs": 20, "progress_bar": False} | options,
     )
     logger = CSVLogger(folder, flush_logs_every_n_steps=1)
     result = fit(model, data, logger=logger, directory=folder)
@@ -146,7 +144,11 @@ def test_recorded_epochs_of_a_model_train_it_as_plain_ones(
         data = Data(x=x.clone(), edge_index=edge_index.clone(), y=LABELS, **masks)
         datamodule = GraphDataModule.from_data(data, transductive=True)
         _, losses[cuda_graphs] = trained(
-            build(case), datamodule, tmp_path / str(cuda_graphs), cuda_graphs=cuda_graphs
+            build(case),
+            datamodule,
+            tmp_path / str(cuda_graphs),
+            cuda_graphs=cuda_graphs,
+            max_epochs=4,
         )
     assert RECORDED in caplog.text
     torch.testing.assert_close(losses[True], losses[False], rtol=0.05, atol=0.02)

@@ -44,7 +44,9 @@ PLAIN = {
 }
 """Options of Lightning's trainer for which all epochs are alike."""
 
-IN_AN_EPOCH = re.compile("batch|epoch|validation|backward|zero_grad|optimizer_step")
+IN_AN_EPOCH = re.compile(
+    "on_(?!test|predict).*(batch|epoch|validation|backward|zero_grad|optimizer_step)"
+)
 """Hooks of a callback that run during an epoch, by their names."""
 
 
@@ -65,7 +67,7 @@ class RecordedEpochs(pl.Callback):
 
     Args:
         best: Best weights of this training, updated on the device.
-        stopping: Early stopping of this training, on a finite patience alone.
+        stopping: Early stopping of this training, by its patience alone.
         others: Further callbacks that only read metrics.
 
     Reference: "Whole-network capture" in PyTorch's documentation of CUDA graphs.
@@ -156,7 +158,7 @@ class RecordedEpochs(pl.Callback):
         if any(part._forward_hooks or part._forward_pre_hooks for part in module.model.modules()):
             return "the model has hooks"
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            hooks = (name for name in vars(pl.Callback) if IN_AN_EPOCH.search(name))
+            hooks = (name for name in vars(pl.Callback) if IN_AN_EPOCH.match(name))
             for name in () if callback in self._known else hooks:
                 hook = getattr(callback, name)
                 if getattr(hook, "__func__", None) is not getattr(pl.Callback, name):
