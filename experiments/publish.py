@@ -40,7 +40,7 @@ PLACES = frozenset(["download", "printed", "progress_bar", "root", "urls"])
 KEPT_WHOLE = frozenset(["model", "surrogates", "attacks"])
 """Parts of a configuration in which every key shapes the result."""
 
-FROZEN = frozenset(["budget-curve.md", "switches.md", "targets.md", "tune.md"])
+FROZEN = frozenset(["budget-curve.md", "exchange.md", "switches.md", "targets.md", "tune.md"])
 """Pages of finished studies, which no code writes any more."""
 
 README = RESULTS.parents[1] / "README.md"

@@ -77,7 +77,7 @@ class Exchange(Part):
 
         Most nodes lead the targets to one class. They can do no harm to the targets of that class,
         which the other nodes lead to a second one. Several shares of such nodes are tried for
-        every pair of classes; the starts returned differ in their pairs.
+        every pair of classes. Short chains from the best pairs then tell which starts are returned.
         """
         local, c = fast.predictions(self.vectors), fast.classes
         eye = torch.eye(c, dtype=local.dtype)
@@ -99,7 +99,9 @@ class Exchange(Part):
                 share, pair = self.task.share(logits), (first, second)
                 if pair not in best or share < best[pair][0]:
                     best[pair] = share, Injection.at(self.task, placement, self.vectors[vectors])
-        return [start for _, start in sorted(best.values(), key=lambda one: one[0])[:count]]
+        starts = [start for _, start in sorted(best.values(), key=lambda one: one[0])]
+        probe = replace(self, schedule=AUTO.probe)
+        return sorted(starts[: AUTO.probed], key=lambda one: probe.improve(one).found.rank)[:count]
 
     def _divided(self, classes: int) -> Iterator[tuple[int, int, Placement]]:
         """Yield a class, how many nodes have targets of it, and edges of which the first are so."""
