@@ -100,7 +100,7 @@ class AutoConstants:
     # Pairs of classes from which short chains are tried, and starts that go on from the best.
     probed: int = 6
     probe: Schedule = Schedule(15, 0.05, 0.005, 1.0, 0.1)
-    opposed: int = 2
+    opposed: int = 3
     # Fewest edges per correctly classified target for such starts, and most of random ones; GPRGNN
     # and APPNP, Citeseer with words, 50 nodes of 20 and of 50.
     ample: float = 4
