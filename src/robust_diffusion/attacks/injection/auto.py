@@ -15,12 +15,12 @@ from robust_diffusion.attacks.gradient_ascent import StepRule
 from robust_diffusion.attacks.injection.annealing import Exchange, differences, directions
 from robust_diffusion.attacks.injection.base import STARTS, draw_targets
 from robust_diffusion.attacks.injection.constants import AUTO
-from robust_diffusion.attacks.injection.cover import Cover
+from robust_diffusion.attacks.injection.cover import Cover, passes_of_a_reading, positions
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS, SharingName
 from robust_diffusion.attacks.injection.edge_placement import Placement
 from robust_diffusion.attacks.injection.part import Climb, Injection, Part
 from robust_diffusion.attacks.injection.search import Search
-from robust_diffusion.attacks.losses import LossName
+from robust_diffusion.attacks.losses import LossName, margins
 from robust_diffusion.checks import Steps, validated
 from robust_diffusion.operators.propagation import Propagator
 
@@ -102,15 +102,28 @@ class AutoInjection(Ensemble):
         edges = sum(budget.within(task.targets.numel()).injected_degrees)
         is_covered, is_ascended = _strategies(edges, right)
         expected = 0.0
+        reads_edges = victim.reads_edges
         if is_covered:  # readings of each class, then fits and exchanges
-            expected += classes * (1 + right / AUTO.most_ends) + steps * (8 + right / 45)
+            passes = passes_of_a_reading(
+                task, positions(margins(logits[task.targets], task.labels) <= 0)
+            )
+            once = classes * (passes + 1 + steps / 6) + steps / 6 * (2 * passes + 2 + steps / 12)
+            expected += once if reads_edges else 2 * once  # again without gradients
         if is_ascended:  # searches try each class, and every start is judged
             expected += 2 * (classes + 1) + steps / 2 + 32
-        if is_ascended and victim.reads_edges:
+        if is_ascended and reads_edges:
             # The fewer the edges, the longer they move.
             moves = 16 if edges <= AUTO.covered * right else 2 * (edges <= AUTO.ample * right)
             expected += 2 * steps + 26 + moves * (0.9 * steps + 74)
+        if edges <= AUTO.covered * right and self._is_exchanged(budget, task):
+            is_fast = hasattr(victim.model, "propagator")
+            chain = (AUTO.fast if is_fast else AUTO.slow).per_step * steps
+            expected += (AUTO.chains + 1 if is_fast else 1) * chain
         return round(expected)
+
+    def _is_exchanged(self, budget: Budget, task: Task) -> bool:
+        """Return whether single edges are exchanged; of many, they make no difference."""
+        return budget.max_injected_nodes * task.targets.numel() <= AUTO.most_slopes
 
     def run_parts(self, parts: Parts) -> None:
         """Run covers if there are few edges; with more, ascents; then exchange single edges."""
@@ -155,8 +168,8 @@ class AutoInjection(Ensemble):
         improved.
         """
         form, task, budget = parts.last_form, parts.task, parts.budget
-        if budget.max_injected_nodes * task.targets.numel() > AUTO.most_slopes:
-            return  # single edges of so many make no difference
+        if not self._is_exchanged(budget, task):
+            return
         bound = self._bound(parts, form, "exchange")
         fast = parts.judge.propagator(task.targets)
         if fast is not None:

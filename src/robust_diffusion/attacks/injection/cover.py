@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from robust_diffusion.attacks.base import Task
 from robust_diffusion.attacks.gradient_ascent import Found, StepRule, climb
 from robust_diffusion.attacks.injection.constants import AUTO
 from robust_diffusion.attacks.injection.edge_placement import Placement
@@ -50,8 +51,7 @@ class Cover(Part):
         """Place all edges from scratch, since a greedy cover has no use for a start."""
         judge, task = self.judge, self.task
         clean = margins(judge.clean_logits[task.targets], task.labels).cpu()
-        regions = Regions(task.edge_index, task.targets, task.x.size(0))
-        around = [regions.around([node], AUTO.hops) for node in task.targets.tolist()]
+        around = around_targets(task)
         none = task.x[:0]
         start = self.placement(torch.zeros(0, task.targets.numel(), dtype=torch.bool))
         vectors = torch.cat([self._vector(i, clean) for i in range(judge.clean_logits.size(1))])
@@ -215,6 +215,18 @@ class Cover(Part):
         for row, ends in zip(chosen, rows, strict=True):
             row[list(ends)] = True
         return chosen
+
+
+def around_targets(task: Task) -> list[frozenset[int]]:
+    """Return the positions of the targets in the region of an edge at each target."""
+    regions = Regions(task.edge_index, task.targets, task.x.size(0))
+    return [regions.around([node], AUTO.hops) for node in task.targets.tolist()]
+
+
+def passes_of_a_reading(task: Task, right: frozenset[int]) -> int:
+    """Count the passes that try one edge at each target, if those of `right` can be lost."""
+    regions = [region & right for region in around_targets(task)]
+    return len(pack([region for region in regions if region], AUTO.most_ends))
 
 
 def positions(mask: Bool[Tensor, " t"]) -> frozenset[int]:
