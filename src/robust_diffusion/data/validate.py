@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Data
@@ -74,6 +74,11 @@ def build_graph(
             )
         data[f"index_{name}"] = index
     return data
+
+
+def finite_rows(x: Float[Tensor, "n f"]) -> Bool[Tensor, " n"]:
+    """Return which rows are finite, part by part, since `isfinite` copies its input."""
+    return torch.cat([part.isfinite().all(1) for part in torch.split(x, 4096)])
 
 
 def check_edge_index(edges: NDArray[np.generic], num_nodes: int, *, where: str | Path) -> None:

@@ -224,9 +224,9 @@ def is_blind(victim: Victim, task: Task, attacked: PerturbedGraph) -> bool:
         return False
     n, edges = attacked.num_original_nodes, attacked.edge_index
     new, old = edges[:, (edges[0] >= n) & (edges[1] < n)]
-    x = attacked.x.clone()
-    x[new] = x[old]
-    graphs = replace(attacked, x=x), attacked
+    features = attacked.x[n:].clone()
+    features[new - n] = task.x[old]
+    graphs = replace(attacked, x=torch.cat([task.x, features])), attacked
     moved, before = (victim.predict(graph, task.seed)[task.targets] for graph in graphs)
     return torch.equal(moved, before)
 

@@ -18,6 +18,7 @@ from robust_diffusion.attacks.base import GivenUp
 from robust_diffusion.attacks.ensemble import Ensemble
 from robust_diffusion.attacks.modification.base import edges_at
 from robust_diffusion.attacks.task import Knowledge
+from robust_diffusion.data.validate import finite_rows
 from robust_diffusion.errors import AttackError
 from robust_diffusion.evaluation.flag_codes import DECLARED
 from robust_diffusion.evaluation.flags import (
@@ -506,7 +507,7 @@ def unfit(perturbed: object, clean: Tensor) -> str | None:
             f"features of {x.dtype} and shape {tuple(x.shape)}, {rows} rows of them original; it "
             f"must keep the {n} x {width} of {clean.dtype} of the clean graph, and may add rows"
         )
-    if not (finite := x.isfinite().all(1)).all():
+    if not (finite := finite_rows(x)).all():
         node = int((~finite).nonzero()[0])
         return f"features that are NaN or infinite, the first at node {node}; all must be finite"
     outside = edges[(edges < 0) | (edges >= x.size(0))]

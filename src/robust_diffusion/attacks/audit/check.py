@@ -11,7 +11,7 @@ from torch import Tensor
 
 from robust_diffusion.attacks.budget import SUM_TOLERANCE, Budget, share
 from robust_diffusion.checks import check_choice
-from robust_diffusion.data.validate import node_numbers
+from robust_diffusion.data.validate import finite_rows, node_numbers
 
 ViolationKind = Literal["injection", "modification"]
 Level = Literal["error", "warning"]
@@ -205,9 +205,9 @@ def _check_features(violations: Violations, x: Tensor, reference: Tensor) -> boo
     if x.ndim != 2 or x.size(1) != reference.size(1):
         violations.add("features_shape", 1, shape=tuple(x.shape), width=reference.size(1))
         return False
-    differs, bad = int(x.dtype != reference.dtype), ~x.isfinite()
+    differs, bad = int(x.dtype != reference.dtype), (~finite_rows(x)).nonzero()[:, 0]
     violations.add("features_dtype", differs, dtype=x.dtype, allowed=reference.dtype)
-    violations.add("not_finite", bad.any(1).nonzero()[:, 0], count=int(bad.sum()))
+    violations.add("not_finite", bad, count=int((~x[bad].isfinite()).sum()))
     return True
 
 
