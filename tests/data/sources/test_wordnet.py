@@ -1,5 +1,6 @@
 """WordNet, as `benchmarks/wordnet.py` reads it, on a cut of its files."""
 
+import json
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from robust_diffusion.data.sources import load_custom
 
 CUT = Path(__file__).parents[1] / "wordnet"
-PROGRAM = Path(__file__).parents[3] / "benchmarks" / "wordnet.py"
+ROOT = Path(__file__).parents[3]
+PROGRAM = ROOT / "benchmarks" / "wordnet.py"
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +56,17 @@ def test_a_relation_is_an_edge_in_both_directions_once(arrays: dict[str, Any]) -
 def test_a_word_of_fewer_glosses_is_no_feature(read_wordnet: Callable[..., dict[str, Any]]) -> None:
     widths = [read_wordnet(CUT, fewest=fewest)["attr_shape"][1] for fewest in (1, 2, 50)]
     assert widths[0] > widths[1] > widths[2]
+
+
+def test_the_page_quotes_the_attacks_whose_passes_were_forecast_within_a_factor_of_two() -> None:
+    page = (ROOT / "docs" / "guides" / "data.md").read_text()
+    recorded = json.loads((ROOT / "benchmarks" / "results" / "large.json").read_text())
+    runs = [run for run in recorded.values() if "measured_by_forecast" in run]
+    assert runs
+    for run in runs:
+        assert 1 / 2 <= run["measured_by_forecast"]["forwards"] <= 2
+        clean, attacked = (100 * run["accuracy"][kind] for kind in ("clean", "auto"))
+        passes, expected = run["forwards"], run["forecast"]["forwards"]
+        text = f"{clean:.1f} to {attacked:.1f} % in {passes}, where {expected} were expected"
+        assert text in page
+        assert f"{run['nodes']:,} nodes" in page
