@@ -211,6 +211,7 @@ def test_a_recording_that_fails_restores_what_it_changes(monkeypatch: pytest.Mon
     modes: list[Any] = []
     generator = SimpleNamespace(device=torch.device("cpu"), graphsafe_set_state=states.append)
     stream = SimpleNamespace(wait_stream=lambda _: None)
+    replay = partial(int)
 
     @contextmanager
     def graph(*_: Any, **__: Any) -> Iterator[None]:
@@ -223,14 +224,14 @@ def test_a_recording_that_fails_restores_what_it_changes(monkeypatch: pytest.Mon
         "current_stream": lambda: stream,
         "Stream": lambda: stream,
         "stream": lambda _: nullcontext(),
-        "CUDAGraph": lambda: SimpleNamespace(replay="replay"),
+        "CUDAGraph": lambda: SimpleNamespace(replay=replay),
         "graph": graph,
         "get_sync_debug_mode": lambda: 0,
         "set_sync_debug_mode": modes.append,
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
     runs: list[Any] = []
-    assert record(lambda: runs.append(modes[-1])) == "replay"
+    assert record(lambda: runs.append(modes[-1])) is replay
     assert runs == ["error", 0]
     assert not states
     with pytest.raises(ZeroDivisionError):

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from robust_diffusion.attacks.base import Task, Variable, Victim, check_finite, gradient
@@ -142,7 +142,7 @@ class Ascent:
         self._rule(slope, value)
         return self._free.copy_(self._project(self._free))
 
-    def read(self, *more: Float[Tensor, ""]) -> list[float]:
+    def read(self, *more: Shaped[Tensor, ""]) -> list[float]:
         """Check the gradients so far, set `is_flat`, and return further numbers, in one sync."""
         numbers = [number.double() for number in (self._finite, self._flat, *more)]
         finite, flat, *values = torch.stack(numbers).tolist()
