@@ -109,8 +109,10 @@ def main() -> None:
     else:
         on = f"{on}, {given.flow}"
     recorded = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    options = {key: value for key, value in vars(given).items() if key != "weights"}
+    options["graph"] = given.graph and Path(given.graph).name  # its folder is of this machine
     recorded[f"{on}, seed {given.seed}"] = found | {
-        "options": {key: value for key, value in vars(given).items() if key != "weights"},
+        "options": options,
         "machine": machine(),
     }
     RESULTS.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")
