@@ -81,19 +81,16 @@ class Exchange(Part):
         """
         local, c = fast.predictions(self.vectors), fast.classes
         eye = torch.eye(c, dtype=local.dtype)
-        towards = local.argmax(0), (local @ (eye[:, None] - eye).flatten(0, 1).T).argmax(0)
+        # Vectors that lie farthest towards a class, and from a second class towards it, c x c.
+        pure = local.argmax(0)[:, None].expand(c, c)
+        apart = (local @ (eye[:, None] - eye).flatten(0, 1).T).argmax(0).view(c, c)
         best: dict[tuple[int, int], tuple[float, Injection]] = {}
         for first, few, placement in self._divided(c):
-            for second, is_pure in product(range(c), (True, False)):
+            for second, towards in product(range(c), (pure, apart)):
                 if first == second:
                     continue
-                most, rest = (
-                    (towards[0][first], towards[0][second])
-                    if is_pure
-                    else (towards[1][first * c + second], towards[1][second * c + first])
-                )
-                vectors = most.repeat(len(placement.chosen))
-                vectors[:few] = rest
+                vectors = towards[first, second].repeat(len(placement.chosen))
+                vectors[:few] = towards[second, first]
                 self.judge.passes.count += 1
                 logits = fast(local[vectors], placement.chosen, placement.links)
                 share, pair = self.task.share(logits), (first, second)
