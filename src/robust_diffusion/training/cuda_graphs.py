@@ -269,13 +269,14 @@ class _Host:
             if isinstance(value, bool | int | float | str)
         ]
         self._learns = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-        self._storages = _storages(model)
+        # Held, so that nothing else can be allocated at their addresses.
+        self._tensors = [tensor.detach() for tensor in _tensors(model)]
 
     def is_unchanged(self) -> bool:
         return (
             all(attributes.get(name) == value for attributes, name, value in self._values)
             and all(parameter.requires_grad == learns for parameter, learns in self._learns)
-            and self._storages == _storages(self._model)
+            and _addresses(self._tensors) == _addresses(_tensors(self._model))
         )
 
     def restore(self) -> None:
@@ -283,16 +284,20 @@ class _Host:
             attributes[name] = value
 
 
-def _storages(model: nn.Module) -> list[int]:
+def _tensors(model: nn.Module) -> Iterable[Tensor]:
+    return chain(model.parameters(), model.buffers())
+
+
+def _addresses(tensors: Iterable[Tensor]) -> list[int]:
     """Return the addresses that a recording reads; assigning to `.data` changes them."""
-    return [tensor.data_ptr() for tensor in chain(model.parameters(), model.buffers())]
+    return [tensor.data_ptr() for tensor in tensors]
 
 
 class _State:
     """Snapshot of all that an epoch can change: tensors, random states and attributes."""
 
     def __init__(self, model: nn.Module, written: Iterable[Tensor], host: _Host) -> None:
-        tensors = [*model.parameters(), *model.buffers(), *written]
+        tensors = [*_tensors(model), *written]
         self._values = [(tensor, tensor.detach().clone()) for tensor in tensors]
         self._buffers = _buffers(model)
         devices = {tensor.device for tensor in tensors if tensor.is_cuda}

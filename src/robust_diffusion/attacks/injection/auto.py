@@ -187,7 +187,7 @@ class AutoInjection(Ensemble):
             if before < AUTO.enough or (graph := parts.graph) is None:
                 break
             _improved(parts, exchange, Injection.of_graph(task, budget, graph))
-            if before - parts.lowest <= AUTO.least_gain:
+            if before - parts.lowest <= (AUTO.least_gain if fast else AUTO.longer_gain):
                 break
             if fast is None:
                 longer = 2 * exchange.schedule.per_step

@@ -109,8 +109,11 @@ class AutoConstants:
     slow: Schedule = Schedule(10, 0.02, 0.005, 0.5, 0.1)
     # The same for models whose gradient is of no use; found on a GCN that rounds its logits.
     blind: Schedule = Schedule(15, 0.05, 0.005, 1.0, 0.1, 0.4)
-    # Most chains that go on from the best, as long as each gains; by passes, each is twice as long.
+    # Most chains that go on from the best, as long as each gains.
     most_exchanges: int = 4
+    # Largest loss of accuracy, in 0..1, after which no chain of twice as many passes follows;
+    # RobustGCN, Citeseer with words, where each of three chains gains more.
+    longer_gain: float = 0.01
     refresh: int = 150  # evaluations between gradients that guide proposals; unstudied
     guided: float = 0.6  # share of proposals drawn by them
     # Shares of the kinds of proposals, summed: another vector, a new end, an edge less; the others
