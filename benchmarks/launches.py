@@ -1,4 +1,7 @@
-"""Launches and host syncs of an epoch of Beltrami (3 x 64, one step), on a simulated GPU.
+"""Launches and host syncs of an epoch of Beltrami (3 x 64, one step), and of `auto`.
+
+All on a simulated GPU. `auto` attacks a GCN and Beltrami on a synthetic graph, within 5 nodes of 20
+edges. A round of moves trims edges, allots them, and refits the features twice.
 
 Counts operators that compute, and Triton kernels, which are not executed. Some of PyTorch's
 operators launch several kernels. The counts are the same on every graph. A fit trains the released
@@ -9,7 +12,7 @@ epoch is one launch, which computes nothing here. Its host time is processor tim
 fit was measured by a stand-in whose replays also did nothing, on a machine with other work.
 
     python benchmarks/launches.py                      # print the launches of an epoch
-    python benchmarks/launches.py --record after       # also those of a fit; results/launches.json
+    python benchmarks/launches.py --record after       # also of a fit and `auto`; launches.json
     PYTHONPATH=../before/src python benchmarks/launches.py --record before    # another checkout
 """
 
@@ -21,11 +24,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest import mock
 
 os.environ |= {"ROBUST_DIFFUSION_CARD": "1", "TRITON_INTERPRET": "1"}
 sys.path.append(str(Path(__file__).parents[1]))
@@ -33,24 +38,34 @@ sys.path.append(str(Path(__file__).parents[1]))
 import pytorch_lightning as pl
 import torch
 from networks import ONE_STEP, epoch_of, network
-from pytorch_lightning.accelerators import CPUAccelerator
 from pytorch_lightning.loggers import CSVLogger
-from pytorch_lightning.strategies import SingleDeviceStrategy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch_geometric.data import Data
 
+from robust_diffusion.attacks import AutoInjection, Budget
+from robust_diffusion.attacks.gradient_ascent import StepRule
+from robust_diffusion.attacks.injection.base import draw_targets
+from robust_diffusion.attacks.injection.constants import AUTO
+from robust_diffusion.attacks.injection.edge_placement import Placement
+from robust_diffusion.attacks.injection.part import Climb, Injection
+from robust_diffusion.attacks.task import Task
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.flows import Beltrami
-from robust_diffusion.models import GraphPDE
+from robust_diffusion.models import GCN, GraphPDE
+from robust_diffusion.models.victim import Victim
 from robust_diffusion.operators import set_backend
 from robust_diffusion.operators.kernels import triton_kernels
 from robust_diffusion.training import Fit, cuda_graphs
 from robust_diffusion.training.cuda_graphs import AHEAD
-from tests.card import CARD, OnCard, card
+from tests.attacks.graphs import small_graph
+from tests.attacks.graphs import train as fitted
+from tests.card import CARD, OnCard, card, strategy
 
 RESULTS = Path(__file__).with_name("results") / "launches.json"
 NODES, FEATURES, CLASSES = 6, 302, 6
+BUDGET = Budget(5, 20, (-0.94, 0.94))
+STEPS, ROUNDS = AutoInjection().num_steps, len(AUTO.moves)
 ADAM = torch.optim.Adam
 ALLOCATE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 RENAME = {"_unsafe_view", "lift_fresh", "detach"}
@@ -110,13 +125,6 @@ def count(backend: Any, *, released: bool = False) -> Counter[str]:
     return launches.counts
 
 
-class _OnCard(CPUAccelerator):
-    """Lightning's, which does not know the simulated GPU."""
-
-    def setup_device(self, device: torch.device) -> None:
-        """Accept any device."""
-
-
 @contextmanager
 def recording(device: str, launches: Counter[str]) -> Iterator[None]:
     """Let a device record epochs, whose replays are counted and do nothing."""
@@ -151,10 +159,9 @@ def count_fit() -> dict[str, float]:
     set_backend("torch")
     totals = []
     for epochs in (1, 1 + AHEAD, 1 + 2 * AHEAD):  # the first fills caches
-        strategy = SingleDeviceStrategy(torch.device(CARD, 0), accelerator=_OnCard())
         with card() as syncs, Launches() as launches:
             with recording(CARD, launches.counts):
-                train(epochs, strategy=strategy)
+                train(epochs, strategy=strategy())
             totals.append((launches.counts.total(), syncs.total()))
     launched, waited = ((b - a) / AHEAD for a, b in zip(*totals[1:], strict=True))
     return {"launches": launched, "host_syncs": waited}
@@ -166,6 +173,55 @@ def host_milliseconds() -> float:
     with recording("cpu", Counter()):
         spent = [[train(epochs, accelerator="cpu") for epochs in (20, 220)] for _ in range(3)]
     return min(1e3 * (many - few) / 200 for few, many in spent)
+
+
+@dataclass(frozen=True)
+class Syncs:
+    """Means over rounds of moves."""
+
+    per_round: float
+    passes_per_round: float
+    per_pass: float
+
+
+def trained(name: str, graph: Data) -> torch.nn.Module:
+    """Train a network for a few epochs, always with the same seed."""
+    torch.manual_seed(0)
+    f, c = graph.num_features, graph.num_classes
+    build: dict[str, Any] = {
+        "gcn": partial(GCN, f, 16, out_channels=c),
+        "beltrami": partial(GraphPDE, f, out_channels=c, flow=Beltrami, solver=ONE_STEP),
+    }
+    return fitted(build[name](), graph, graph.index_train, epochs=60)
+
+
+def count_moves(name: str) -> Syncs:
+    """Count the host syncs of rounds of moves, one of each kind."""
+    graph = small_graph()
+    model, places, passes = trained(name, graph), Counter[str](), 0
+    move, generator = Climb._moved, torch.Generator().manual_seed(0)
+    with card() as syncs:
+        model = model.to(CARD)
+        x, edge_index, labels = (t.to(CARD) for t in (graph.x, graph.edge_index, graph.y))
+        task = Task(Data(x=x, edge_index=edge_index), graph.index_test.to(CARD), labels)
+        rows = draw_targets(task.targets, BUDGET.injected_degrees, generator)
+        start = Placement.of(task, rows, BUDGET.injected_degrees, 0)
+
+        def moved(part: Climb, *args: Any, **options: Any) -> Any:
+            nonlocal passes
+            before, forwards = syncs.copy(), part.victim.forwards
+            out = move(part, *args, **options)
+            places.update(syncs - before)
+            passes += part.victim.forwards - forwards
+            return out
+
+        with Victim(model, x, edge_index) as victim, mock.patch.object(Climb, "_moved", moved):
+            bound = "", victim, victim, task, BUDGET, STEPS, generator
+            climb = Climb(*bound, "equal", StepRule(), share=1 / 24, moves=ROUNDS)
+            climb.improve(Injection.at(task, start, x[: len(rows)]))
+    # Numbers that are copied to the device without waiting are no syncs.
+    waits = Counter({place: n for place, n in places.items() if "non_blocking" not in place})
+    return Syncs(waits.total() / ROUNDS, passes / ROUNDS, waits.total() / passes)
 
 
 def main() -> None:
@@ -180,9 +236,11 @@ def main() -> None:
     if name:
         fit = count_fit() | {"host_ms": host_milliseconds()}
         print("fit", fit)
+        auto = {model: asdict(count_moves(model)) for model in ("gcn", "beltrami")}
+        print("auto", auto)
         recorded = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
         totals = {backend: launches.total() for backend, launches in counts.items()}
-        recorded[name] = totals | {"fit": fit}
+        recorded[name] = totals | {"fit": fit, "auto": auto}
         RESULTS.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")
 
 

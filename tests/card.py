@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+from pytorch_lightning.accelerators import CPUAccelerator
+from pytorch_lightning.strategies import SingleDeviceStrategy
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -120,6 +122,18 @@ def card() -> Iterator[Counter[str]]:
             yield mode.waits
     finally:
         torch._C._set_only_lift_cpu_tensors(lifted)
+
+
+class _Accelerator(CPUAccelerator):
+    """Lightning's, which need not know the card."""
+
+    def setup_device(self, device: torch.device) -> None:
+        pass
+
+
+def strategy() -> SingleDeviceStrategy:
+    """Return a strategy of Lightning's trainer that trains on the card."""
+    return SingleDeviceStrategy(torch.device(CARD, 0), accelerator=_Accelerator())
 
 
 class Card(TorchDispatchMode):

@@ -17,8 +17,7 @@ import torch.nn.functional as F
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
-from pytorch_lightning.accelerators import CPUAccelerator, CUDAAccelerator
-from pytorch_lightning.strategies import SingleDeviceStrategy
+from pytorch_lightning.accelerators import CUDAAccelerator
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -35,7 +34,7 @@ from robust_diffusion.models import GCN
 from robust_diffusion.operators import Graph
 from robust_diffusion.training import Fit, cuda_graphs
 from tests.attacks import contract
-from tests.card import CARD, card
+from tests.card import CARD, card, strategy
 from tests.certificates.test_sampling import SCHEMES
 from tests.graphs import build_flow, clustered_edges, random_signal
 from tests.models.test_contract import LABELS, NODES, Case, build, edge_index, every_case, x
@@ -165,16 +164,8 @@ def test_a_draw_is_as_on_the_cpu(scheme: Any) -> None:
     torch.testing.assert_close(logits, draw(contract.trained(), graph.x, graph.edge_index))
 
 
-class OnTheCard(CPUAccelerator):
-    """Lightning's, which need not know the card."""
-
-    def setup_device(self, device: torch.device) -> None:
-        pass
-
-
 def on_the_card(**options: Any) -> pl.Trainer:
-    strategy = SingleDeviceStrategy(torch.device(CARD, 0), accelerator=OnTheCard())
-    return pl.Trainer(**options | {"accelerator": "auto", "strategy": strategy})
+    return pl.Trainer(**options | {"accelerator": "auto", "strategy": strategy()})
 
 
 def test_an_epoch_waits_twice(make_datamodule: Callable[..., Any], tmp_path: Path) -> None:
