@@ -34,7 +34,7 @@ from robust_diffusion.errors import (
 from robust_diffusion.models.adaptive import adaptive_form, with_solver
 from robust_diffusion.models.modules import frozen, seeded
 from robust_diffusion.models.stack import takes_features
-from robust_diffusion.operators import AnyFeatures, InjectedRows
+from robust_diffusion.operators import AnyFeatures, InjectedRows, InjectedTensor
 from robust_diffusion.operators.features import LARGE
 from robust_diffusion.operators.propagation import Propagator
 from robust_diffusion.system.tensor_hashes import ByTensor, state_hash
@@ -379,6 +379,13 @@ class Victim:
                 f"({_reason(error)}); attack one that was trained on this graph"
             ) from error
 
+    @cached_property
+    def class_means(self) -> Float[Tensor, "c f"]:
+        """Mean features of each predicted class; those of all nodes for an empty class."""
+        predicted = self.clean_logits.argmax(1)
+        inside = (predicted == c for c in range(self.clean_logits.size(1)))
+        return torch.stack([(self.x[mask] if mask.any() else self.x).mean(0) for mask in inside])
+
     def clean_predictions(self, seed: int = 0) -> Float[Tensor, "n c"]:
         """Return the logits of the clean graph, on the CPU; with a seed if the model samples."""
         if self._clean is None or self.traits.is_random:
@@ -426,9 +433,24 @@ class Victim:
 
         The first layers of the fixed rows are computed once.
         """
+        rows = partial(InjectedRows, x, {})
         if takes_features(self.model):
-            return partial(InjectedRows, x, {})
+            return rows
+        if self._takes_subclasses():
+            return lambda free: InjectedTensor.of(rows(free))
         return lambda free: torch.cat([x, free])
+
+    def _takes_subclasses(self) -> bool:
+        """Return whether the model only calls operators, which know how to read such a tensor."""
+        return (
+            isinstance(self.model, nn.Module)
+            and self.x.device.type == "cpu"  # dense products are fast elsewhere
+            and not self.traits.writes_in_place
+            and not any(
+                isinstance(part, torch.jit.ScriptModule) or getattr(part, "_compiled_call_impl", 0)
+                for part in self.model.modules()
+            )
+        )
 
     @cached_property
     def with_rows(self) -> Callable[[Tensor], AnyFeatures]:

@@ -18,6 +18,7 @@ from robust_diffusion.operators.edges import spmm as spmm
 from robust_diffusion.operators.features import AnyFeatures as AnyFeatures
 from robust_diffusion.operators.features import Features as Features
 from robust_diffusion.operators.features import InjectedRows as InjectedRows
+from robust_diffusion.operators.features import InjectedTensor as InjectedTensor
 from robust_diffusion.operators.features import SparseFeatures as SparseFeatures
 from robust_diffusion.operators.features import sparse_features as sparse_features
 from robust_diffusion.operators.graph import EdgeValues as EdgeValues

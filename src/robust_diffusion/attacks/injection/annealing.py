@@ -19,7 +19,7 @@ from robust_diffusion.attacks.injection.constants import AUTO, Schedule
 from robust_diffusion.attacks.injection.edge_allocation import SHARINGS
 from robust_diffusion.attacks.injection.edge_placement import Placement
 from robust_diffusion.attacks.injection.part import Injection, Part
-from robust_diffusion.attacks.injection.search import class_means, mutated
+from robust_diffusion.attacks.injection.search import mutated
 from robust_diffusion.attacks.losses import margins
 from robust_diffusion.operators.propagation import Propagator
 
@@ -315,7 +315,7 @@ class _Odds:
 
 def differences(judge: Victim, allowed: FeatureSet) -> Float[Tensor, "m f"]:
     """Return features at the limits along the difference of the means of every two classes."""
-    means = class_means(judge)
+    means = judge.class_means
     ahead = (means[:, None] - means).flatten(0, 1)
     return allowed.extreme(ahead[ahead.any(1)])
 

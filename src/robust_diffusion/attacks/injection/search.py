@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import Victim
 from robust_diffusion.attacks.feature_set import FeatureSet
 from robust_diffusion.attacks.gradient_ascent import Found
 from robust_diffusion.attacks.injection.constants import AUTO
@@ -77,18 +76,11 @@ class Search(Part):
     def _goals(self, chosen: Float[Tensor, "k t"]) -> Iterator[Float[Tensor, "k f"]]:
         """Yield features that drive each node's targets to another class, class by class."""
         labels, num_classes = self.task.labels, self.judge.clean_logits.size(1)
-        means = class_means(self.judge)
+        means = self.judge.class_means
         counts = chosen @ F.one_hot(labels, num_classes).to(means.dtype)
         source = means[counts.argmax(1)]
         for mean in means:
             yield self.allowed.extreme(mean - source)
-
-
-def class_means(judge: Victim) -> Float[Tensor, "c f"]:
-    """Return the mean features of each predicted class; those of all nodes for an empty class."""
-    x, predicted = judge.x, judge.clean_logits.argmax(1)
-    inside = ((predicted == c, x) for c in range(judge.clean_logits.size(1)))
-    return torch.stack([(x[mask] if mask.any() else x).mean(0) for mask, x in inside])
 
 
 def mutated(
