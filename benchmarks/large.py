@@ -178,6 +178,7 @@ def _worst_case(datamodule: GraphDataModule, given: argparse.Namespace) -> dict[
     build, _ = MODELS[name]
     file = given.weights / f"{Path(given.graph).stem}-{name}-{share}-{given.epochs}-{given.seed}.pt"
     if not file.is_file():
+        given.weights.mkdir(parents=True, exist_ok=True)
         model = _trained(build, datamodule, given)
         clock("train")
         about = {"seconds": clock.seconds["train"], "peak_gib": clock.peak_gib["train"]}

@@ -1,7 +1,7 @@
 """Launches and host syncs of an epoch of Beltrami (3 x 64, one step), and of `auto`.
 
-All on a simulated GPU. `auto` attacks a GCN and Beltrami on a synthetic graph, within 5 nodes of 20
-edges. A round of moves trims edges, allots them, and refits the features twice.
+On a simulated GPU, but for the host's time. `auto` attacks a GCN and Beltrami on a synthetic graph,
+within 5 nodes of 20 edges. A round of moves trims edges, allots them, and refits features twice.
 
 Counts operators that compute, and Triton kernels, which are not executed. Some of PyTorch's
 operators launch several kernels. The counts are the same on every graph. A fit trains the released
@@ -134,10 +134,8 @@ def recording(device: str, launches: Counter[str]) -> Iterator[None]:
         return lambda: launches.update(["graph"])
 
     replaced = {"DEVICE": device, "record": record, "_close": lambda *_: True}
-    former = {name: getattr(cuda_graphs, name) for name in replaced}
-    vars(cuda_graphs).update(replaced)
-    yield
-    vars(cuda_graphs).update(former)
+    with mock.patch.multiple(cuda_graphs, **replaced):
+        yield
 
 
 def train(epochs: int, **options: Any) -> float:

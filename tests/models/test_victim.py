@@ -225,83 +225,41 @@ def test_victim_with_rows(name: str, x: Tensor, edge_index: Tensor) -> None:
     assert len(append(new).outputs) == (name != "GraphSAGE")  # whose first step is over each row
 
 
-class Cube(torch.autograd.Function):
-    """Has a derivative of its own."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return (x * x * x).contiguous()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return 3 * x * x * grad
+PYG = {
+    "GCN": {},
+    "GAT": {"norm": "layer", "jk": "cat"},
+    "GraphSAGE": {"dropout": 0.5},
+    "GIN": {},
+    "EdgeCNN": {},
+    "PNA": {"aggregators": ["mean"], "scalers": ["identity"], "deg": torch.ones(9).long()},
+}
+"""Models of PyG, with options."""
 
 
-@torch.jit.script  # type: ignore[untyped-decorator]
-def shifted(x: Tensor) -> Tensor:
-    return x.roll(1, 0) + x.size(1)
-
-
-def written(x: Tensor) -> Tensor:
-    first = x.relu()
-    x[0] = first[1]
-    return x
-
-
-class Around(nn.Module):
-    """Reads the features in some way before a layer, and after it once more."""
-
-    def __init__(self, how: Callable[[Tensor], Tensor], layer: nn.Module) -> None:
-        super().__init__()
-        self.how, self.layer, self.linear = how, layer, nn.Linear(FEATURES, CLASSES)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        assert isinstance(x, Tensor)
-        assert x.shape == (len(x), x.size(1))
-        read = self.how(x)
-        return self.layer(x, edge_index) + self.layer(read, edge_index) + self.linear(x)  # type: ignore[no-any-return]
-
-
-@pytest.mark.parametrize("layer", [GCNConv, GATConv, SAGEConv, GraphConv, TransformerConv])
-@pytest.mark.parametrize(
-    "how",
-    [
-        lambda x: nn.functional.dropout(x, training=False),
-        nn.LayerNorm(FEATURES),
-        Cube.apply,
-        shifted,
-        written,
-        lambda x: torch.from_numpy(x.detach().numpy()) * x,
-        lambda x: x if x.requires_grad else 2 * x,
-    ],
-    ids=["dropout", "norm", "derivative", "script", "writes", "numpy", "attribute"],
-)
-def test_victim_with_rows_other_packages(
-    how: Callable[[Tensor], Tensor], layer: Any, x: Tensor, edge_index: Tensor
-) -> None:
+@pytest.mark.parametrize("records", [False, True])
+@pytest.mark.parametrize("name", PYG)
+def test_victim_with_rows_pyg(name: str, records: bool, x: Tensor, edge_index: Tensor) -> None:
     torch.manual_seed(0)
-    model = Around(how, layer(FEATURES, CLASSES))
+    model = getattr(pyg, name)(FEATURES, 8, 2, CLASSES, **PYG[name])
     with Victim(model, x, edge_index) as victim:
         for seed in range(3):
             generator = torch.Generator().manual_seed(seed)
-            new = torch.rand(NEW, FEATURES, generator=generator).requires_grad_()
-            with torch.no_grad():
-                both = [model(r, edge_index) for r in (torch.cat([x, new]), victim.with_rows(new))]
-            torch.testing.assert_close(*both)
-            outputs = [model(r, edge_index) for r in (torch.cat([x, new]), victim.with_rows(new))]
-            gradients = [torch.autograd.grad(out.square().sum(), new)[0] for out in outputs]
+            new = (torch.rand(NEW, FEATURES, generator=generator) - 0.5).requires_grad_(records)
+            outputs = [victim(r, edge_index) for r in (torch.cat([x, new]), victim.with_rows(new))]
             torch.testing.assert_close(*outputs)
-            torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
-
-
-def test_victim_with_rows_first_layer_of_another_package(x: Tensor, edge_index: Tensor) -> None:
-    with Victim(pyg.GCN(FEATURES, 8, 2, CLASSES, dropout=0.5), x, edge_index) as victim:
-        rows: Any = victim.with_rows(x[:NEW])
+            if records:
+                gradients = [torch.autograd.grad(out.square().sum(), new)[0] for out in outputs]
+                torch.testing.assert_close(*gradients)
+        rows: Any = victim.with_rows(new)
         victim(rows, edge_index)
-    assert rows.whole is None
-    assert len(rows.rows.outputs) == 1
+    # The others aggregate features first.
+    assert len(rows.rows.outputs) == (name in ("GCN", "GAT", "GraphSAGE"))
+
+
+def hooked() -> nn.Module:
+    model = pyg.GCN(FEATURES, 8, 2, CLASSES)
+    model.convs[1].register_forward_hook(lambda *_: None)
+    return model  # type: ignore[no-any-return]
 
 
 class Doubled(models.GCN):
@@ -309,21 +267,29 @@ class Doubled(models.GCN):
         return super().forward(2 * x, *rest)
 
 
-def compiled() -> nn.Module:
-    model = models.GCN(FEATURES, 8, out_channels=CLASSES)
+def compiled(build: Callable[..., nn.Module]) -> nn.Module:
+    model = build(FEATURES, 8, num_layers=2, out_channels=CLASSES)
     model.compile(backend="eager")
     return model
 
 
 @pytest.mark.parametrize(
     "build",
-    [partial(Doubled, FEATURES, 8, out_channels=CLASSES), compiled, lambda: Calling(double)],
+    [
+        partial(Doubled, FEATURES, 8, out_channels=CLASSES),
+        partial(compiled, models.GCN),
+        partial(compiled, pyg.GCN),
+        hooked,
+        lambda: Unweighted(nn.ModuleList([GCNConv(FEATURES, CLASSES)])),
+        lambda: Calling(double),
+    ],
 )
 def test_victim_with_rows_custom_models(
     build: Callable[[], nn.Module], x: Tensor, edge_index: Tensor
 ) -> None:
-    victim = Victim(build(), x, edge_index)
-    assert torch.equal(victim.with_rows(x[:2]), torch.cat([x, x[:2]]))
+    rows = Victim(build(), x, edge_index).with_rows(x[:2])
+    assert type(rows) is Tensor
+    assert torch.equal(rows, torch.cat([x, x[:2]]))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -32,15 +34,20 @@ REPLAYS: list[None] = []
 
 
 class Normed(nn.Module):
-    """Has buffers; it may count on the host, or fail in an epoch."""
+    """Has buffers; it may count or draw on the host, or fail in an epoch."""
 
     def __init__(self, does: str = "") -> None:
         super().__init__()
         self.linear, self.norm = nn.Linear(16, 7), nn.BatchNorm1d(7)
-        self.does, self.calls = does, 0
+        self.does, self.calls, self.stored = does, 0, {"calls": [0]}
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         self.calls += self.does == "counts"
+        self.stored["calls"][0] += self.does == "stores"
+        if self.does == "draws" and random.random() < 0.5:
+            x = x.flip(1)
+        if self.does == "draws by NumPy" and np.random.rand() < 0.5:  # noqa: NPY002
+            x = x.flip(1)
         logits = self.norm(self.linear(x)) * (1 + self.calls % 2)
         if self.does == "fails" and self.training:
             # An infinite loss with finite gradients, so that later epochs could be better.
@@ -69,6 +76,8 @@ def train(make_datamodule: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(cuda_graphs, "DEVICE", "cpu" if recorded else "cuda")
         REPLAYS.clear()
         torch.manual_seed(0)
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002 - as models draw
         data, folder = make_datamodule(), next(folders)
         logger = options.pop("logger", CSVLogger)(folder, flush_logs_every_n_steps=1)
         call = {"logger": logger, "directory": folder, "callbacks": options.pop("callbacks", ())}
@@ -150,6 +159,9 @@ def hooked() -> nn.Module:
     ("reason", "build", "options"),
     [
         ("an epoch changes attributes of the model", partial(Normed, "counts"), {}),
+        ("an epoch changes attributes of the model", partial(Normed, "stores"), {}),
+        ("an epoch draws random numbers on the host", partial(Normed, "draws"), {}),
+        ("an epoch draws random numbers on the host", partial(Normed, "draws by NumPy"), {}),
         ("the model has hooks", hooked, {}),
         ("replayed epochs differ from plain ones", MODELS["gcn"], {"record": frozen}),
         ("no memory", MODELS["gcn"], {"record": failing}),

@@ -436,21 +436,10 @@ class Victim:
         rows = partial(InjectedRows, x, {})
         if takes_features(self.model):
             return rows
-        if self._takes_subclasses():
-            return lambda free: InjectedTensor.of(rows(free))
+        # Dense products are fast elsewhere.
+        if x.device.type == "cpu" and not self.traits.writes_in_place and _is_of_pyg(self.model):
+            return lambda free: InjectedTensor(rows(free))
         return lambda free: torch.cat([x, free])
-
-    def _takes_subclasses(self) -> bool:
-        """Return whether the model only calls operators, which know how to read such a tensor."""
-        return (
-            isinstance(self.model, nn.Module)
-            and self.x.device.type == "cpu"  # dense products are fast elsewhere
-            and not self.traits.writes_in_place
-            and not any(
-                isinstance(part, torch.jit.ScriptModule) or getattr(part, "_compiled_call_impl", 0)
-                for part in self.model.modules()
-            )
-        )
 
     @cached_property
     def with_rows(self) -> Callable[[Tensor], AnyFeatures]:
@@ -730,6 +719,19 @@ def _in_package(model: object) -> bool:
     return isinstance(model, nn.Module) and all(
         type(part).__module__.startswith((*OF_THIS_PACKAGE, *WITHOUT_EDGES))
         and getattr(part, "_compiled_call_impl", None) is None
+        for part in model.modules()
+    )
+
+
+def _is_of_pyg(model: object) -> bool:
+    """Return whether a model, and all of it, is PyG's or PyTorch's, not compiled, without hooks.
+
+    Any other code might change its weights in a pass, or differentiate with respect to features.
+    """
+    return isinstance(model, nn.Module) and all(
+        type(part).__module__.startswith(("torch_geometric.", "torch.nn.modules."))
+        and getattr(part, "_compiled_call_impl", None) is None
+        and not (part._forward_hooks or part._forward_pre_hooks)
         for part in model.modules()
     )
 

@@ -8,7 +8,7 @@ Two cases are worth it (`benchmarks/`); values and gradients are the same up to 
   Linear of all other rows are computed once.
 
 Models pass their features through `models.stack.run_layer`. A model that is not of this package
-receives a tensor, in an injection attack an `InjectedTensor`.
+receives a tensor; one of PyG, on the CPU, an `InjectedTensor`.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +24,7 @@ from jaxtyping import Float
 from scipy.sparse import csr_matrix, vstack
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map_only
 
 from robust_diffusion.operators.edges import edge_cosine, inverse_length
 from robust_diffusion.operators.graph import (
@@ -132,76 +132,52 @@ class InjectedRows(Features):
 
 
 class InjectedTensor(Tensor):
-    """`InjectedRows` as a tensor, for models that are not of this package.
+    """`InjectedRows` as a tensor, for models of PyG, which do not write into it.
 
-    A Linear that reads them computes the fixed rows once; a Dropout in eval mode changes nothing.
-    Any other operation receives all rows. Gradients flow to the free rows, wherever this tensor is
-    read.
+    A Linear computes the fixed rows once, and a Dropout in eval mode returns its input. Any other
+    operation receives all rows.
     """
 
-    rows: InjectedRows
-    whole: Tensor | None
+    @staticmethod
+    def __new__(cls, rows: InjectedRows) -> "InjectedTensor":
+        """Build a tensor of the rows' size that has no memory."""
+        there = rows.free.device
+        return Tensor._make_wrapper_subclass(cls, rows.shape, dtype=rows.dtype, device=there)
 
-    @classmethod
-    def of(cls, rows: InjectedRows) -> Tensor:
-        """Return the rows as a tensor."""
-        return _Joined.apply(rows.free, rows)  # type: ignore[no-any-return, no-untyped-call]
+    def __init__(self, rows: InjectedRows) -> None:
+        self.rows = rows
+
+    @cached_property
+    def all_rows(self) -> Float[Tensor, "m f"]:
+        """The rows as an ordinary tensor."""
+        return torch.cat([self.rows.fixed, self.rows.free])
 
     @classmethod
     def __torch_function__(
         cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Compute a Linear by its rows, and anything else by the whole tensor."""
+        """Compute a Linear by its rows, and anything else by all rows."""
         kwargs = kwargs or {}
-        x = args[0] if args and isinstance(args[0], cls) else None
-        if func in OF_ANY_TENSOR:
+        if func in WITHOUT_VALUES:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
-        if x is not None and func is F.dropout and kwargs.get("training") is False:
-            return x
-        if x is not None and func is F.linear and (x.whole is None or not x.whole._version):
-            return x.rows.linear(*args[1:], **kwargs)
-        return func(*tree_map(_whole, args), **tree_map(_whole, kwargs))
+        if args and isinstance(x := args[0], cls):
+            if func is F.linear:
+                return x.rows.linear(*args[1:], **kwargs)
+            if func is F.dropout and kwargs.get("training") is False:
+                return x
+        return cls.__torch_dispatch__(func, types, args, kwargs)
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Compute by the whole tensor in compiled code and own derivatives, which reads it here."""
-        args, kwargs = tree_map(_whole, (args, kwargs or {}))
+        """Compute by all rows."""
+        args, kwargs = tree_map_only(cls, lambda x: x.all_rows, (args, kwargs or {}))
         return func(*args, **kwargs)
 
 
-class _Joined(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, free: Tensor, rows: InjectedRows) -> Tensor:
-        ctx.fixed = len(rows.fixed)
-        x: Any = Tensor._make_wrapper_subclass(
-            InjectedTensor, rows.shape, dtype=rows.dtype, device=free.device
-        )
-        x.rows, x.whole = rows, None
-        return x  # type: ignore[no-any-return]
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad[ctx.fixed :], None
-
-
-def _whole(value: Any) -> Any:
-    """Return all rows of such a tensor, and always the same ones, into which a model may write."""
-    if not isinstance(value, InjectedTensor):
-        return value
-    if value.whole is not None:
-        return value.whole
-    whole = torch.cat([value.rows.fixed, value.rows.free])
-    # Within an own derivative, they have no gradient, which others may need.
-    if whole.requires_grad == value.requires_grad:
-        value.whole = whole
-    return whole
-
-
-OF_ANY_TENSOR = {
+WITHOUT_VALUES = {
     Tensor.size,
     Tensor.dim,
     Tensor.numel,
@@ -209,10 +185,10 @@ OF_ANY_TENSOR = {
     Tensor.is_floating_point,
     *(
         getattr(Tensor, name).__get__
-        for name in ("shape", "ndim", "dtype", "device", "layout", "is_sparse", "requires_grad")
+        for name in ("shape", "ndim", "dtype", "device", "layout", "is_sparse")
     ),
 }
-"""What is asked of a tensor without its values."""
+"""Questions that a tensor answers without its values."""
 
 
 MAX_SHARE = 0.05

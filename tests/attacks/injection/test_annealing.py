@@ -1,6 +1,8 @@
 """Exchange of single edges, judged on the whole graph."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -8,10 +10,10 @@ from torch_geometric import seed_everything
 
 from robust_diffusion.attacks import Budget, losses
 from robust_diffusion.attacks.feature_set import feature_set
-from robust_diffusion.attacks.injection import edge_placement
+from robust_diffusion.attacks.injection import auto, edge_placement
 from robust_diffusion.attacks.injection.annealing import Exchange, differences, directions
 from robust_diffusion.attacks.injection.base import draw_targets
-from robust_diffusion.attacks.injection.constants import Schedule
+from robust_diffusion.attacks.injection.constants import AUTO, Schedule
 from robust_diffusion.attacks.injection.edge_placement import Placement
 from robust_diffusion.attacks.injection.part import Injection
 from robust_diffusion.models import APPNP
@@ -81,6 +83,25 @@ def test_some_nodes_oppose_the_others() -> None:
         for one in (first, second)
     ]
     assert right[0] <= right[1]
+
+
+@pytest.mark.parametrize("one_class", [False, True])
+@pytest.mark.parametrize("is_ample", [False, True])
+def test_as_many_chains_start_whatever_the_targets(one_class: bool, is_ample: bool) -> None:
+    exchange, _ = start(Budget(10, 30 if is_ample else 2, (-0.94, 0.94)))
+    fast = exchange.judge.propagator(exchange.task.targets)
+    assert fast is not None
+    task = exchange.task
+    if one_class:
+        inside = task.labels == task.labels[0]
+        task = replace(task, targets=task.targets[inside])
+    exchange = replace(exchange, task=task)
+    best = task.x, task.edge_index
+    parts: Any = SimpleNamespace(**vars(exchange) | {"graph": best})
+    starts = list(auto._exchange_starts(parts, exchange, exchange.judge.propagator(task.targets)))
+    assert len(starts) == AUTO.chains
+    opposing = is_ample and not one_class
+    assert (starts[0].placement.chosen.any() == opposing).item()  # else the best graph, without any
 
 
 def test_mutations_replace_a_gradient() -> None:

@@ -56,10 +56,10 @@ class Exchange(Part):
         start = best.placement
         vectors = torch.cat([self.vectors, best.found.features])
         k = len(start.chosen)
-        state = _State(start.chosen.cpu().numpy().copy(), len(self.vectors) + np.arange(k))
+        state = _State(start.chosen.numpy().copy(), len(self.vectors) + np.arange(k))
         chain = _Chain(self, start, vectors)
         state = chain.run(state)
-        placement = replace(start, chosen=torch.from_numpy(state.chosen).to(start.chosen.device))
+        placement = replace(start, chosen=torch.from_numpy(state.chosen))
         found = climb(
             self.victim,
             self.task,
@@ -101,7 +101,7 @@ class Exchange(Part):
         return sorted(starts[: AUTO.probed], key=lambda one: probe.improve(one).found.rank)[:count]
 
     def _divided(self, classes: int) -> Iterator[tuple[int, int, Placement]]:
-        """Yield a class, how many nodes have targets of it, and edges of which the first are so."""
+        """Yield a class, a number of nodes, and edges that lead those nodes alone to the class."""
         task, degrees = self.task, self.budget.injected_degrees
         for index, share, part in product(range(classes), AUTO.opposing, AUTO.thinned):
             inside = task.labels == index
@@ -175,6 +175,7 @@ class _Chain:
                 if self.part.fast is not None:
                     self.odds = self._slopes(state, width, heat)
             self.guided = self.odds is not None and self.rng.random() < AUTO.guided
+            known = len(self.vectors)
             ends, (node, vector) = self.proposal(state, margin)
             state.toggle(ends)
             former = state.give(node, vector)
@@ -185,6 +186,7 @@ class _Chain:
             if change > 0 and self.rng.random() >= math.exp(-change / heat):
                 state.toggle(ends)
                 state.give(node, former)
+                self.vectors = self.vectors[:known]  # without a mutation that was rejected
                 continue
             margin, energy = after, energy + change
             rank = int((margin <= 0).sum()), energy
@@ -197,7 +199,7 @@ class _Chain:
         part, labels = self.part, self.part.task.labels
         if part.fast is None or self.local is None:
             placement, features = self._placed(state), self.features(state)
-            margin = placement.margins(part.judge, part.task, features).cpu().numpy()
+            margin = placement.margins(part.judge, part.task, features).numpy()
         else:
             part.judge.passes.count += 1
             chosen = torch.from_numpy(state.chosen)
@@ -277,13 +279,10 @@ class _Chain:
         slopes = self._placed(state).slopes(
             self.part.victim, self.part.task, self.features(state), 2 * width
         )
-        return (
-            None if slopes is None else _Odds.of(slopes.double().cpu().numpy(), state.chosen, heat)
-        )
+        return None if slopes is None else _Odds.of(slopes.double().numpy(), state.chosen, heat)
 
     def _placed(self, state: _State) -> Placement:
-        chosen = torch.from_numpy(state.chosen).to(self.start.chosen.device)
-        return replace(self.start, chosen=chosen)
+        return replace(self.start, chosen=torch.from_numpy(state.chosen))
 
     def features(self, state: _State) -> Float[Tensor, "k f"]:
         """Return the features of the injected nodes."""

@@ -56,8 +56,8 @@ class AutoInjection(Ensemble):
       gradients and measured gains are largest.
     - At the end single edges are exchanged, judged on the whole graph with annealed acceptance
       (`Exchange`): in many chains of steps if the model propagates predictions that C++ can
-      evaluate quickly, and in a few from the best graph otherwise. Without a gradient in edge
-      weights, the features mutate, too.
+      evaluate quickly, and in a few from the best graph otherwise. The features mutate, too, unless
+      the model has an exact gradient in edge weights. Attention has none at absent edges.
 
     The attack stops once every target is misclassified. `PerturbedGraph.part_accuracy` records the
     accuracy of every part. A part whose gradient is missing or not finite is dropped with a warning
@@ -116,7 +116,7 @@ class AutoInjection(Ensemble):
             moves = 16 if edges <= AUTO.covered * right else 2 * (edges <= AUTO.ample * right)
             expected += 2 * steps + 26 + moves * (0.9 * steps + 74)
         if edges <= AUTO.covered * right and self._is_exchanged(budget, task):
-            is_fast = hasattr(victim.model, "propagator")
+            is_fast = victim.propagator(task.targets) is not None
             chain = (AUTO.fast if is_fast else AUTO.slow).per_step * steps
             expected += (AUTO.chains + 1 if is_fast else 1) * chain
         return round(expected)
@@ -243,14 +243,16 @@ def _strategies(edges: int, right: int) -> tuple[bool, bool]:
 def _exchange_starts(parts: Parts, exchange: Exchange, fast: Propagator) -> Iterator[Injection]:
     """Yield the best graph so far, or nodes that oppose each other; then random edges."""
     task, budget, generator = parts.task, parts.budget, parts.generator
-    degrees, vectors, others = budget.injected_degrees, exchange.vectors, 1
+    degrees, vectors = budget.injected_degrees, exchange.vectors
+    starts: list[Injection] = []
     most = round(AUTO.ample * parts.task.right(parts.judge.clean_logits))
     if sum(degrees) > most:
-        degrees, others = replace(budget, max_injected_edges=most).injected_degrees, AUTO.opposed
-        yield from exchange.opposed(fast, others)
-    elif (graph := parts.graph) is not None:
-        yield Injection.of_graph(task, budget, graph)
-    for _ in range(AUTO.chains - others):
+        degrees = replace(budget, max_injected_edges=most).injected_degrees
+        starts = exchange.opposed(fast, AUTO.opposed)
+    if not starts and (graph := parts.graph) is not None:
+        starts = [Injection.of_graph(task, budget, graph)]
+    yield from starts
+    for _ in range(AUTO.chains - len(starts)):
         rows = draw_targets(task.targets, degrees, generator)
         placement = Placement.of(task, rows, budget.injected_degrees, 0)
         drawn = torch.randint(len(vectors), (len(rows),), generator=generator)
