@@ -65,8 +65,11 @@ def test_the_page_quotes_the_attacks_whose_passes_were_forecast_within_a_factor_
     assert runs
     for run in runs:
         assert 1 / 2 <= run["measured_by_forecast"]["forwards"] <= 2
+        (model,) = run["options"]["models"]
         clean, attacked = (100 * run["accuracy"][kind] for kind in ("clean", "auto"))
         passes, expected = run["forwards"], run["forecast"]["forwards"]
-        text = f"{clean:.1f} to {attacked:.1f} % in {passes}, where {expected} were expected"
-        assert text in page
-        assert f"{run['nodes']:,} nodes" in page
+        seconds, memory = run["processor_seconds"]["auto"], run["peak_gib"]["auto"]
+        assert (
+            f"| {model.upper()} | {run['nodes']:,} | {clean:.1f} to {attacked:.1f} "
+            f"| {passes} ({expected}) | {seconds:.0f} | {memory:.1f} |"
+        ) in page
