@@ -171,7 +171,7 @@ class AutoInjection(Ensemble):
         if not self._is_exchanged(budget, task):
             return
         bound = self._bound(parts, form, "exchange")
-        fast = parts.judge.propagator(task.targets)
+        fast, least_gain = parts.judge.propagator(task.targets), AUTO.least_gain
         if fast is not None:
             vectors = directions(fast, task.x, feature_set(budget), parts.generator)
             exchange = Exchange(*bound, vectors, AUTO.fast, fast)
@@ -180,14 +180,15 @@ class AutoInjection(Ensemble):
             exchange = replace(exchange, schedule=AUTO.cooler)
         else:
             vectors = torch.cat([*features, differences(parts.judge, feature_set(budget))])
-            has_gradient = parts.judge.edge_gradient == "exact" and len(features) > 0
-            exchange = Exchange(*bound, vectors, AUTO.slow if has_gradient else AUTO.blind)
+            exchange = Exchange(*bound, vectors, AUTO.blind)
+            if parts.judge.edge_gradient == "exact" and features:
+                exchange, least_gain = replace(exchange, schedule=AUTO.slow), AUTO.longer_gain
         for _ in range(AUTO.most_exchanges):
             before = parts.lowest
             if before < AUTO.enough or (graph := parts.graph) is None:
                 break
             _improved(parts, exchange, Injection.of_graph(task, budget, graph))
-            if before - parts.lowest <= (AUTO.least_gain if fast else AUTO.longer_gain):
+            if before - parts.lowest <= least_gain:
                 break
             if fast is None:
                 longer = 2 * exchange.schedule.per_step
@@ -252,7 +253,7 @@ def _exchange_starts(parts: Parts, exchange: Exchange, fast: Propagator) -> Iter
     if not starts and (graph := parts.graph) is not None:
         starts = [Injection.of_graph(task, budget, graph)]
     yield from starts
-    for _ in range(AUTO.chains - len(starts)):
+    for _ in range(max(1, AUTO.chains - len(starts))):
         rows = draw_targets(task.targets, degrees, generator)
         placement = Placement.of(task, rows, budget.injected_degrees, 0)
         drawn = torch.randint(len(vectors), (len(rows),), generator=generator)

@@ -97,10 +97,11 @@ class AutoConstants:
     # on GPRGNN, Cora, 50 nodes of 50.
     opposing: Sequence[float] = (0.1, 0.2, 0.3, 0.4, 0.5)
     thinned: Sequence[int] = (1, 2, 4)
-    # Pairs of classes from which short chains are tried, and starts that go on from the best.
+    # Pairs of classes from which short chains are tried, and starts that go on from the best. Some
+    # chains of a model end at one class, others at half of its accuracy.
     probed: int = 6
     probe: Schedule = Schedule(15, 0.05, 0.005, 1.0, 0.1)
-    opposed: int = 3
+    opposed: int = 5
     # Fewest edges per correctly classified target for such starts, and most of random ones; GPRGNN
     # and APPNP, Citeseer with words, 50 nodes of 20 and of 50.
     ample: float = 4
@@ -111,8 +112,8 @@ class AutoConstants:
     blind: Schedule = Schedule(15, 0.05, 0.005, 1.0, 0.1, 0.4)
     # Most chains that go on from the best, as long as each gains.
     most_exchanges: int = 4
-    # Largest loss of accuracy, in 0..1, after which no chain of twice as many passes follows;
-    # RobustGCN, Citeseer with words, where each of three chains gains more.
+    # Largest loss of accuracy, in 0..1, after which no chain of twice as many passes follows if
+    # there is a gradient; RobustGCN, Citeseer with words, where each of three chains gains more.
     longer_gain: float = 0.01
     refresh: int = 150  # evaluations between gradients that guide proposals; unstudied
     guided: float = 0.6  # share of proposals drawn by them
