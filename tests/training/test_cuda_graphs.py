@@ -31,6 +31,8 @@ from robust_diffusion.training.cuda_graphs import record
 
 Make = Callable[..., Any]
 REPLAYS: list[None] = []
+PYTHON = random.Random()
+"""Stands in for Python's generator, from which checks of types draw in every call."""
 
 
 class Normed(nn.Module):
@@ -44,7 +46,7 @@ class Normed(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         self.calls += self.does == "counts"
         self.stored["calls"][0] += self.does == "stores"
-        if self.does == "draws" and random.random() < 0.5:
+        if self.does == "draws" and PYTHON.random() < 0.5:
             x = x.flip(1)
         if self.does == "draws by NumPy" and np.random.rand() < 0.5:  # noqa: NPY002
             x = x.flip(1)
@@ -66,6 +68,7 @@ def stand_in(function: Callable[[], object]) -> Callable[[], object]:
 def train(make_datamodule: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Trains on the CPU, plainly or recorded; returns everything that is logged and kept."""
     monkeypatch.setattr(cuda_graphs, "record", stand_in)
+    monkeypatch.setattr(cuda_graphs, "random", PYTHON)
     # It would draw a seed from the generator that draws dropout here, but not on a card.
     loader = partial(DataLoader, generator=torch.Generator())
     monkeypatch.setattr(batching, "DataLoader", loader)
@@ -76,7 +79,7 @@ def train(make_datamodule: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(cuda_graphs, "DEVICE", "cpu" if recorded else "cuda")
         REPLAYS.clear()
         torch.manual_seed(0)
-        random.seed(0)
+        PYTHON.seed(0)
         np.random.seed(0)  # noqa: NPY002 - as models draw
         data, folder = make_datamodule(), next(folders)
         logger = options.pop("logger", CSVLogger)(folder, flush_logs_every_n_steps=1)

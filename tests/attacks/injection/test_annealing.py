@@ -1,14 +1,15 @@
 """Exchange of single edges, judged on the whole graph."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from torch_geometric import seed_everything
 
 from robust_diffusion.attacks import Budget, losses
+from robust_diffusion.attacks.ensemble import Parts
 from robust_diffusion.attacks.feature_set import feature_set
 from robust_diffusion.attacks.injection import auto, edge_placement
 from robust_diffusion.attacks.injection.annealing import Exchange, differences, directions
@@ -97,7 +98,7 @@ def test_as_many_chains_start_whatever_the_targets(one_class: bool, is_ample: bo
         task = replace(task, targets=task.targets[inside])
     exchange = replace(exchange, task=task)
     best = task.x, task.edge_index
-    parts: Any = SimpleNamespace(**vars(exchange) | {"graph": best})
+    parts: Any = Mock(Parts, **vars(exchange) | {"graph": best})
     starts = list(auto._exchange_starts(parts, exchange, exchange.judge.propagator(task.targets)))
     opposing = is_ample and not one_class
     assert len(starts) == (AUTO.opposed + 1 if opposing else AUTO.chains)
