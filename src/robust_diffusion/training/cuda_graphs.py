@@ -290,11 +290,11 @@ class _Host:
     def has_drawn(self) -> bool:
         """Return whether random numbers were drawn on the host, where a replay draws none."""
         python, numpy, cpu = self._random
-        on_gpu = self._tensors[0].device.type != "cpu"
         return (
             random.getstate() != python
             or str(np.random.get_state()) != str(numpy)  # noqa: NPY002 - as models do
-            or (on_gpu and not torch.equal(torch.get_rng_state(), cpu))
+            # Other devices than CUDA's draw from the CPU's generator.
+            or (self._tensors[0].is_cuda and not torch.equal(torch.get_rng_state(), cpu))
         )
 
     def is_unchanged(self) -> bool:
