@@ -46,6 +46,7 @@ PROBING_SEED = 2**32 - 1
 """Seed of the passes that probe a model, which is the last that evaluations may use."""
 
 OF_THIS_PACKAGE = ("robust_diffusion.", "torch.nn.")
+OF_PYG = ("torch_geometric.", "torch.nn.modules.")
 WITHOUT_EDGES = ("torch_geometric.nn.aggr.", "torch_geometric.nn.dense.")
 """Packages of layers that are covered by tests, and of others that receive no edges."""
 
@@ -716,22 +717,25 @@ def _in_package(model: object) -> bool:
 
     Tests cover these layers: they sort edges, and drop those of weight 0.
     """
-    return isinstance(model, nn.Module) and all(
-        type(part).__module__.startswith((*OF_THIS_PACKAGE, *WITHOUT_EDGES))
-        and getattr(part, "_compiled_call_impl", None) is None
-        for part in model.modules()
-    )
+    return _consists_of(model, (*OF_THIS_PACKAGE, *WITHOUT_EDGES))
 
 
 def _is_of_pyg(model: object) -> bool:
-    """Return whether a model, and all of it, is PyG's or PyTorch's, not compiled, without hooks.
+    """Return whether only PyG's and PyTorch's layers read features, none compiled, without hooks.
 
     Any other code might change its weights in a pass, or differentiate with respect to features.
     """
+    return _consists_of(model, OF_PYG) and not any(
+        part._forward_hooks or part._forward_pre_hooks
+        for part in model.modules()  # type: ignore[attr-defined]
+    )
+
+
+def _consists_of(model: object, packages: tuple[str, ...]) -> bool:
+    """Return whether a model and all of its parts are of these packages, and none is compiled."""
     return isinstance(model, nn.Module) and all(
-        type(part).__module__.startswith(("torch_geometric.", "torch.nn.modules."))
+        type(part).__module__.startswith(packages)
         and getattr(part, "_compiled_call_impl", None) is None
-        and not (part._forward_hooks or part._forward_pre_hooks)
         for part in model.modules()
     )
 

@@ -306,7 +306,8 @@ class _Host:
 
     def restore(self) -> None:
         for attributes, name, value in self._values:
-            attributes[name] = deepcopy(value)
+            if attributes.get(name) != value:  # others may share an object that has not changed
+                attributes[name] = deepcopy(value)
         python, numpy, cpu = self._random
         random.setstate(python)
         np.random.set_state(numpy)  # noqa: NPY002

@@ -20,6 +20,7 @@ from robust_diffusion.attacks.injection.part import Injection
 from robust_diffusion.models import APPNP
 from robust_diffusion.training.fit_model import fit
 from tests.attacks.contract import graph, victim_and_task
+from tests.backends import needs_compiler
 
 BUDGET = Budget(4, 6, (-0.94, 0.94))
 SCHEDULE = Schedule(20, 0.05, 0.005, 1.0, 0.1)
@@ -67,6 +68,7 @@ def test_graphs_on_which_a_model_diverges_are_no_success(monkeypatch: pytest.Mon
     assert calls[0] > 200  # it never stops at NaN
 
 
+@needs_compiler
 def test_some_nodes_oppose_the_others() -> None:
     exchange, _ = start(Budget(10, 6, (-0.94, 0.94)))
     fast = exchange.judge.propagator(exchange.task.targets)
@@ -86,12 +88,11 @@ def test_some_nodes_oppose_the_others() -> None:
     assert right[0] <= right[1]
 
 
+@needs_compiler
 @pytest.mark.parametrize("one_class", [False, True])
 @pytest.mark.parametrize("is_ample", [False, True])
 def test_as_many_chains_start_whatever_the_targets(one_class: bool, is_ample: bool) -> None:
     exchange, _ = start(Budget(10, 30 if is_ample else 2, (-0.94, 0.94)))
-    fast = exchange.judge.propagator(exchange.task.targets)
-    assert fast is not None
     task = exchange.task
     if one_class:
         inside = task.labels == task.labels[0]
@@ -99,7 +100,9 @@ def test_as_many_chains_start_whatever_the_targets(one_class: bool, is_ample: bo
     exchange = replace(exchange, task=task)
     best = task.x, task.edge_index
     parts: Any = Mock(Parts, **vars(exchange) | {"graph": best})
-    starts = list(auto._exchange_starts(parts, exchange, exchange.judge.propagator(task.targets)))
+    fast = exchange.judge.propagator(task.targets)
+    assert fast is not None
+    starts = list(auto._exchange_starts(parts, exchange, fast))
     opposing = is_ample and not one_class
     assert len(starts) == (AUTO.opposed + 1 if opposing else AUTO.chains)
     assert (starts[0].placement.chosen.any() == opposing).item()  # else the best graph, without any
