@@ -74,7 +74,8 @@ def test_some_nodes_oppose_the_others() -> None:
     fast = exchange.judge.propagator(exchange.task.targets)
     assert fast is not None
     passes = exchange.judge.forwards
-    first, second = exchange.opposed(fast, 2)
+    first, second, again, _ = exchange.opposed(fast)
+    assert again is first
     assert exchange.judge.forwards > passes
     assert first.placement.chosen.sum(1).max() <= 6
     labels = exchange.task.labels
@@ -104,7 +105,7 @@ def test_as_many_chains_start_whatever_the_targets(one_class: bool, is_ample: bo
     assert fast is not None
     starts = list(auto._exchange_starts(parts, exchange, fast))
     opposing = is_ample and not one_class
-    assert len(starts) == (AUTO.opposed + 1 if opposing else AUTO.chains)
+    assert len(starts) == (2 * AUTO.opposed + 1 if opposing else AUTO.chains)
     assert (starts[0].placement.chosen.any() == opposing).item()  # else the best graph, without any
 
 

@@ -72,12 +72,13 @@ class Exchange(Part):
         )
         return Injection(placement, found)
 
-    def opposed(self, fast: Propagator, count: int) -> list[Injection]:
-        """Return the most harmful starts in which some nodes oppose the others.
+    def opposed(self, fast: Propagator) -> list[Injection]:
+        """Return harmful starts in which some nodes oppose the others.
 
         Most nodes lead the targets to one class. They can do no harm to the targets of that class,
         which the other nodes lead to a second one. Several shares of such nodes are tried for
-        every pair of classes. Short chains from the best pairs then tell which starts are returned.
+        every pair of classes. Of the most harmful pair, a start for either class as that of most
+        nodes is returned, since the one that does less harm at first may end at more.
         """
         local, c = fast.predictions(self.vectors), fast.classes
         eye = torch.eye(c, dtype=local.dtype)
@@ -96,9 +97,9 @@ class Exchange(Part):
                 share, pair = self.task.share(logits), (first, second)
                 if pair not in best or share < best[pair][0]:
                     best[pair] = share, Injection.at(self.task, placement, self.vectors[vectors])
-        starts = [start for _, start in sorted(best.values(), key=lambda one: one[0])]
-        probe = replace(self, schedule=AUTO.probe)
-        return sorted(starts[: AUTO.probed], key=lambda one: probe.improve(one).found.rank)[:count]
+        order = sorted(best, key=lambda pair: best[pair][0])
+        starts = [best[pair][1] for pair in order if {*pair} == {*order[0]}]
+        return AUTO.opposed * starts
 
     def _divided(self, classes: int) -> Iterator[tuple[int, int, Placement]]:
         """Yield a class, a number of nodes, and edges that lead those nodes alone to the class."""

@@ -249,7 +249,7 @@ def _exchange_starts(parts: Parts, exchange: Exchange, fast: Propagator) -> Iter
     most = round(AUTO.ample * parts.task.right(parts.judge.clean_logits))
     if sum(degrees) > most:
         degrees = replace(budget, max_injected_edges=most).injected_degrees
-        starts = exchange.opposed(fast, AUTO.opposed)
+        starts = exchange.opposed(fast)
     if not starts and (graph := parts.graph) is not None:
         starts = [Injection.of_graph(task, budget, graph)]
     yield from starts
