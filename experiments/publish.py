@@ -17,7 +17,7 @@ from typing import Any
 
 from robust_diffusion.commands.reading import read_chosen
 from robust_diffusion.config import PUBLISHED_RECORDS
-from robust_diffusion.errors import RobustDiffusionError
+from robust_diffusion.errors import DataError, RobustDiffusionError
 from robust_diffusion.paper.agreement import render_agreement
 from robust_diffusion.paper.claims import judge_all, load_claims, render_claims
 from robust_diffusion.paper.commands import FIDELITIES
@@ -31,6 +31,7 @@ from robust_diffusion.results.leaderboard import with_submissions
 from robust_diffusion.results.leaderboard_page import front_table, leaderboard_page
 from robust_diffusion.results.show import show
 from robust_diffusion.system.files import write_whole
+from robust_diffusion.system.portable import PORTABLE, named_in
 
 RESULTS = Path(__file__).with_name("results")
 
@@ -61,6 +62,7 @@ def main() -> None:
         parser.error("--check writes nothing; name no records")
     try:
         records = [r for r in read_chosen([PUBLISHED_RECORDS, *chosen.records]) if r.error is None]
+        check_arithmetic(records)
         made: dict[Path, str | bytes] = dict(views(records))
     except RobustDiffusionError as error:
         sys.exit(f"{error}; nothing is published")
@@ -71,6 +73,20 @@ def main() -> None:
     # Every file is made before the first is written.
     for path, content in made.items():
         sys.stdout.write(f"{write_whole(path, content, option='publish:')}\n")
+
+
+def check_arithmetic(records: list[Record]) -> None:
+    """Check that all accuracies were computed with portable arithmetic.
+
+    Raises:
+        DataError: One was not, so that it can differ on another machine.
+    """
+    for record in records:
+        if record.accuracy and named_in(record.processor or "") != PORTABLE:
+            raise DataError(
+                f"record {record.run}: expected arithmetic that rounds alike on all machines, "
+                f"got {record.processor}; run it again with PORTABLE=1"
+            )
 
 
 def views(records: list[Record]) -> Iterator[tuple[Path, str]]:

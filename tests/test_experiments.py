@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from robust_diffusion.config import PUBLISHED_RECORDS
+from robust_diffusion.errors import DataError
 from robust_diffusion.records import read_records
 from robust_diffusion.records.content import leaves_of
 from robust_diffusion.records.record import Record
@@ -152,6 +153,15 @@ def test_what_cannot_be_read_publishes_nothing(
     for named in (path, tmp_path / "missing"):
         assert named.name in str(call(monkeypatch, script("publish"), str(named)))
     assert PUBLISHED_RECORDS.read_bytes() == before
+
+
+def test_arithmetic_of_one_machine_publishes_nothing(records: list[Record]) -> None:
+    check = script("publish").check_arithmetic
+    attacked = next(record for record in records if record.accuracy)
+    check([attacked])
+    other = attacked.model_copy(update={"processor": "AMD EPYC, AVX512"})
+    with pytest.raises(DataError, match=f"{other.run}: .* AVX512; run it again with PORTABLE=1"):
+        check([attacked, other])
 
 
 def test_what_is_published_names_no_place_and_keeps_every_request() -> None:
