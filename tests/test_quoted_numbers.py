@@ -285,27 +285,6 @@ def flips() -> Quotes:
     yield "flips drawn at random leave {:.1f} to {:.1f}", [chance.min(), chance.max()]
 
 
-def auto() -> Quotes:
-    found = cells().query("attack == 'auto' and threat == 'white_box' and version == 10")
-    steps = [run.config.attacks.get("auto", {}) for run in found["record"]]
-    found = found.assign(steps=[of.get("num_steps") for of in steps])
-    keys = ["dataset", "variant", "model", "seed", "nodes", "edges"]
-    few, many = (found[found["steps"] == number].set_index(keys) for number in (120, 300))
-    both = few.join(many["accuracy"].rename("accuracy_more"), how="inner").sort_index(
-        level=keys[4:]
-    )
-    names = {"gcn_svd": "GCN-SVD", "appnp": "APPNP", "gpr_gnn": "GPRGNN"}
-    names |= {"elastic_gnn": "ElasticGNN"}
-    for (_, _, model, seed, nodes, edges), row in both.iterrows():
-        flags = ", ".join(f"`{flag}`" for flag in sorted(row["flags"])) or "-"
-        text = f"| {names[model]} | {nodes} × {edges} | {seed} | {{:.1f}} | {flags} | {{:.1f}} |"
-        yield text, [row["accuracy"], row["accuracy_more"]]
-    slow = both["flags"].map(lambda flags: "not_converged" in flags)
-    falls = both["accuracy"] - both["accuracy_more"] > 2
-    text = "{} of the {} without `not_converged` down by more than two points, and {} of the {}"
-    yield text, [falls[~slow].sum(), (~slow).sum(), falls[slow].sum(), slow.sum()]
-
-
 def newest(model: str, nodes: int) -> float:
     """What version 10 leaves of a model trained against injected nodes, on seed 0, in %."""
     found = rows("adversarial", model=f"{model}, adversary", seed=0, nodes=nodes, attack="auto")
@@ -447,16 +426,14 @@ def citeseer() -> Quotes:
     yield "An MLP reaches {:.2f} % on the words alone", [mlp("citeseer_words")]
 
 
-DOCUMENTS: Mapping[str, tuple[Callable[[], Quotes], Sequence[str] | None]] = {
+DOCUMENTS: Mapping[str, tuple[Callable[[], Quotes], Sequence[str]]] = {
     "README.md": (lambda: iter(()), []),
     "experiments/README.md": (studies, ["below 1 %", "lose 5 points"]),
     "docs/paper/reproduce.md": (reproduce, ["(95 %)", "below 5 %"]),
-    "docs/reference/auto.md": (auto, None),
     "docs/guides/train.md": (trained_against_flips, ["gain (95 % interval)"]),
     "docs/guides/poison.md": (poisoning, ["5 %", "10 %", "20 %", "25 %", "dropout 0.5, Adam 0.01"]),
 }
-"""The quotes of each document, and its settings and thresholds, which no record is behind; `None`
-where other numbers are not checked."""
+"""The quotes of each document, and its settings and thresholds, which no record is behind."""
 
 NUMBER = re.compile(r"\d[\d,]*\.\d+|\d+(?= (?:%|points))")
 
@@ -478,8 +455,6 @@ def test_quoted_numbers_are_those_of_the_records(name: str) -> None:
         text = plain(template.format(*values))
         assert text in rest, f"{name}: the records say: {text}"
         rest = rest.replace(text, " ")
-    if settings is None:
-        return
     for text in settings:
         rest = rest.replace(text, " ")
     unchecked = [rest[max(0, of.start() - 60) : of.end() + 20] for of in NUMBER.finditer(rest)]
