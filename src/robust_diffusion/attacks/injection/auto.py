@@ -156,7 +156,7 @@ class AutoInjection(Ensemble):
             before = parts.lowest
             tracks = _continued(parts, _best(tracks, len(tracks)))
             idle = 0 if before - parts.lowest > AUTO.least_gain else idle + 1
-            if not tracks or idle == (1 if parts.lowest < AUTO.enough else AUTO.idle_rounds):
+            if not tracks or idle == AUTO.idle_rounds:
                 break
         return features
 
