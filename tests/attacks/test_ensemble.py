@@ -324,12 +324,15 @@ def test_a_run_that_breaks_off_after_each_part_ends_at_the_same_graph(
     assert resumed.part == uninterrupted.part
 
 
-@pytest.mark.parametrize(("gain", "rounds"), [(1 / 268, 16), (1 / 2000, 3), (0, 3)])
+@pytest.mark.parametrize(
+    ("lowest", "gain", "rounds"),
+    [(0.9, 1 / 268, 16), (0.9, 1 / 2000, 3), (0.9, 0, 3), (0.005, 0, 3)],
+)
 def test_gains_of_less_than_one_target_in_a_thousand_end_the_attack(
-    gain: float, rounds: int, monkeypatch: pytest.MonkeyPatch
+    lowest: float, gain: float, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task, judge = SimpleNamespace(right=lambda _: 1), SimpleNamespace(clean_logits=None)
-    parts: Any = SimpleNamespace(budget=INJECTED, task=task, judge=judge, forms={}, lowest=0.9)
+    parts: Any = SimpleNamespace(budget=INJECTED, task=task, judge=judge, forms={}, lowest=lowest)
 
     track = None, SimpleNamespace(found=SimpleNamespace(features=None))
 
