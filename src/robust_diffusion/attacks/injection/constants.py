@@ -66,8 +66,8 @@ class AutoConstants:
     # Largest loss of accuracy in a round, in 0..1, that is no gain: less than one of 1,000 targets,
     # so the many targets of a large graph do not keep the attack going one by one; unstudied.
     least_gain: float = 0.001
-    # Accuracy, in 0..1, below which only the best part continues and no edges are exchanged;
-    # unstudied.
+    # Accuracy, in 0..1, below which only the best part continues, and no chain of exchanges goes on
+    # from the best graph; unstudied.
     enough: float = 0.01
 
     # Search without gradients.
