@@ -310,9 +310,9 @@ def adversarial() -> Quotes:
     usual = learned("learned")
     row = "| {:.1f} | {:.1f} | {}"
     yield f"| 5 × 50 | `flow=learned` {row} | 10 |", [*usual[sides].mean(), "0 to 4"]
-    mlps = pairs("mlp, adversary", "mlp", 5, 10)
+    mlps = pairs("mlp, adversary", "mlp", 5, 11)
     assert len(mlps) == 5
-    yield f"| 5 × 50 | MLP {row} | 10 |", [*mlps[sides].mean(), "0 to 4"]
+    yield f"| 5 × 50 | MLP {row} | 11 |", [*mlps[sides].mean(), "0 to 4"]
     for nodes, version, label, names in (
         (5, 4, "4", {"Beltrami": "beltrami", "GRAND": "grand"}),
         (50, 4, "4", {"`flow=learned`": "learned"}),
