@@ -161,6 +161,10 @@ def test_a_stronger_attack_on_the_same_models_is_named() -> None:
         text.format("attack=auto threat=adaptive", "30.00", "seed 0"),
         text.format("weaker than transfer: attack=auto crafted on gcn or gat", "20.00", "seed 0"),
     ]
+    newer = other(0.1, attack_versions={"auto": 2})
+    assert stronger(other(0.2), other(0.2, seed=1), newer) == [
+        text.format("attack=auto", "10.00", "seed 0")
+    ]
 
 
 @pytest.mark.parametrize(

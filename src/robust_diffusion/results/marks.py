@@ -122,20 +122,22 @@ def stronger_attacks(runs: Sequence[Any], others: pd.DataFrame) -> Iterator[Mark
         runs: Rows of a frame, one per seed; those of clean graphs and black boxes get no marks.
         others: Rows of a frame with other attacks.
     """
-    lower: dict[bool, dict[str, dict[int, float]]] = {}
+    # By name and version, since a mean is over one version of an attack.
+    lower: dict[bool, dict[tuple[str, int], dict[int, float]]] = {}
     for run in runs:
         if run.attack == CLEAN or KIND.get(run.threat) not in SEEN:
             continue
         for other in _stronger(run, others):
             transferred = KIND.get(other.threat) not in SEEN and other.attack not in CHANCE
-            lowest = lower.setdefault(transferred, {}).setdefault(_attack_name(other), {})
+            attack = _attack_name(other), other.version
+            lowest = lower.setdefault(transferred, {}).setdefault(attack, {})
             lowest[run.seed] = min(100 * other.accuracy, lowest.get(run.seed, math.inf))
     for transferred, attacks in sorted(lower.items()):
-        means = {name: mean_and_std(by_seed.values())[0] for name, by_seed in attacks.items()}
-        name = min(means, key=lambda name: (means[name], -len(attacks[name])))
+        means = {attack: mean_and_std(by_seed.values())[0] for attack, by_seed in attacks.items()}
+        attack = min(means, key=lambda attack: (means[attack], -len(attacks[attack])))
         text = "weaker than transfer: " if transferred else ""
-        text += f"{name} reaches {means[name]:.2f} % on the same models"
-        seeds = named_seeds(sorted(attacks[name]))
+        text += f"{attack[0]} reaches {means[attack]:.2f} % on the same models"
+        seeds = named_seeds(sorted(attacks[attack]))
         yield Mark("warning", f"{runs[0].attack}: {text} ({seeds}); not a bound")
 
 
