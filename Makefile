@@ -95,8 +95,9 @@ SHOWN = $(or $(RECORDS),experiments/results/records.jsonl.gz $(wildcard outputs/
 report: $(STAMP) ## One HTML page of your records, or of RECORDS: tables, charts, claims, failed runs
 	$(RUN) report $(VIEW) $(addprefix --records ,$(RECORDS))
 
-publish: $(STAMP) ## Add RECORDS to experiments/results/, and rebuild its tables
+publish: $(STAMP) ## Add RECORDS to experiments/results/, and rebuild its tables and the README's figure
 	$(BIN)/python experiments/publish.py $(ARGS) $(RECORDS)
+	$(BIN)/python experiments/picture.py attack
 
 reproduce: $(STAMP) ## Repeat published runs and compare (ARGS="--runs 3", or their ids)
 	$(BIN)/python experiments/reproduce.py $(ARGS)
