@@ -301,19 +301,20 @@ def adversarial() -> Quotes:
     mlps = pairs("mlp, adversary", "mlp", 5, 11)
     assert len(mlps) == 5
     yield f"| 5 × 50 | MLP {row} | 11 |", [*mlps[sides].mean(), "0 to 4"]
-    for nodes, model, name, label in (
-        (5, "grand", "GRAND", "11"),
-        (5, "beltrami", "Beltrami", "4"),
-        (50, "grand", "GRAND", "11"),
-        (50, "learned", "`flow=learned`", "4"),
-        (50, "beltrami", "Beltrami", "11; 4"),
+    for nodes, model, name, usual_by, trained_by in (
+        (5, "grand", "GRAND", 11, 11),
+        (5, "beltrami", "Beltrami", 4, 4),
+        (50, "grand", "GRAND", 11, 11),
+        (50, "learned", "`flow=learned`", 4, 4),
+        (50, "beltrami", "Beltrami", 11, 4),
     ):
         both = pairs(f"{model}, adversary", model, nodes, None)
-        usual_by, trained_by = map(int, (label.split("; ") * 2)[:2])
         both = both[both["version_other"].eq(usual_by) & both["version"].eq(trained_by)]
-        seeds = "{} to {}".format(both["seed"].min(), both["seed"].max())
+        first, last = both["seed"].min(), both["seed"].max()
+        assert sorted(both["seed"]) == list(range(first, last + 1))
+        label = "; ".join(dict.fromkeys([str(usual_by), str(trained_by)]))
         text = f"| {nodes} × 50 | {name} {row} | {label} |"
-        yield text, [*both[sides].mean(), seeds]
+        yield text, [*both[sides].mean(), f"{first} to {last}"]
     change = (usual["worst"] - usual["worst_other"]).mean()
     yield "raises `flow=learned` by {:.1f} points within 5 nodes", [change]
     both = learned("mlp")
