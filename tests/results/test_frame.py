@@ -1,5 +1,6 @@
 """The frame of recorded results, and names of models in a sweep over their settings."""
 
+import warnings
 from typing import Any
 
 import pandas as pd
@@ -67,6 +68,14 @@ def test_a_run_belongs_to_every_experiment_that_asked_for_it() -> None:
         asked = rows[rows["experiments"] == name] if name != "none" else rows[rows["seed"] == 2]
         assert {*asked["run"]} == {run.run for run in runs}
         assert len(asked) == 3 * len(runs)
+
+
+def test_a_column_is_added_to_a_wide_frame_without_a_warning() -> None:
+    wide = {f"option_{i}": i for i in range(150)}
+    rows = frame([record("a", model={"flow": wide}), record("b")])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows["own"] = 1
 
 
 def test_a_setting_in_which_runs_differ_is_a_column_of_its_type() -> None:

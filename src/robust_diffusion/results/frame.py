@@ -113,7 +113,9 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
     differing = {path: values for path, values in columns.items() if len({*map(str, values)}) > 1}
     # Missing if a row lacks the setting.
     settings = pd.DataFrame(differing, index=rows.index, dtype=object).infer_objects()
-    return pd.concat([rows, settings], axis=1)
+    # A copy joins the blocks that `infer_objects` leaves, one per column; else each column that a
+    # user adds makes pandas warn.
+    return pd.concat([rows, settings], axis=1).copy()
 
 
 def _hashable(value: Any) -> Any:
