@@ -149,8 +149,9 @@ def test_a_surrogate_with_the_models_weights_is_no_transfer() -> None:
     other, old = twin([]), twin(["gcn"]) | OLD
     newest = f"gcn, graph_pde; auto {NEW}"
     assert lowest(tried([other])[0])[f"transfer {newest}"] == 0.1
-    (row,) = table([old, other]).to_dict("records")
-    assert (row["transfer"], row["surrogates"]) == (pytest.approx(10), newest)
+    for beside in (old, twin(["gcn"])):
+        (row,) = table([beside, other]).to_dict("records")
+        assert (row["transfer"], row["surrogates"]) == (pytest.approx(10), newest)
     (row,) = table([old]).to_dict("records")
     assert row["surrogates"] == "graph_pde; auto 4"
 

@@ -227,9 +227,9 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
         are those of `_KEY`; the numbers of `seeds`, of seeds `tried`, and of `splits`; `version`;
         the columns of `SHOWN`, means in % over seeds and splits, NaN if nothing was tried; `fewer`,
         the number of models for each mean that does not include all of them; `surrogates` of the
-        transfer, under the newest `auto`; `spread`, the standard deviation of the worst case;
-        `above_mlp`, the mean over pairs with the same seed and split, in points; `thorough`, true
-        if `auto` attacked the models themselves; `bound`, false if any flag was raised; `flags`;
+        strongest transfer under the newest `auto`; `spread`, the standard deviation of the worst
+        case; `above_mlp`, the mean over pairs with the same seed and split, in points; `thorough`,
+        true if `auto` attacked the models themselves; `bound`, false if any flag was raised; `flags`;
         and `by`, the attack that most often reached the worst case, empty if none cost accuracy.
     """
     groups: dict[tuple[Any, ...], list[Mapping[Any, Any]]] = {}
@@ -245,9 +245,7 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
 
 def _row(models: Sequence[Mapping[Any, Any]]) -> dict[str, Any]:
     flags = sorted(all_of(model["flags"] for model in models))
-    of_transfer = Counter(name for model in models for name in model["transfers"])
-    newest = {name: name.partition(f"; {THOROUGH} ")[2].zfill(3) for name in of_transfer}
-    surrogates = max(of_transfer, key=lambda k: (newest[k], of_transfer[k], k), default="")
+    surrogates = _strongest_surrogates([model["transfers"] for model in models])
     values = {kind: [100 * model[kind] for model in models] for kind in SHOWN}
     values["transfer"] = [100 * model["transfers"].get(surrogates, math.nan) for model in models]
     counts = {kind: sum(value >= 0 for value in column) for kind, column in values.items()}
@@ -266,6 +264,23 @@ def _row(models: Sequence[Mapping[Any, Any]]) -> dict[str, Any]:
         "flags": ", ".join(flags),
         "by": most_frequent(models),
     }
+
+
+def _strongest_surrogates(transfers: Sequence[Mapping[str, float]]) -> str:
+    """Return the surrogates under the newest `auto`; of several, those of most models.
+
+    If these are several, too, those whose transfers leave least.
+    """
+    found: dict[str, list[float]] = {}
+    for of_model in transfers:
+        for name, accuracy in of_model.items():
+            found.setdefault(name, []).append(accuracy)
+
+    def order(name: str) -> tuple[str, int, float, str]:
+        version = name.partition(f"; {THOROUGH} ")[2].zfill(3)
+        return version, len(found[name]), -sum(found[name]), name
+
+    return max(found, key=order, default="")
 
 
 def most_frequent(models: Sequence[Mapping[Any, Any]]) -> str:
