@@ -49,7 +49,8 @@ FLOW = [
 
 
 def test_worst_case_is_the_lowest_of_all() -> None:
-    found = tried(FLOW, "beltrami")[0]
+    other_weights = record("graph_pde", "black_box", 0, "beltrami", clean=0.7, tdgia=0.65)
+    found = tried([*FLOW, other_weights], "beltrami")[0]
     every = {"clean": 0.8, "chance": 0.75, "transfer ": 0.61, "white_box": 0.4, "adaptive": 0.3}
     assert lowest(found) == every | {"worst": 0.3}
     assert (found["by"], found["flags"]) == ("auto (adaptive)", frozenset())

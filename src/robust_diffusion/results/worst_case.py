@@ -91,14 +91,14 @@ def worst_cases(results: pd.DataFrame, *, all_versions: bool = False) -> pd.Data
 
     Returns:
         One row per trained model and budget. The columns are those of `MODEL`; the accuracies of
-        `SHOWN`, the lowest of each kind in 0..1, NaN if nothing was tried; `transfers`, the
-        accuracy of each transfer by its surrogates; `by`, the attack that reached the worst case;
-        `flags`, codes of reasons not to read it as a bound; `seen`, true if an attack knew the
-        model; `thorough`, true if `auto` did; `version`, the newest such `auto`, 0 if none or for
-        the control; `worst_version`, the `auto` that reached the worst case, 0 for any
-        other attack; `tried`, the number of seeds of all versions; `control`, true for an MLP with
-        any settings; and `above_mlp`, the distance in points from the best control with the same
-        seed and split.
+        `SHOWN`, the lowest of each kind in 0..1, NaN if nothing was tried, and of `clean` that of
+        the weights with the worst case; `transfers`, the accuracy of each transfer by its
+        surrogates; `by`, the attack that reached the worst case; `flags`, codes of reasons not to
+        read it as a bound; `seen`, true if an attack knew the model; `thorough`, true if `auto`
+        did; `version`, the newest such `auto`, 0 if none or for the control; `worst_version`, the
+        `auto` that reached the worst case, 0 for any other attack; `tried`, the number of seeds of
+        all versions; `control`, true for an MLP with any settings; and `above_mlp`, the distance in
+        points from the best control with the same seed and split.
     """
     trained: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Any]]] = {}
     for row in results[results["accuracy"].notna()][[*MODEL, *_READ]].itertuples(index=False):
@@ -138,6 +138,9 @@ def _tried(rows: Sequence[Any]) -> dict[str, Any]:
     transferred = [row for row in attacked if row.transfer >= 0]
     # `named_by_settings` may have renamed it.
     control = rows[0].record.model_name == CONTROL
+    # Of the weights that reached it, since another machine may train others.
+    runs = {row.record.run for row in at_worst or rows}
+    clean = [row.accuracy for row in rows if row.attack == CLEAN and row.record.run in runs]
     reached = [(int(row.version) if row.attack in ENSEMBLES else 0, row.by) for row in at_worst]
     worst_version = 0 if control else max((found for found, _ in reached), default=0)
     by = min((name for found, name in reached if found >= worst_version), default="")
@@ -150,7 +153,7 @@ def _tried(rows: Sequence[Any]) -> dict[str, Any]:
         flags = all_of([row.victim_flags for row in rows] + [row.flags for row in at_worst])
         flags |= {f"weaker_than_{kind}" for kind in weaker}
     return {
-        "clean": _lowest(row.accuracy for row in rows if row.attack == CLEAN),
+        "clean": _lowest(clean),
         **lowest,
         "worst": worst,
         "transfers": {
@@ -229,8 +232,9 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
         the number of models for each mean that does not include all of them; `surrogates` of the
         strongest transfer under the newest `auto`; `spread`, the standard deviation of the worst
         case; `above_mlp`, the mean over pairs with the same seed and split, in points; `thorough`,
-        true if `auto` attacked the models themselves; `bound`, false if any flag was raised; `flags`;
-        and `by`, the attack that most often reached the worst case, empty if none cost accuracy.
+        true if `auto` attacked the models themselves; `bound`, false if any flag was raised;
+        `flags`; and `by`, the attack that most often reached the worst case, empty if none cost
+        accuracy.
     """
     groups: dict[tuple[Any, ...], list[Mapping[Any, Any]]] = {}
     for model in models.to_dict("records"):
