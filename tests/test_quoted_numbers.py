@@ -324,8 +324,10 @@ def adversarial() -> Quotes:
     text = "GRAND gains {:.1f} points within 5 nodes ({:.1f} to {:.1f}, p {:.2f})"
     yield text, [found.effect, *found.interval, found.p(0)]
     small, large = (pairs("beltrami, adversary", "beltrami", nodes, 11) for nodes in (5, 50))
+    flagged = [of["flags"].map(bool).sum() for of in (usual, small, both)]
+    yield "{} runs of the trained `flow=learned`, {} of Beltrami and {} of GRAND", flagged
     found = Estimate.of([round(d, 9) for d in small["worst"] - small["worst_other"]])
-    text = "Beltrami gains {:.1f} points within 5 nodes ({:.1f} to {:.1f}, p {:.3f})"
+    text = "Beltrami gains {:.1f} points within 5 nodes ({:.1f} to {:.1f}, p {:.4f})"
     yield text, [found.effect, *found.interval, found.p(0)]
     both = small.merge(large, on="seed", suffixes=("_small", "_large"))
     more = int((both["worst_large"] > both["worst_small"]).sum())
