@@ -319,16 +319,15 @@ def adversarial() -> Quotes:
     text = "The mean of {:.1f} points (95 % interval {:.1f} to {:.1f})"
     yield text, [found.effect, *found.interval]
     yield "it is {:.1f} points more accurate", [(both["clean"] - both["clean_other"]).mean()]
-    both = pairs("grand, adversary", "grand", 5, 11)
-    found = Estimate.of([round(d, 9) for d in both["worst"] - both["worst_other"]])
-    text = "GRAND gains {:.1f} points within 5 nodes ({:.1f} to {:.1f}, p {:.2f})"
-    yield text, [found.effect, *found.interval, found.p(0)]
-    small, large = (pairs("beltrami, adversary", "beltrami", nodes, 11) for nodes in (5, 50))
-    flagged = [of["flags"].map(bool).sum() for of in (usual, small, both)]
+    flagged = [usual["flags"].map(bool).sum()]
+    for model, name, digits in (("beltrami", "Beltrami", 4), ("grand", "GRAND", 2)):
+        both = pairs(f"{model}, adversary", model, 5, 11)
+        flagged.append(both["flags"].map(bool).sum())
+        found = Estimate.of([round(d, 9) for d in both["worst"] - both["worst_other"]])
+        text = f"{name} gains {{:.1f}} points within 5 nodes ({{:.1f}} to {{:.1f}}, p {{}})"
+        yield text, [found.effect, *found.interval, f"{found.p(0):.{digits}f}"]
     yield "{} runs of the trained `flow=learned`, {} of Beltrami and {} of GRAND", flagged
-    found = Estimate.of([round(d, 9) for d in small["worst"] - small["worst_other"]])
-    text = "Beltrami gains {:.1f} points within 5 nodes ({:.1f} to {:.1f}, p {:.4f})"
-    yield text, [found.effect, *found.interval, found.p(0)]
+    small, large = (pairs("beltrami, adversary", "beltrami", nodes, 11) for nodes in (5, 50))
     both = small.merge(large, on="seed", suffixes=("_small", "_large"))
     more = int((both["worst_large"] > both["worst_small"]).sum())
     yield "on {} of {} seeds `auto` finds less within 50 nodes than within 5", [more, len(both)]
