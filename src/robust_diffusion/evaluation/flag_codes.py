@@ -68,7 +68,7 @@ DECLARED: dict[str, Declaration] = {
     "zero_gradient": Declaration(
         kind="attack",
         meaning="the gradient is zero at over half of the injected nodes that have an edge",
-        remedy="define `make_adaptive` in the model, and run `threat=adaptive`",
+        remedy="run `threat=adaptive`; your own model must define `make_adaptive` for it",
         of_class=True,
     ),
     "gradient_not_finite": Declaration(
@@ -81,7 +81,7 @@ DECLARED: dict[str, Declaration] = {
         kind="attack",
         meaning="a small step along the gradient in the injected features gains less than a tenth "
         "of what the gradient predicts, as if it were reversed or shattered",
-        remedy="define `make_adaptive` in the model, and run `threat=adaptive`",
+        remedy="run `threat=adaptive`; your own model must define `make_adaptive` for it",
         of_class=True,
     ),
     "no_edge_gradient": Declaration(
