@@ -43,7 +43,7 @@ inline void score_rows(const Edges& g, int64_t first, int64_t last, const Projec
       for (int i = 0; i < count; ++i) {
         key[i] = load(p.key + u * p.stride + channel + i * LANES);
         if (p.bias) key[i] += load(p.bias + channel + i * LANES);
-        key[i] *= Real(p.scale);
+        key[i] = key[i] * Real(p.scale);
       }
       for (int64_t e = g.rowptr[u]; e < g.rowptr[u + 1]; ++e) {
         fetch(p.query + g.source[e + AHEAD] * p.stride + channel, count);
