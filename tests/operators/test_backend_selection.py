@@ -2,6 +2,7 @@
 
 import logging
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Callable
@@ -94,6 +95,16 @@ def test_a_broken_compiler_is_one_line(
         set_backend("compiled")
     assert set_backend("auto") == "torch"
     assert reason in warnings_of(caplog)[0]
+
+
+@needs_compiler
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="options of x86-64's compilers")
+@pytest.mark.parametrize("real", ["float", "double"])
+@pytest.mark.parametrize("vectors", ["-mno-avx", "-mavx -mno-avx512f", "-mavx512f"])
+def test_the_kernels_compile_for_vectors_of_any_length(vectors: str, real: str) -> None:
+    command = (*build._compiler(), *build.FLAGS, *build._arithmetic(), *vectors.split())
+    source = str(build.SOURCES / "kernels.cpp")
+    build._run(*command, f"-DREAL={real}", "-fsyntax-only", source)
 
 
 @needs_compiler
