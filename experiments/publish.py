@@ -87,6 +87,11 @@ def check_arithmetic(records: list[Record]) -> None:
                 f"record {record.run}: expected arithmetic that rounds alike on all machines, "
                 f"got {record.processor}; run it again with PORTABLE=1"
             )
+        if record.accuracy and record.backend == "torch":
+            raise DataError(
+                f"record {record.run}: expected the compiled kernels, got backend=torch, which "
+                "rounds otherwise; run it again where backend=compiled works"
+            )
 
 
 def views(records: list[Record]) -> Iterator[tuple[Path, str]]:

@@ -162,6 +162,9 @@ def test_arithmetic_of_one_machine_publishes_nothing(records: list[Record]) -> N
     other = attacked.model_copy(update={"processor": "AMD EPYC, AVX512"})
     with pytest.raises(DataError, match=f"{other.run}: .* AVX512; run it again with PORTABLE=1"):
         check([attacked, other])
+    other = attacked.model_copy(update={"backend": "torch"})
+    with pytest.raises(DataError, match=f"{other.run}: .* got backend=torch"):
+        check([attacked, other])
 
 
 def test_what_is_published_names_no_place_and_keeps_every_request() -> None:
