@@ -90,7 +90,7 @@ def check_arithmetic(records: list[Record]) -> None:
         if record.accuracy and record.backend == "torch":
             raise DataError(
                 f"record {record.run}: expected the compiled kernels, got backend=torch, which "
-                "rounds otherwise; run it again where backend=compiled works"
+                "rounds differently; run it again where backend=compiled works"
             )
 
 
